@@ -1,0 +1,91 @@
+# `make` lists the targets. All of them work in .venv, which is made on first use with Python 3.11 or newer.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := build/demo
+
+# The interpreter to make .venv with; empty: the first of the candidates that is new enough.
+PYTHON ?=
+CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
+# Processes that pytest uses.
+JOBS ?= 2
+# Further arguments for pytest or the benchmark.
+ARGS ?=
+
+# Versions that `make lock` does not choose by itself.
+LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
+LOCK_EXTRAS := convert,tensorflow,dask,torch,jax,bench,dev
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test test-slow lint format bench-convert lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## make .venv and install everything needed below, if not done yet
+
+demo: $(STAMP) ## make a small sample of all 29 datasets, convert it, check and show what came out
+	$(BIN)/python -m convert.sample --datasets oxe29 --output $(DEMO)/source --episodes 4 --steps 30
+	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe
+	$(BIN)/python -m convert.verify $(DEMO)/oxe
+
+test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+# Exit code 5 of pytest: no such test, which is no failure.
+test-slow: $(STAMP) ## the soak and chaos runs
+	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
+
+lint: $(STAMP) ## ruff and mypy
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+format: $(STAMP) ## put the sources into the shape that lint asks for
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)
+	$(BIN)/python -m bench.convert $(ARGS)
+
+lock: ## write constraints.txt anew: the newest versions that pyproject.toml allows together
+	@$(find_python); \
+	rm -rf build/lock && $$python -m venv build/lock
+	build/lock/bin/python -m pip install --quiet '.[$(LOCK_EXTRAS)]' $(LOCK_PINS)
+	build/lock/bin/python -m pip check
+	@{ echo '# Versions that work together, for pip install -c; `make lock` writes this file.'; \
+	build/lock/bin/python -m pip freeze --exclude pairstream | sed -e 's/+[a-z0-9.]*$$//' -e '/^nvidia-/d' \
+	-e '/^cuda-/d' -e '/^triton==/d'; } > build/lock/constraints.txt
+	@mv build/lock/constraints.txt constraints.txt && wc -l constraints.txt
+
+clean: ## remove all that make made: .venv, build, caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Shell text that sets $$python or stops with one message.
+define find_python
+python=; seen=; \
+for p in $(CANDIDATES); do \
+	if v=$$($$p -c 'import sys; print("%d.%d.%d" % sys.version_info[:3]); sys.exit(sys.version_info < (3, 11))' 2>/dev/null); \
+	then python=$$p; break; fi; \
+	seen="$$seen, $$p is $${v:-not there}"; \
+done; \
+if [ -z "$$python" ]; then \
+	echo "Python 3.11 or newer is needed, found:$${seen#,}. Install one, or name one: make PYTHON=/path/to/python3.11" >&2; \
+	exit 1; \
+fi
+endef
+
+# The stamp comes last, so that an interrupted install is taken up again; a venv without pip is such a one too.
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $@; \
+	if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		$(find_python); \
+		echo "making $(VENV) with $$($$python -V)"; \
+		$$python -m venv --clear $(VENV) || exit 1; \
+	fi
+	@echo "installing into $(VENV): some minutes the first time, about 3 GB on disk"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

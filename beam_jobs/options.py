@@ -1,0 +1,146 @@
+"""Beam's options and runners: what the command line gives, and what stands in where it says nothing."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners import create_runner
+from apache_beam.runners.runner import PipelineRunner
+
+from convert.errors import UsageError
+
+LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
+"""Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
+_DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+_DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerChoice:
+    """A runner by name, Beam's arguments for it, and the worker processes that a local one starts."""
+
+    name: str
+    arguments: tuple[str, ...]
+    num_workers: int
+
+    @property
+    def is_dask(self) -> bool:
+        """Whether it is Beam's Dask runner."""
+        return self.name.rsplit(".", 1)[-1] == "DaskRunner"
+
+
+def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
+    """Return the runner that the command line asks for.
+
+    Args:
+        arguments: what the program's own parser did not know, as on the command line.
+        num_workers: worker processes of a local runner; others have options of their own.
+        known: the program's own options, to suggest one for a typo.
+
+    Raises:
+        UsageError: an option that Beam does not know either, or a runner whose extra is not installed.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--runner", default=LOCAL_RUNNERS[0])
+    runner, rest = first.parse_known_args(list(arguments))
+    choice = RunnerChoice(name=str(runner.runner), arguments=tuple(rest), num_workers=num_workers)
+    if choice.is_dask:
+        _import_dask()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+    try:
+        _, unknown = parser.parse_known_args(rest)
+    except argparse.ArgumentError as error:
+        raise UsageError(f"Beam option {error}") from None
+    if unknown:
+        theirs = [flag for action in parser._actions for flag in action.option_strings]
+        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], known, theirs)}")
+    return choice
+
+
+@contextmanager
+def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
+    """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context.
+
+    Raises:
+        UsageError: Beam knows no such runner.
+    """
+    if choice.name in LOCAL_RUNNERS:
+        yield _local_runner(choice.num_workers), PipelineOptions(
+            list(choice.arguments), direct_num_workers=choice.num_workers
+        )
+        return
+    if choice.is_dask:
+        with _dask_arguments(choice) as arguments:
+            yield create_runner(_DASK), PipelineOptions(list(arguments))
+        return
+    try:
+        runner = create_runner(choice.name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"no Beam runner {choice.name!r}: {error}") from None
+    yield runner, PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
+
+
+def _local_runner(num_workers: int) -> PipelineRunner:
+    from apache_beam.runners.portability.fn_api_runner import fn_runner
+    from apache_beam.transforms import environments
+
+    if num_workers == 1:
+        return fn_runner.FnApiRunner()
+    # Beam's direct_running_mode=multi_processing does the same with its own, talkative worker.
+    command = f"exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
+    return fn_runner.FnApiRunner(
+        default_environment=environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
+    )
+
+
+@contextmanager
+def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
+    from dask.distributed import LocalCluster
+
+    for name in ("distributed", "tornado"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    arguments = list(choice.arguments)
+    if not _mentions(arguments, ("--dask_npartitions", "--dask_partition_size")):
+        # One shard a partition, so that the scheduler deals them out one by one.
+        arguments.append("--dask_partition_size=1")
+    if _mentions(arguments, _DASK_PLACES):
+        yield arguments
+        return
+    with LocalCluster(
+        n_workers=choice.num_workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=":0",
+        preload=["import logging; logging.getLogger().addHandler(logging.NullHandler())"],
+    ) as cluster:
+        yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]
+
+
+def _hint(argument: str, ours: Sequence[str], theirs: Sequence[str]) -> str:
+    for flags in (ours, theirs):
+        if near := difflib.get_close_matches(argument.split("=")[0], flags, n=1, cutoff=0.8):
+            return f"; did you mean {near[0]}?"
+    return ""
+
+
+def _mentions(arguments: Sequence[str], flags: Sequence[str]) -> bool:
+    return any(argument.split("=")[0] in flags for argument in arguments)
+
+
+def _import_dask() -> None:
+    try:
+        import apache_beam.runners.dask.dask_runner  # noqa: F401  (it adds its options)
+        import dask.distributed  # noqa: F401
+    except ImportError:
+        raise UsageError("the Dask runner is not installed; pip install 'pairstream[dask]'") from None

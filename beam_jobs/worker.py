@@ -1,0 +1,40 @@
+"""A worker process of the local multi-process runner: Beam's, but quiet, and gone when its parent is.
+
+Beam's own entry point logs at INFO to stderr before it reads its options, and a worker whose parent was killed goes on
+with its bundle.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+
+_POLL = 0.5
+
+
+def watch_parent() -> None:
+    """Start a thread that ends this process within a second of its parent's death, however the parent died."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+
+
+def main() -> None:
+    """Run Beam's SDK harness; its log goes to the runner only."""
+    watch_parent()
+    logging.getLogger().addHandler(logging.NullHandler())
+    from apache_beam.runners.worker import sdk_worker_main
+
+    sdk_worker_main.main(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

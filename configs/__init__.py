@@ -1,0 +1,1 @@
+"""Datasets and mixtures: the YAML files of this package, read by `convert.registry`."""

@@ -1,0 +1,1 @@
+"""From RLDS episodes to shards of frame pairs: plain functions, no Beam in them."""

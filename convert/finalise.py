@@ -1,0 +1,213 @@
+"""The end of a conversion: when all shards are finished, their status files become the manifest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from convert.errors import ConflictError, ConvertError
+from convert.journal import FOLDER, Journal, QuarantineEntry, ShardStatus, check_parameters, write_durably, writing
+from convert.plan import Conversion
+from convert.statistics import vector_statistics
+from stream.format import FORMAT_VERSION, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, read_manifest
+
+_LIBRARIES = (
+    "pairstream",
+    "apache-beam",
+    "array-record",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+    "simplejpeg",
+    "tensorflow-datasets",
+)
+
+
+def existing_manifest(conversion: Conversion) -> Manifest | None:
+    """Return the manifest in the output, if there is one that this conversion agrees with.
+
+    Raises:
+        ConflictError: the output was converted with other parameters or from another source, or by another version of
+            the format.
+    """
+    output = Path(conversion.plan.output)
+    if not (output / MANIFEST_NAME).exists():
+        return None
+    try:
+        manifest = read_manifest(output)
+    except FormatError as error:
+        raise ConflictError(f"{error} (or choose another --output)") from None
+    check_parameters(manifest.parameters, conversion.parameters, where=output)
+    if manifest.source.fingerprint != conversion.source.fingerprint:
+        raise ConflictError(
+            f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not those "
+            f"of {conversion.source.path}; use another --output or --overwrite"
+        )
+    return manifest
+
+
+def finalise(conversion: Conversion) -> Manifest | None:
+    """Write the manifest if every shard of the conversion is finished, and remove the journal.
+
+    Splits that an earlier manifest has are kept. Any number of processes may call this at the same time.
+
+    Returns:
+        The manifest; None while shards are missing.
+    """
+    journal = Journal(conversion.plan.output)
+    if done := _complete(conversion):
+        return done
+    try:
+        with journal.lock("manifest", wait=True):
+            return _complete(conversion) or _finalise(conversion, journal)
+    except ConvertError:
+        # Another process may have finished between the two looks, and removed the journal with the lock.
+        if done := _complete(conversion):
+            return done
+        raise
+
+
+def _complete(conversion: Conversion) -> Manifest | None:
+    manifest = existing_manifest(conversion)
+    return manifest if manifest and set(conversion.splits) <= set(manifest.splits) else None
+
+
+def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
+    output = journal.output
+    before = existing_manifest(conversion)
+    splits = dict(before.splits) if before else {}
+    kept = set(splits)
+    statuses: dict[str, list[ShardStatus]] = {name: [] for name in conversion.splits if name not in kept}
+    for job in conversion.jobs:
+        if job.shard.split in statuses:
+            status = journal.status(job.stem, job.shard.split)
+            if status is None:
+                return None
+            statuses[job.shard.split].append(status)
+    for name, found in statuses.items():
+        splits[name] = _split([status.entry for status in found])
+    new = [status for found in statuses.values() for status in found]
+    with writing(output):
+        manifest = _manifest(conversion, splits, new, before)
+        _write_quarantine(journal, _old_quarantine(output, kept), new)
+        temporary = journal.temporary("manifest")
+        write_durably(temporary, _to_json(manifest))
+        read_manifest(temporary)
+        temporary.replace(output / MANIFEST_NAME)
+        journal.remove()
+    return manifest
+
+
+def _split(entries: Sequence[ShardEntry]) -> SplitEntry:
+    return SplitEntry(
+        episodes=sum(entry.episodes for entry in entries),
+        steps=sum(entry.steps for entry in entries),
+        records=sum(entry.records for entry in entries),
+        shards=tuple(entries),
+    )
+
+
+def _manifest(
+    conversion: Conversion, splits: Mapping[str, SplitEntry], statuses: Sequence[ShardStatus], before: Manifest | None
+) -> Manifest:
+    spec = conversion.spec
+    ordered = {name: splits[name] for name in sorted(splits)}
+    shards = [shard for split in ordered.values() for shard in split.shards]
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        layout="pairs",
+        dataset=spec.name,
+        version=spec.version,
+        source=Source(
+            tfds_name=spec.tfds_name,
+            version=spec.version,
+            path=conversion.source.path,
+            fingerprint=conversion.source.fingerprint,
+        ),
+        parameters=dict(conversion.parameters),
+        spec=spec.model_dump(mode="json"),
+        image=_image(statuses, before),
+        episodes=sum(split.episodes for split in ordered.values()),
+        steps=sum(split.steps for split in ordered.values()),
+        records=sum(split.records for split in ordered.values()),
+        left_out=_total(shard.left_out for shard in shards),
+        splits=ordered,
+        statistics={name: _statistics(conversion, name, split) for name, split in ordered.items()},
+        versions={name: _version(name) for name in _LIBRARIES},
+    )
+
+
+def _image(statuses: Sequence[ShardStatus], before: Manifest | None) -> dict[str, Any]:
+    old = before.image if before else {"sizes": {}, "passed": 0, "transcoded": 0}
+    return {
+        "encoding": "jpeg",
+        "sizes": _total([old["sizes"], *(status.sizes for status in statuses)]),
+        "passed": old["passed"] + sum(status.passed for status in statuses),
+        "transcoded": old["transcoded"] + sum(status.transcoded for status in statuses),
+    }
+
+
+def _statistics(conversion: Conversion, name: str, split: SplitEntry) -> dict[Any, Statistics]:
+    folder = Path(conversion.plan.output) / name
+    sidecars = [folder / shard_file(shard.name, "steps") for shard in split.shards]
+    vectors = {"action": conversion.spec.action, "state": conversion.spec.state}
+    return {key: vector_statistics(sidecars, parts) for key, parts in vectors.items() if parts}
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
+
+
+def _old_quarantine(output: Path, kept: Set[str]) -> list[QuarantineEntry]:
+    path = output / QUARANTINE_NAME
+    if not path.exists():
+        return []
+    entries = [QuarantineEntry.model_validate_json(line) for line in path.read_text().splitlines()]
+    return [entry for entry in entries if split_of(entry.shard) in kept]
+
+
+def _write_quarantine(journal: Journal, old: Sequence[QuarantineEntry], statuses: Sequence[ShardStatus]) -> None:
+    entries = [*old, *(entry for status in statuses for entry in status.quarantine)]
+    entries.sort(key=lambda entry: (entry.shard, entry.episode, -1 if entry.step is None else entry.step))
+    target = journal.output / QUARANTINE_NAME
+    if not entries:
+        target.unlink(missing_ok=True)
+        return
+    temporary = journal.temporary("quarantine")
+    write_durably(temporary, b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries))
+    temporary.replace(target)
+
+
+def _to_json(manifest: Manifest) -> bytes:
+    return (json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def remove_output(output: Path) -> None:
+    """Remove what a conversion wrote: the manifest first, so that nothing half-removed is taken for complete."""
+    with writing(output):
+        (output / MANIFEST_NAME).unlink(missing_ok=True)
+        (output / QUARANTINE_NAME).unlink(missing_ok=True)
+        for folder in list(output.iterdir()) if output.is_dir() else []:
+            if folder.name == FOLDER:
+                Journal(output).remove()
+            elif folder.is_dir():
+                for path in list(folder.iterdir()):
+                    if path.name.startswith(f"{folder.name}-") and path.suffix in (".arrayrecord", ".arrow"):
+                        path.unlink()
+                if not any(folder.iterdir()):
+                    folder.rmdir()

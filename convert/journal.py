@@ -1,0 +1,215 @@
+"""The journal of a conversion that is not complete: the folder ``.convert`` beside the splits.
+
+It holds the parameters of the conversion, a status file for each finished shard, locks, and files that are being written.
+A shard is finished when its status file is there: that is renamed into place last. The journal goes when the manifest is
+written. Nothing in it is needed to read what was converted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from convert.errors import ConflictError, ConvertError, ShardError
+from stream.format import FILE_KINDS, shard_file
+from stream.manifest import ShardEntry
+
+FOLDER = ".convert"
+_PARAMETERS = "parameters.json"
+_STATUS = ".status.json"
+_LOCK = ".lock"
+
+
+class QuarantineEntry(BaseModel):
+    """Something of the source that was left out. episode: record number in the source file; step: in the episode."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    shard: str
+    source_file: str
+    episode: int
+    step: int | None = None
+    reason: str
+    detail: str
+
+
+class ShardStatus(BaseModel):
+    """What converting one shard gave.
+
+    sizes: "HxW" of stored frames and how many. passed, transcoded: frames. bytes_in: of the source records read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    entry: ShardEntry
+    spans: tuple[tuple[int, int], ...]
+    sizes: dict[str, int]
+    passed: int
+    transcoded: int
+    bytes_in: int
+    quarantine: tuple[QuarantineEntry, ...]
+
+    @property
+    def bytes_out(self) -> int:
+        """Size of the shard's files."""
+        return sum(file.bytes for file in self.entry.files.values())
+
+
+class Journal:
+    """The journal of one dataset's conversion, in the folder ``ROOT/<dataset>/<version>``."""
+
+    def __init__(self, output: str | Path) -> None:
+        self.output = Path(output)
+        self.folder = self.output / FOLDER
+
+    def parameters(self) -> dict[str, Any] | None:
+        """Return the parameters that the conversion here was started with, None if none was."""
+        try:
+            return dict(json.loads((self.folder / _PARAMETERS).read_bytes()))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ConflictError(f"{self.folder / _PARAMETERS}: not JSON ({error}); run with --overwrite") from None
+
+    def begin(self, parameters: Mapping[str, Any]) -> None:
+        """Start or go on with a conversion.
+
+        Raises:
+            ConflictError: one with other parameters was started here.
+            ConvertError: the folder cannot be written.
+        """
+        with writing(self.output):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            target = self.folder / _PARAMETERS
+            if not target.exists():
+                temporary = self.temporary("parameters")
+                temporary.write_text(json.dumps(dict(parameters), indent=1, sort_keys=True))
+                # A link fails if another process was first; both then compare with what is there.
+                with contextlib.suppress(FileExistsError):
+                    os.link(temporary, target)
+                temporary.unlink()
+        check_parameters(self.parameters() or {}, parameters, where=self.output)
+
+    def temporary(self, name: str) -> Path:
+        """Return an unused path in the journal, on the same file system as the output."""
+        return self.folder / f"{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+
+    def status(self, stem: str, split: str) -> ShardStatus | None:
+        """Return the status of a shard if it is finished and its files are there with the right sizes."""
+        try:
+            status = ShardStatus.model_validate_json((self.folder / (stem + _STATUS)).read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+        for kind in FILE_KINDS:
+            path = self.output / split / shard_file(stem, kind)
+            try:
+                if path.stat().st_size != status.entry.files[kind].bytes:
+                    return None
+            except FileNotFoundError:
+                return None
+        return status
+
+    def finished(self) -> set[str]:
+        """Return the stems of all shards that have a status file; one look at the folder."""
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return set()
+        return {name.removesuffix(_STATUS) for name in names if name.endswith(_STATUS)}
+
+    def finish(self, status: ShardStatus) -> None:
+        """Record a shard as finished, after its files are in place."""
+        with writing(self.output):
+            temporary = self.temporary(status.entry.name)
+            write_durably(temporary, status.model_dump_json().encode())
+            temporary.replace(self.folder / (status.entry.name + _STATUS))
+
+    @contextlib.contextmanager
+    def lock(self, stem: str, *, wait: bool = False) -> Iterator[bool]:
+        """Hold the lock of a shard; yields False where another process has it, unless it should ``wait`` for that.
+
+        The kernel gives it back however the holder ends. A file system without locks is used without: shards are still
+        written under unused names and renamed, so two conversions of one shard only waste work.
+        """
+        with writing(self.output):
+            file = os.open(self.folder / (stem + _LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    yield False
+                    return
+                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
+                    raise
+            else:
+                self._remove_leftovers(stem)
+            yield True
+        finally:
+            os.close(file)
+
+    def remove_stale(self) -> None:
+        """Remove what killed processes left half-written, except of shards that somebody is converting now."""
+        stems = {name.split(".", 1)[0] for name in _listdir(self.folder) if name.endswith(".tmp")}
+        for stem in stems:
+            if stem == "parameters":
+                continue
+            with self.lock(stem):
+                pass
+
+    def remove(self) -> None:
+        """Remove the journal; the manifest is in place."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_leftovers(self, stem: str) -> None:
+        for name in _listdir(self.folder):
+            if name.startswith(stem + ".") and name.endswith(".tmp"):
+                (self.folder / name).unlink(missing_ok=True)
+
+
+def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: Path) -> None:
+    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal."""
+    now = json.loads(json.dumps(dict(now)))
+    differ = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    if differ:
+        changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
+        raise ConflictError(
+            f"{where} holds a conversion with other parameters: {changes}. Use another --output, the old parameters, "
+            "or --overwrite"
+        )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def writing(where: Path) -> Iterator[None]:
+    """Turn the errors of a file system that cannot be written into one clear error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ShardError(f"{where}: the disk is full; make room and run the same command again") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise ConvertError(f"{where} cannot be written: {error.strerror}; choose another --output") from error
+        raise ConvertError(f"{where}: {error.strerror or error} ({error.filename or ''})") from error
+
+
+def _listdir(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,272 @@
+"""What is to be done to one dataset: the registry's entry meets the features of the source and the user's options."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from convert.config_file import closest
+from convert.errors import SourceError, UsageError
+from convert.features import Feature
+from convert.images import FramePolicy
+from convert.pairs import check_frames, offset_in_steps
+from convert.registry import Camera, DatasetSpec, Instruction, Selected
+from convert.source import SourceDataset, SourceShard, Span
+from stream.format import FORMAT_VERSION, shard_stem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user chose for all datasets; None means the registry's or mixture's own value.
+
+    leave_out: patterns in the registry's notation that replace those of the registry.
+    """
+
+    splits: tuple[str, ...] | None = None
+    episodes: str | None = None
+    camera: str | None = None
+    policy: FramePolicy = FramePolicy()
+    offset: str | None = None
+    frames: str = "endpoints"
+    leave_out: tuple[str, ...] | None = None
+    on_error: Literal["quarantine", "fail"] = "quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetPlan:
+    """Everything that a worker needs to convert any shard of one dataset; small, and the same for all of them.
+
+    output: the folder ``ROOT/<dataset>/<version>``. camera: the feature whose frames are stored. features: what goes into
+    the sidecars. language: the features that the instruction is read from, the first that is not empty wins.
+    """
+
+    dataset: str
+    version: str
+    output: str
+    camera: Feature
+    channels: Literal["rgb", "bgr"]
+    policy: FramePolicy
+    offset: int
+    frames: str
+    features: tuple[Feature, ...]
+    language: tuple[Feature, ...]
+    language_encoding: Literal["text", "utf8_codes"]
+    robot: str
+    robot_feature: Feature | None
+    on_error: Literal["quarantine", "fail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardJob:
+    """One source shard to convert. spans: the ranges [start, stop) of record numbers that are wanted."""
+
+    dataset: str
+    shard: SourceShard
+    spans: tuple[Span, ...]
+
+    @property
+    def stem(self) -> str:
+        """What the names of the output files start with."""
+        return shard_stem(self.shard.split, self.shard.index, self.shard.count)
+
+    @property
+    def episodes(self) -> int:
+        """How many records are wanted."""
+        return sum(stop - start for start, stop in self.spans)
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of the source they are."""
+        return self.shard.bytes * self.episodes // max(self.shard.records, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """One dataset to convert: the plan, its shards, and what the manifest will say of them.
+
+    parameters: all that changes the output; a conversion into a place with other parameters is refused.
+    """
+
+    spec: DatasetSpec
+    source: SourceDataset
+    plan: DatasetPlan
+    parameters: Mapping[str, Any]
+    jobs: tuple[ShardJob, ...] = field(repr=False)
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that are converted, in the order of their jobs."""
+        return list(dict.fromkeys(job.shard.split for job in self.jobs))
+
+
+def plan_conversion(selected: Selected, source: SourceDataset, options: Options, *, output: str) -> Conversion:
+    """Plan the conversion of one dataset; reads metadata and file sizes only.
+
+    Args:
+        output: the folder ``ROOT/<dataset>/<version>``.
+
+    Raises:
+        UsageError: options, registry entry and features do not fit together; says which key, and the closest.
+    """
+    spec = selected.spec
+    by_name = {_notation(feature): feature for feature in source.features.values()}
+    camera = spec.camera(options.camera) if options.camera else spec.primary
+    camera_feature = _camera_feature(spec, camera, by_name, source)
+    language = _language_features(spec.instruction, spec, by_name, source)
+    for part in (*spec.action, *spec.state):
+        _check_part(part.path, part.dims, part.select, spec, by_name, source)
+    if spec.action_text:
+        _find(spec.action_text, "action_text", spec, by_name, source)
+    if spec.success_path:
+        _find(spec.success_path, "success_path", spec, by_name, source)
+    robot_feature = _find(spec.robot_path, "robot_path", spec, by_name, source) if spec.robot_path else None
+    leave_out = spec.leave_out if options.leave_out is None else options.leave_out
+    left = spec.model_copy(update={"leave_out": leave_out})
+    codes = spec.instruction is not None and spec.instruction.encoding == "utf8_codes"
+    cameras = {other.path for other in spec.cameras.values()}
+    features = tuple(
+        feature
+        for name, feature in by_name.items()
+        if feature.kind != "image"
+        and name not in cameras
+        and not left.leaves_out(name)
+        and not (codes and feature in language)
+    )
+    offset = offset_in_steps(
+        options.offset if options.offset is not None else selected.offset, spec.control_frequency, dataset=spec.name
+    )
+    plan = DatasetPlan(
+        dataset=spec.name,
+        version=spec.version,
+        output=output,
+        camera=camera_feature,
+        channels=camera.channels,
+        policy=options.policy,
+        offset=offset,
+        frames=check_frames(options.frames),
+        features=features,
+        language=language,
+        language_encoding=spec.instruction.encoding if spec.instruction else "text",
+        robot=spec.robot or "",
+        robot_feature=robot_feature,
+        on_error=options.on_error,
+    )
+    return Conversion(
+        spec=spec,
+        source=source,
+        plan=plan,
+        parameters=_parameters(plan, options),
+        jobs=tuple(_jobs(spec.name, source, options)),
+    )
+
+
+def _jobs(dataset: str, source: SourceDataset, options: Options) -> Sequence[ShardJob]:
+    if options.episodes is None:
+        return [
+            ShardJob(dataset=dataset, shard=shard, spans=((0, shard.records),))
+            for split in source.select_splits(options.splits)
+            for shard in source.shards(split)
+        ]
+    chosen = source.select_episodes(options.episodes)
+    return [
+        ShardJob(dataset=dataset, shard=shard, spans=spans[shard.index])
+        for split, spans in chosen.items()
+        for shard in source.shards(split)
+        if shard.index in spans
+    ]
+
+
+def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
+    size = plan.policy.size
+    return {
+        "format_version": FORMAT_VERSION,
+        "camera": plan.camera.name,
+        "channels": plan.channels,
+        "image_size": f"{size[0]}x{size[1]}" if size else "native",
+        "resize": plan.policy.resize,
+        "quality": plan.policy.quality,
+        "offset": plan.offset,
+        "frames": plan.frames,
+        "episodes": options.episodes,
+        "columns": [_notation(feature) for feature in plan.features],
+        "language": [_notation(feature) for feature in plan.language],
+        "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
+    }
+
+
+def _notation(feature: Feature) -> str:
+    """The registry's notation of a path: a leading slash marks episode features."""
+    return feature.name if feature.level == "step" else f"/{feature.path}"
+
+
+def _camera_feature(
+    spec: DatasetSpec, camera: Camera, by_name: Mapping[str, Feature], source: SourceDataset
+) -> Feature:
+    feature = _find(camera.path, "camera", spec, by_name, source)
+    if feature.kind == "image" and feature.dtype == "uint8" and not feature.sequences:
+        return feature
+    if feature.dtype == "uint8" and len(feature.shape) in (2, 3) and feature.encoding == "none":
+        return feature
+    raise UsageError(
+        f"{spec.name}: camera {camera.path} is {feature.dtype} {feature.shape}, not a picture; "
+        f"pictures are {', '.join(_pictures(by_name))}"
+    )
+
+
+def _pictures(by_name: Mapping[str, Feature]) -> list[str]:
+    return [
+        name
+        for name, feature in by_name.items()
+        if feature.kind == "image" and feature.dtype == "uint8" and feature.level == "step"
+    ]
+
+
+def _language_features(
+    instruction: Instruction | None, spec: DatasetSpec, by_name: Mapping[str, Feature], source: SourceDataset
+) -> tuple[Feature, ...]:
+    if instruction is None:
+        return ()
+    found = tuple(
+        _find(path, "instruction", spec, by_name, source) for path in (instruction.path, *instruction.alternatives)
+    )
+    for feature in found:
+        is_text = feature.dtype == "string" and feature.size == 1 and not feature.sequences
+        is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
+        if not (is_text if instruction.encoding == "text" else is_codes):
+            raise UsageError(
+                f"{spec.name}: instruction {feature.name} is {feature.dtype} {feature.shape}, "
+                f"which encoding {instruction.encoding} does not read"
+            )
+    return found
+
+
+def _check_part(
+    path: str,
+    dims: int,
+    select: tuple[int, ...] | None,
+    spec: DatasetSpec,
+    by_name: Mapping[str, Feature],
+    source: SourceDataset,
+) -> None:
+    feature = _find(path, "action or state", spec, by_name, source)
+    size = feature.size
+    if feature.dtype == "string" or size is None or feature.sequences:
+        raise UsageError(f"{spec.name}: {path} is {feature.dtype} {feature.shape}, not a vector of numbers")
+    if (select is None and dims != size) or (select is not None and max(select) >= size):
+        raise UsageError(
+            f"{spec.name}: {path} has {size} values {feature.shape}; the registry takes "
+            f"{f'values {list(select)}' if select else f'all {dims}'}"
+        )
+
+
+def _find(path: str, role: str, spec: DatasetSpec, by_name: Mapping[str, Feature], source: SourceDataset) -> Feature:
+    if path in by_name:
+        return by_name[path]
+    last = path.rsplit("/", 1)[-1]
+    same = [name for name in by_name if name.rsplit("/", 1)[-1] == last] or difflib.get_close_matches(path, by_name, 1)
+    hint = f"did you mean {same[0]!r}?" if same else closest(path, by_name, noun="feature")
+    raise SourceError(f"{spec.name}: {role} {path!r} is not in {source.path}/features.json; {hint}")
+
+

@@ -1,0 +1,54 @@
+"""Numbers and tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def human_bytes(count: float) -> str:
+    """Return a size in decimal units.
+
+    >>> human_bytes(1_234_567), human_bytes(12)
+    ('1.2 MB', '12 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} TB"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a duration.
+
+    >>> human_seconds(42), human_seconds(3723)
+    ('42s', '1:02:03')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table with aligned columns; numbers to the right.
+
+    >>> print(format_table(["dataset", "pairs"], [["bridge", 1250], ["rt1", 7]]))
+    dataset  pairs
+    bridge   1,250
+    rt1          7
+    """
+    texts = [list(header)] + [
+        [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows
+    ]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
+    right = [any(isinstance(row[column], int) for row in rows) for column in range(len(header))]
+    lines = []
+    for row in texts:
+        cells = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,293 @@
+"""``python -m convert.run``: convert datasets.
+
+Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the shards
+that are not finished; then the manifests of complete datasets are written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convert.arguments import build_parser, check_arguments
+from convert.errors import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    ConflictError,
+    ConvertError,
+    ShardError,
+    UsageError,
+)
+from convert.estimate import estimate
+from convert.finalise import existing_manifest, finalise, remove_output
+from convert.journal import Journal, check_parameters
+from convert.plan import Conversion, Options, ShardJob, plan_conversion
+from convert.progress import Progress
+from convert.registry import load_registry
+from convert.report import format_table, human_bytes
+from convert.shard import DAMAGE
+from convert.source import find_source
+from stream.format import dataset_dir
+from stream.manifest import Manifest
+
+_OUR_ERROR = re.compile(r"convert\.(?:errors|config_file)\.(\w+): (.+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """A dataset, the shards of it that are not finished, and the manifest if it is complete."""
+
+    conversion: Conversion
+    todo: tuple[ShardJob, ...]
+    manifest: Manifest | None
+
+    @property
+    def output(self) -> Path:
+        return Path(self.conversion.plan.output)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parsed, beam_arguments = build_parser().parse_known_args(arguments)
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        options = check_arguments(parsed)
+        works = [_look(conversion, parsed.overwrite) for conversion in _plan(parsed, options)]
+        if parsed.dry_run:
+            _print_plan(works, as_json=parsed.json)
+            return 0
+        if parsed.overwrite:
+            for work in works:
+                remove_output(work.output)
+        _convert(works, parsed, beam_arguments)
+        return _finish(works, parsed)
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except ConvertError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _plan(parsed: Any, options: Options) -> list[Conversion]:
+    registry = load_registry(config=parsed.config)
+    conversions = []
+    for selected in registry.resolve(parsed.datasets):
+        spec = selected.spec
+        source = find_source(parsed.source, spec.tfds_name, spec.version)
+        output = dataset_dir(parsed.output, spec.name, spec.version)
+        conversions.append(plan_conversion(selected, source, options, output=str(output)))
+        if spec.warning:
+            print(f"warning: {spec.name}: {spec.warning}", file=sys.stderr)
+    return conversions
+
+
+def _look(conversion: Conversion, overwrite: bool) -> _Work:
+    """See what is finished already."""
+    if overwrite:
+        return _Work(conversion=conversion, todo=conversion.jobs, manifest=None)
+    manifest = existing_manifest(conversion)
+    journal = Journal(conversion.plan.output)
+    if (started := journal.parameters()) is not None:
+        check_parameters(started, conversion.parameters, where=journal.output)
+    done = {shard.name: shard for split in (manifest.splits.values() if manifest else ()) for shard in split.shards}
+    finished = journal.finished()
+    todo = []
+    for job in conversion.jobs:
+        entry = done.get(job.stem)
+        if entry is None and job.stem in finished:
+            status = journal.status(job.stem, job.shard.split)
+            entry = status.entry if status else None
+        if entry is None:
+            todo.append(job)
+        elif entry.source_bytes != job.shard.bytes:
+            raise ConflictError(
+                f"{job.shard.path} has {job.shard.bytes:,} bytes, but {entry.source_bytes:,} when {journal.output} was "
+                "converted; use the same source, another --output or --overwrite"
+            )
+    complete = manifest is not None and set(conversion.splits) <= set(manifest.splits)
+    return _Work(conversion=conversion, todo=tuple(todo), manifest=manifest if complete else None)
+
+
+def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str]) -> None:
+    """Convert this task's share of the shards that are not finished."""
+    from beam_jobs.launch import run_pipeline
+
+    share = {
+        (job.dataset, job.stem)
+        for index, job in enumerate(job for work in works for job in work.conversion.jobs)
+        if index % parsed.task_count == parsed.task_index
+    }
+    jobs = [(job, work) for work in works for job in work.todo if (job.dataset, job.stem) in share]
+    for work in works:
+        if work.manifest is None:
+            journal = Journal(work.output)
+            journal.begin(work.conversion.parameters)
+            journal.remove_stale()
+    plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
+    known = [flag for action in build_parser()._actions for flag in action.option_strings]
+    try:
+        run_pipeline(
+            [job for job, _ in jobs],
+            plans,
+            beam_arguments,
+            num_workers=parsed.num_workers,
+            known=known,
+            progress=Progress([(job, str(work.output)) for job, work in jobs]),
+        )
+    except ConvertError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        raise _explain(error) from error
+    finally:
+        for work in works:
+            Journal(work.output).remove_stale()
+
+
+def _explain(error: Exception) -> ConvertError:
+    """Find our own message in what a runner made of it: runners wrap errors of workers in text."""
+    text = str(error)
+    if match := _OUR_ERROR.search(text):
+        message = re.sub(r" ?\[while running .*$", "", match[2].split("\\n")[0]).strip()
+        return ShardError(message)
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return ConvertError(f"the Beam runner failed: {type(error).__name__}: {lines[-1] if lines else ''}")
+
+
+def _finish(works: Sequence[_Work], parsed: Any) -> int:
+    manifests: list[Manifest] = []
+    waiting: list[str] = []
+    for work in works:
+        manifest = work.manifest or finalise(work.conversion)
+        if manifest is None:
+            waiting.append(work.conversion.spec.name)
+        else:
+            manifests.append(manifest)
+    if parsed.json:
+        print(json.dumps({"complete": [_summary(m, works) for m in manifests], "waiting": waiting}, indent=1))
+    else:
+        _print_result(manifests, works)
+    if waiting:
+        print(f"waiting for other tasks: {', '.join(waiting)}", file=sys.stderr)
+        if parsed.task_count == 1:
+            print("error: another process is converting these; run the same command again when it is done", file=sys.stderr)
+            return EXIT_FAILED
+    damaged = {m.dataset: n for m in manifests if (n := sum(m.left_out.get(reason, 0) for reason in DAMAGE))}
+    if damaged:
+        listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
+        print(
+            f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in {parsed.output}/<dataset>/"
+            "<version>. Copy the damaged files again and run with --overwrite",
+            file=sys.stderr,
+        )
+        return EXIT_DAMAGED
+    return 0
+
+
+def _summary(manifest: Manifest, works: Sequence[_Work]) -> dict[str, Any]:
+    work = next(work for work in works if work.conversion.spec.name == manifest.dataset)
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    return {
+        "dataset": manifest.dataset,
+        "version": manifest.version,
+        "output": str(work.output),
+        "splits": {name: split.records for name, split in manifest.splits.items()},
+        "episodes": manifest.episodes,
+        "steps": manifest.steps,
+        "pairs": manifest.records,
+        "bytes_in": sum(shard.source_bytes for shard in shards),
+        "bytes_out": sum(file.bytes for shard in shards for file in shard.files.values()),
+        "shards": len(shards),
+        "shards_converted": len(work.todo),
+        "left_out": manifest.left_out,
+    }
+
+
+def _print_result(manifests: Sequence[Manifest], works: Sequence[_Work]) -> None:
+    rows = []
+    for manifest in manifests:
+        summary = _summary(manifest, works)
+        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in manifest.left_out.items())
+        rows.append(
+            [
+                manifest.dataset,
+                manifest.version,
+                ", ".join(manifest.splits),
+                manifest.episodes,
+                manifest.records,
+                human_bytes(summary["bytes_in"]),
+                human_bytes(summary["bytes_out"]),
+                reasons or "-",
+            ]
+        )
+    if rows:
+        header = ["dataset", "version", "splits", "episodes", "pairs", "in", "out", "left out"]
+        print(format_table(header, rows))
+        done = sum(not work.todo for work in works if work.manifest)
+        if done:
+            print(f"{done} of {len(works)} were complete already")
+
+
+def _print_plan(works: Sequence[_Work], *, as_json: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for work in works:
+        conversion = work.conversion
+        expected = estimate(conversion)
+        rows.append(
+            {
+                "dataset": conversion.spec.name,
+                "version": conversion.spec.version,
+                "source": conversion.source.path,
+                "output": str(work.output),
+                "splits": conversion.splits,
+                "episodes": sum(job.episodes for job in conversion.jobs),
+                "shards": len(conversion.jobs),
+                "shards_done": len(conversion.jobs) - len(work.todo),
+                "complete": work.manifest is not None,
+                "offset": conversion.plan.offset,
+                "bytes_in": sum(job.bytes for job in conversion.jobs),
+                "estimated_pairs": expected.pairs,
+                "estimated_bytes": expected.bytes,
+            }
+        )
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    header = ["dataset", "version", "splits", "episodes", "offset", "shards done", "in", "pairs (est.)", "out (est.)"]
+    table = [
+        [
+            row["dataset"],
+            row["version"],
+            ", ".join(row["splits"]),
+            row["episodes"],
+            row["offset"],
+            f"{row['shards_done']:,}/{row['shards']:,}" + (" complete" if row["complete"] else ""),
+            human_bytes(row["bytes_in"]),
+            row["estimated_pairs"] if row["estimated_pairs"] is not None else "?",
+            human_bytes(row["estimated_bytes"]) if row["estimated_bytes"] is not None else "?",
+        ]
+        for row in rows
+    ]
+    print(format_table(header, table))
+
+
+__all__ = ["EXIT_USAGE", "UsageError", "main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

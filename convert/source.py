@@ -1,0 +1,213 @@
+"""The source of a conversion: where a TFDS dataset lies, which shard files it has, and which episodes are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from etils import epath
+
+from convert.config_file import closest
+from convert.errors import SourceError, UsageError
+from convert.features import Feature, flatten_features
+
+_STAT_THREADS = 32
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShard:
+    """One shard file. records: how many the dataset's metadata says it has. bytes: its size."""
+
+    split: str
+    index: int
+    count: int
+    path: str
+    name: str
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceDataset:
+    """A TFDS dataset that was found.
+
+    path: its folder, ``<root>/<tfds_name>/<version>``. fingerprint: SHA-256 of its two metadata files.
+    """
+
+    path: str
+    fingerprint: str
+    features: Mapping[str, Feature]
+    splits: Mapping[str, tuple[int, ...]]
+    _info: Any = field(repr=False, compare=False)
+
+    def shards(self, split: str) -> tuple[SourceShard, ...]:
+        """Return the shard files of a split, in order.
+
+        Raises:
+            SourceError: files are missing; says how many and which.
+        """
+        info = self._info.splits[split]
+        paths = [epath.Path(path) for path in info.filepaths]
+        with ThreadPoolExecutor(_STAT_THREADS) as pool:
+            sizes = list(pool.map(_size, paths))
+        missing = [path.name for path, size in zip(paths, sizes, strict=True) if size is None]
+        if missing:
+            raise SourceError(
+                f"{self.path}: {len(missing)} of {len(paths)} files of split {split} are missing: "
+                f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}; copy them, or leave the split out "
+                "with --splits"
+            )
+        return tuple(
+            SourceShard(
+                split=split,
+                index=index,
+                count=len(paths),
+                path=str(path),
+                name=path.name,
+                records=self.splits[split][index],
+                bytes=size or 0,
+            )
+            for index, (path, size) in enumerate(zip(paths, sizes, strict=True))
+        )
+
+    def select_splits(self, names: Sequence[str] | None) -> list[str]:
+        """Return the splits to convert: those named, or all that have episodes.
+
+        Raises:
+            UsageError: no such split (names those there are), or it has no episodes.
+        """
+        if names is None:
+            found = [name for name, lengths in self.splits.items() if sum(lengths)]
+            if not found:
+                raise SourceError(f"{self.path}: no split has any episode (splits: {_listed(self.splits)})")
+            return found
+        for name in names:
+            if name not in self.splits:
+                hint = closest(name, self.splits, noun="split")
+                raise UsageError(f"{self.path}: no split {name!r}; {hint}")
+            if not sum(self.splits[name]):
+                raise SourceError(f"{self.path}: split {name!r} has no episodes")
+        return list(names)
+
+    def select_episodes(self, expression: str) -> dict[str, dict[int, tuple[Span, ...]]]:
+        """Resolve a TFDS split expression such as ``train[:5%]`` or ``train[:10]+val``.
+
+        Returns:
+            By split and shard index, the ranges [start, stop) of record numbers, sorted and apart.
+
+        Raises:
+            UsageError: not an expression of TFDS's grammar, an unknown split, or nothing left.
+        """
+        try:
+            instructions = self._info.splits[expression].file_instructions
+        except (ValueError, KeyError, AssertionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(f"{self.path}: episodes {expression!r}: {reason} (splits: {_listed(self.splits)})") from None
+        places = {
+            epath.Path(path).name: (split, index)
+            for split in self.splits
+            for index, path in enumerate(self._info.splits[split].filepaths)
+        }
+        chosen: dict[str, dict[int, tuple[Span, ...]]] = {}
+        for instruction in instructions:
+            if not instruction.examples_in_shard or instruction.take == 0:
+                continue
+            split, index = places[epath.Path(instruction.filename).name]
+            taken = instruction.take if instruction.take >= 0 else instruction.examples_in_shard - instruction.skip
+            spans = chosen.setdefault(split, {})
+            spans[index] = merge_spans((*spans.get(index, ()), (instruction.skip, instruction.skip + taken)))
+        if not any(chosen.values()):
+            raise UsageError(
+                f"{self.path}: episodes {expression!r} leaves nothing of {_listed(self.splits)}; take a wider range"
+            )
+        return chosen
+
+
+def find_source(roots: Sequence[str], tfds_name: str, version: str) -> SourceDataset:
+    """Find a dataset below one of several roots; the first that has it wins.
+
+    Args:
+        roots: folders, local or ``gs://``, with ``<tfds_name>/<version>`` below.
+
+    Raises:
+        SourceError: in none of them (says which versions there are), or not a complete TFDS folder.
+    """
+    for root in roots:
+        folder = epath.Path(root) / tfds_name / version
+        if (folder / "dataset_info.json").exists():
+            return _open(folder)
+    raise SourceError(_not_found(roots, tfds_name, version))
+
+
+def _open(folder: epath.Path) -> SourceDataset:
+    import tensorflow_datasets as tfds
+
+    if not (folder / "features.json").exists():
+        raise SourceError(f"{folder}: has dataset_info.json but no features.json, so it cannot be read; copy it again")
+    try:
+        info = tfds.builder_from_directory(folder).info
+        features = flatten_features(info.features, where=str(folder))
+        kind = str(getattr(info, "file_format", None) or "tfrecord")
+    except SourceError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise SourceError(
+            f"{folder}: TFDS cannot read its metadata ({type(error).__name__}: {reason[0] if reason else ''}); copy it again"
+        ) from error
+    if "tfrecord" not in kind.lower():
+        raise SourceError(f"{folder}: its files are {kind}, only TFRecord can be converted")
+    digest = hashlib.sha256()
+    for name in ("dataset_info.json", "features.json"):
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    splits = {name: tuple(split.shard_lengths) for name, split in sorted(info.splits.items())}
+    return SourceDataset(path=str(folder), fingerprint=digest.hexdigest(), features=features, splits=splits, _info=info)
+
+
+def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
+    tried = ", ".join(str(epath.Path(root) / tfds_name / version) for root in roots)
+    present: set[str] = set()
+    for root in map(epath.Path, roots):
+        if not root.exists():
+            return f"no such source: {root} (looked for {tfds_name}/{version} below it)"
+        if (root / tfds_name).is_dir():
+            versions = sorted(path.name for path in (root / tfds_name).iterdir() if (path / "dataset_info.json").exists())
+            if versions:
+                return (
+                    f"{root / tfds_name} has version {', '.join(versions)}, not {version}; give the right version with "
+                    f"--config (datasets: {{NAME: {{version: ...}}}})"
+                )
+        present.update(path.name for path in root.iterdir() if path.is_dir())
+    hint = f"; {closest(tfds_name, present, noun='folder')}" if present else ""
+    return f"dataset {tfds_name} {version} is in none of the sources: tried {tried}{hint}"
+
+
+def _size(path: epath.Path) -> int | None:
+    try:
+        return int(path.stat().length)
+    except FileNotFoundError:
+        return None
+
+
+def _listed(splits: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{name}: {sum(lengths):,} episodes" for name, lengths in splits.items()) or "none"
+
+
+def merge_spans(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Sort ranges [start, stop) and join those that touch or overlap.
+
+    >>> merge_spans([(5, 8), (0, 2), (2, 3), (6, 9)])
+    ((0, 3), (5, 9))
+    """
+    merged: list[Span] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return tuple(merged)

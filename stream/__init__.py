@@ -1,0 +1,1 @@
+"""Read converted datasets: deterministic, random-access mixtures of frame pairs."""

@@ -1,0 +1,183 @@
+"""The on-disk format: where files lie, how a record is laid out, which columns the sidecars have.
+
+The format belongs to its reader; ``convert`` writes it. A converted dataset looks like this::
+
+    ROOT/<dataset>/<version>/dataset.json                                      manifest, written last
+    ROOT/<dataset>/<version>/quarantine.jsonl                                  what could not be converted
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord        record i = frames of one pair
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.records.arrow      row i describes record i
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.steps.arrow        one row per source step
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.episodes.arrow     one row per source episode
+
+Sidecars are Arrow IPC files, uncompressed, with one record batch, so that they can be memory-mapped without a copy.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "dataset.json"
+QUARANTINE_NAME = "quarantine.jsonl"
+
+FILE_KINDS = ("arrayrecord", "records", "steps", "episodes")
+SIDECAR_KINDS = ("records", "steps", "episodes")
+_SUFFIXES = {
+    "arrayrecord": ".arrayrecord",
+    "records": ".records.arrow",
+    "steps": ".steps.arrow",
+    "episodes": ".episodes.arrow",
+}
+
+ARRAYRECORD_OPTIONS = "group_size:1,uncompressed"
+"""One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
+
+RECORDS_SCHEMA = pa.schema(
+    [
+        pa.field("episode", pa.int32(), nullable=False),
+        pa.field("step", pa.int32(), nullable=False),
+        pa.field("offset", pa.int32(), nullable=False),
+        pa.field("steps_row", pa.int64(), nullable=False),
+        pa.field("num_frames", pa.int32(), nullable=False),
+    ]
+)
+"""Row i describes record i.
+
+episode: row in this shard's ``episodes`` file. step: t, counted from 0 in the episode. offset: the last frame is that of
+step t + offset. steps_row: row of step t in this shard's ``steps`` file. num_frames: frames in the record.
+"""
+
+EPISODE_FIELDS = (
+    pa.field("episode_id", pa.string(), nullable=False),
+    pa.field("source_file", pa.string(), nullable=False),
+    pa.field("source_position", pa.int64(), nullable=False),
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("num_steps", pa.int32(), nullable=False),
+    pa.field("first_steps_row", pa.int64(), nullable=False),
+    pa.field("num_records", pa.int32(), nullable=False),
+    pa.field("first_record", pa.int64(), nullable=False),
+    pa.field("language", pa.string(), nullable=False),
+    pa.field("robot", pa.string(), nullable=False),
+)
+"""The columns that every ``episodes`` file starts with; the dataset's own episode features follow, under their paths.
+
+One row per episode of the source shard that was asked for, unreadable ones included, in the order of the source.
+episode_id: TFDS's id of the example, ``<source file>__<position>``. source_position: record number in the source file.
+status: ``ok``, or why the episode gave no pair (``empty``, ``too_short``, ``unreadable``, ``malformed``).
+"""
+
+STEP_FIELDS = (
+    pa.field("episode", pa.int32(), nullable=False),
+    pa.field("step", pa.int32(), nullable=False),
+    pa.field("language", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+)
+"""The columns that every ``steps`` file starts with; the dataset's own step features follow, under their paths below
+``steps`` (``action/world_vector``, ``observation/state``, ``reward``, ``is_first``). Features with a shape are
+fixed-size lists, flattened row-major; their field metadata has the keys ``shape`` and ``dtype`` of the source."""
+
+_RECORD_MAGIC = b"FRM1"
+_RECORD_HEADER = struct.Struct("<4sI")
+_MAX_FRAMES = 1 << 16
+
+
+class FormatError(ValueError):
+    """Bytes or names that are not in the on-disk format; the message says what was found and where."""
+
+
+def dataset_dir(root: str | Path, dataset: str, version: str) -> Path:
+    """Return the folder of one converted dataset, ``ROOT/<dataset>/<version>``."""
+    return Path(root) / dataset / version
+
+
+def shard_stem(split: str, index: int, count: int) -> str:
+    """Return the name that the files of one shard share.
+
+    >>> shard_stem("train", 7, 1024)
+    'train-00007-of-01024'
+    """
+    return f"{split}-{index:05d}-of-{count:05d}"
+
+
+def split_of(stem: str) -> str:
+    """Return the split that a shard belongs to.
+
+    >>> split_of("train-00007-of-01024")
+    'train'
+    """
+    return stem.rsplit("-", 3)[0]
+
+
+def shard_file(stem: str, kind: str) -> str:
+    """Return the file name of one kind (see ``FILE_KINDS``) of a shard.
+
+    >>> shard_file("train-00007-of-01024", "steps")
+    'train-00007-of-01024.steps.arrow'
+    """
+    return stem + _SUFFIXES[kind]
+
+
+def encode_record(frames: Sequence[bytes]) -> bytes:
+    """Pack encoded frames into one record.
+
+    Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames back to
+    back.
+
+    >>> decode_record(encode_record([b"first", b"second"]))
+    [b'first', b'second']
+    """
+    if not 1 <= len(frames) <= _MAX_FRAMES:
+        raise FormatError(f"a record holds 1 to {_MAX_FRAMES} frames, got {len(frames)}")
+    lengths = struct.pack(f"<{len(frames)}I", *(len(frame) for frame in frames))
+    return b"".join((_RECORD_HEADER.pack(_RECORD_MAGIC, len(frames)), lengths, *frames))
+
+
+def frame_spans(record: bytes | memoryview) -> list[tuple[int, int]]:
+    """Return (start, stop) in bytes of each frame of a record, without copying.
+
+    Raises:
+        FormatError: the record does not start with the magic bytes, or its lengths do not add up to its size. Nothing
+            is allocated by a length that the record does not have.
+    """
+    size = len(record)
+    if size < _RECORD_HEADER.size:
+        raise FormatError(f"record of {size} bytes is shorter than its {_RECORD_HEADER.size}-byte header")
+    magic, count = _RECORD_HEADER.unpack_from(record)
+    if magic != _RECORD_MAGIC:
+        raise FormatError(f"record starts with {bytes(magic)!r}, expected {_RECORD_MAGIC!r}")
+    start = _RECORD_HEADER.size + 4 * count
+    if not 1 <= count <= _MAX_FRAMES or start > size:
+        raise FormatError(f"record of {size} bytes says that it holds {count} frames")
+    spans = []
+    for length in struct.unpack_from(f"<{count}I", record, _RECORD_HEADER.size):
+        spans.append((start, start + length))
+        start += length
+    if start != size:
+        raise FormatError(f"record has {size} bytes, its header adds up to {start}")
+    return spans
+
+
+def decode_record(record: bytes) -> list[bytes]:
+    """Return the encoded frames of a record, in order. Raises FormatError as ``frame_spans`` does."""
+    return [record[start:stop] for start, stop in frame_spans(record)]
+
+
+def open_sidecar(path: str | Path) -> pa.Table:
+    """Memory-map one sidecar.
+
+    Returns:
+        A table whose columns point into the mapped file; nothing is read until it is looked at.
+
+    Raises:
+        FormatError: not a complete Arrow IPC file.
+        OSError: the file cannot be opened.
+    """
+    source = pa.memory_map(str(path), "r")
+    try:
+        table = pa.ipc.open_file(source).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path}: not a complete Arrow IPC file ({error}); convert this shard again") from error
+    return table

@@ -1,0 +1,156 @@
+"""The manifest of a converted dataset, ``dataset.json``: what is there, from what it was made, and how.
+
+It is written last, so its presence means that the dataset is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, FormatError
+
+_NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
+_COUNT = Annotated[int, Field(ge=0)]
+_SHA256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FileEntry(_Model):
+    """One file of a shard: size in bytes and SHA-256 in hex."""
+
+    bytes: _COUNT
+    sha256: _SHA256
+
+
+class ShardEntry(_Model):
+    """One shard: its stem, counts, its four files by kind, and the source file that it was made of.
+
+    source_digest: SHA-256 over the lengths and checksums that the source file stores. left_out: counts by reason.
+    """
+
+    name: _NAME
+    source_file: _NAME
+    source_bytes: _COUNT
+    source_digest: str = Field(max_length=200)
+    episodes: _COUNT
+    steps: _COUNT
+    records: _COUNT
+    left_out: dict[str, _COUNT]
+    files: dict[Literal["arrayrecord", "records", "steps", "episodes"], FileEntry]
+
+
+class SplitEntry(_Model):
+    """One split: totals and its shards, in the order of the source."""
+
+    episodes: _COUNT
+    steps: _COUNT
+    records: _COUNT
+    shards: tuple[ShardEntry, ...]
+
+
+class Statistics(_Model):
+    """Statistics of one vector over all steps of a split, one number a dimension.
+
+    count: steps that were counted. nonfinite: values left out per dimension because they were NaN or infinite. std: the
+    population's (ddof 0). q01, q99: exact quantiles, interpolated linearly.
+    """
+
+    names: tuple[str, ...]
+    count: _COUNT
+    nonfinite: tuple[_COUNT, ...]
+    mean: tuple[float | None, ...]
+    std: tuple[float | None, ...]
+    min: tuple[float | None, ...]
+    max: tuple[float | None, ...]
+    q01: tuple[float | None, ...]
+    q99: tuple[float | None, ...]
+
+
+class Source(_Model):
+    """Where the data came from. fingerprint: SHA-256 over the metadata, file names and sizes of the source."""
+
+    tfds_name: _NAME
+    version: _NAME
+    path: str
+    fingerprint: _SHA256
+
+
+class Manifest(_Model):
+    """The whole of ``dataset.json``.
+
+    parameters: every parameter of the conversion that changes the output. spec: the registry entry that was used (which
+    columns are action and state, the control frequency, quirks). image: camera, sizes, and how many frames passed through.
+    left_out: counts by reason. statistics: by split, of ``action`` and ``state``. versions: of code and libraries.
+    """
+
+    format_version: Literal[1]
+    layout: Literal["pairs"]
+    dataset: _NAME
+    version: _NAME
+    source: Source
+    parameters: dict[str, Any]
+    spec: dict[str, Any]
+    image: dict[str, Any]
+    episodes: _COUNT
+    steps: _COUNT
+    records: _COUNT
+    left_out: dict[str, _COUNT]
+    splits: dict[_NAME, SplitEntry]
+    statistics: dict[_NAME, dict[Literal["action", "state"], Statistics]]
+    versions: dict[str, str]
+
+def read_manifest(path: str | Path) -> Manifest:
+    """Read and validate a manifest.
+
+    Args:
+        path: the ``dataset.json`` itself or its folder.
+
+    Raises:
+        FormatError: not JSON, another format version, or fields that do not fit; names the file and the field.
+        FileNotFoundError: there is none, so the conversion is not complete.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / MANIFEST_NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
+        ) from None
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not a JSON file ({error}); convert this dataset again") from None
+    found = raw.get("format_version") if isinstance(raw, dict) else None
+    if found != FORMAT_VERSION:
+        raise FormatError(
+            f"{path}: format version {found!r}, this program reads version {FORMAT_VERSION}; "
+            "use the program that wrote it, or convert again with --overwrite"
+        )
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise FormatError(f"{path}: field {where}: {first['msg']} (found {first.get('input')!r:.80})") from None
+    _check_totals(manifest, path)
+    return manifest
+
+
+def _check_totals(manifest: Manifest, path: Path) -> None:
+    for name, split in manifest.splits.items():
+        for key in ("episodes", "steps", "records"):
+            total = sum(getattr(shard, key) for shard in split.shards)
+            if total != getattr(split, key):
+                raise FormatError(f"{path}: split {name} says {getattr(split, key)} {key}, its shards add up to {total}")
+        for shard in split.shards:
+            if set(shard.files) != set(FILE_KINDS):
+                raise FormatError(f"{path}: shard {shard.name} lists the files {sorted(shard.files)}")

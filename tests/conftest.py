@@ -1,0 +1,23 @@
+"""What tests of every package need: quiet libraries, and the real episodes that are not part of the repository."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# TensorFlow reads it when it is imported, in worker processes too.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder with real TFDS directories (`bridge_dataset/1.0.0`); a test that asks for it is skipped where it is not.
+
+    It lies beside the checkout, in `../shared/data`, or where PAIRSTREAM_SHARED_DATA says.
+    """
+    folder = Path(os.environ.get("PAIRSTREAM_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not (folder / "bridge_dataset" / "1.0.0" / "dataset_info.json").is_file():
+        pytest.skip(f"no bridge_dataset/1.0.0 in {folder}; PAIRSTREAM_SHARED_DATA names another folder")
+    return folder
