@@ -15,7 +15,7 @@ ARGS ?=
 
 # Versions that `make lock` does not choose by itself.
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
-LOCK_EXTRAS := convert,tensorflow,dask,torch,jax,bench,dev
+LOCK_EXTRAS := convert,tensorflow,dask,dataflow,torch,jax,bench,dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -50,6 +50,7 @@ format: $(STAMP) ## put the sources into the shape that lint asks for
 bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)
 	$(BIN)/python -m bench.convert $(ARGS)
 
+# The build of torch (+cpu) and its CUDA packages, which it pins itself, depend on the machine and are left out.
 lock: ## write constraints.txt anew: the newest versions that pyproject.toml allows together
 	@$(find_python); \
 	rm -rf build/lock && $$python -m venv build/lock

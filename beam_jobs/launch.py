@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import apache_beam as beam
 import psutil
 
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner
+from convert.errors import ShardError
+from convert.journal import Journal
 from convert.plan import DatasetPlan, ShardJob
 
 _GRACE = 5.0
+_POLL = 0.2
 
 
 def run_pipeline(
@@ -43,15 +49,55 @@ def run_pipeline(
     try:
         with progress, open_runner(choice) as (runner, options):
             pipeline = beam.Pipeline(runner=runner, options=options)
-            build_graph(pipeline, jobs, plans)
-            result = pipeline.run()
-            try:
-                result.wait_until_finish()
-            finally:
-                if choice.is_dask:
-                    result.client.close()
+            if choice.is_local or choice.is_dask:
+                # A staging folder that these runners do not use; if we are killed, nobody else removes it.
+                shutil.rmtree(pipeline.local_tempdir)
+            if choice.is_local and choice.num_workers > 1:
+                stop_file = Journal(plans[jobs[0].dataset].output).temporary("stop")
+                build_graph(pipeline, jobs, plans, stop_file=str(stop_file))
+                _run_beside(pipeline, before, stop_file)
+            else:
+                build_graph(pipeline, jobs, plans)
+                _run(pipeline)
     finally:
         _end_children(before)
+
+
+def _run(pipeline: beam.Pipeline) -> None:
+    result = pipeline.run()
+    try:
+        result.wait_until_finish()
+    finally:
+        # Beam's Dask runner leaves its client open, which then complains that the cluster is gone.
+        if client := getattr(result, "client", None):
+            client.close()
+
+
+def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> None:
+    """Run in a thread, so that a failure or an interrupt can end the workers first: Beam waits for them without end."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _run(pipeline)
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="pipeline", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_POLL)
+            if stop_file.exists() and (message := stop_file.read_text()):
+                raise ShardError(message)
+    except BaseException:
+        # The threads in which Beam waits for its workers would print that they ended.
+        threading.excepthook = lambda _: None
+        _end_children(before)
+        thread.join(_GRACE)
+        raise
+    if failure:
+        raise failure[0]
 
 
 def _end_children(before: set[int]) -> None:

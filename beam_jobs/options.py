@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
@@ -30,6 +31,11 @@ class RunnerChoice:
     name: str
     arguments: tuple[str, ...]
     num_workers: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is Beam's in-process runner, with or without worker processes."""
+        return self.name in LOCAL_RUNNERS
 
     @property
     def is_dask(self) -> bool:
@@ -74,7 +80,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
     Raises:
         UsageError: Beam knows no such runner.
     """
-    if choice.name in LOCAL_RUNNERS:
+    if choice.is_local:
         yield _local_runner(choice.num_workers), PipelineOptions(
             list(choice.arguments), direct_num_workers=choice.num_workers
         )
@@ -117,12 +123,13 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     if _mentions(arguments, _DASK_PLACES):
         yield arguments
         return
-    with LocalCluster(
+    with TemporaryDirectory(prefix="dask-") as scratch, LocalCluster(
+        local_directory=scratch,
         n_workers=choice.num_workers,
         threads_per_worker=1,
         processes=True,
         dashboard_address=":0",
-        preload=["import logging; logging.getLogger().addHandler(logging.NullHandler())"],
+        preload=["import logging; logging.disable(logging.ERROR)"],
     ) as cluster:
         yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]
 

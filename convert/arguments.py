@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from convert.errors import UsageError
 from convert.images import FramePolicy
-from convert.pairs import check_frames, offset_in_steps
+from convert.pairs import check_frames, check_offset
 from convert.plan import Options
 
-_SIZE = re.compile(r"(\d+)(?:x(\d+))?")
+_SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
 
 _EPILOG = """\
@@ -75,7 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--leave-out",
         action="append",
         metavar="PATTERN",
-        help="feature not to copy to the sidecars, e.g. 'observation/depth_*'; replaces the registry's list; 'none' keeps all",
+        help="feature not to copy to the sidecars, e.g. 'observation/depth_*'; replaces the registry's list; "
+        "'none' keeps all",
     )
 
     work = parser.add_argument_group("how to work")
@@ -85,11 +86,14 @@ def build_parser() -> argparse.ArgumentParser:
         default="quarantine",
         help="leave damaged input out and list it, or stop (default: quarantine)",
     )
-    work.add_argument("--num-workers", type=int, default=os.cpu_count() or 1, help="local processes (default: all cores)")
+    work.add_argument(
+        "--num-workers", type=int, default=os.cpu_count() or 1, help="local processes (default: all cores)"
+    )
     work.add_argument("--task-index", type=int, default=0, help="which share of the shards this process takes, from 0")
     work.add_argument("--task-count", type=int, default=1, help="into how many shares they are divided (default: 1)")
     work.add_argument("--overwrite", action="store_true", help="remove what an earlier conversion left there")
     work.add_argument("--dry-run", action="store_true", help="say what would be done and what is done; write nothing")
+    work.add_argument("--verbose", action="store_true", help="show the log of Beam and its runner")
     work.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -108,21 +112,20 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         raise UsageError(f"--num-workers {arguments.num_workers}: expected 1 or more")
     if not 0 <= arguments.task_index < arguments.task_count:
         raise UsageError(
-            f"--task-index {arguments.task_index} --task-count {arguments.task_count}: the index goes from 0 to count - 1"
+            f"--task-index {arguments.task_index} --task-count {arguments.task_count}: "
+            "the index goes from 0 to count - 1"
         )
     if arguments.overwrite and arguments.task_count > 1:
         raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
     if "://" in arguments.output:
         raise UsageError(f"--output {arguments.output}: only local folders can be written; copy the result afterwards")
     if arguments.offset is not None:
-        offset_in_steps(arguments.offset, 1000.0, dataset="--offset")
+        check_offset(arguments.offset)
     return Options(
         splits=_names(arguments.splits) if arguments.splits is not None else None,
         episodes=arguments.episodes,
         camera=arguments.camera,
-        policy=FramePolicy(
-            size=parse_size(arguments.image_size), resize=arguments.resize, quality=arguments.quality
-        ),
+        policy=FramePolicy(size=parse_size(arguments.image_size), resize=arguments.resize, quality=arguments.quality),
         offset=arguments.offset,
         frames=check_frames(arguments.frames),
         leave_out=_patterns(arguments.leave_out),

@@ -185,7 +185,9 @@ class Document:
     def _scalar(self, node: yaml.Node, loader: _Composer, field: FieldPath) -> Any:
         line = node.start_mark.line + 1
         if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALAR_TAGS:
-            message = f"{shown(node.tag.removeprefix(_TAG))} is not allowed here; write a plain value, or put it in quotes"
+            message = (
+                f"{shown(node.tag.removeprefix(_TAG))} is not allowed here; write a plain value, or put it in quotes"
+            )
             raise ConfigError(message, file=self.name, field=dotted(field), line=line)
         if node.tag == _TIMESTAMP:
             return node.value

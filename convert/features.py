@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -41,9 +42,7 @@ class Feature:
     @property
     def size(self) -> int | None:
         """How many numbers one value has, None if that varies."""
-        if None in self.shape:
-            return None
-        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+        return math.prod(dim for dim in self.shape if dim is not None) if None not in self.shape else None
 
 
 def flatten_features(tree: Any, *, where: str) -> dict[str, Feature]:

@@ -45,8 +45,8 @@ def existing_manifest(conversion: Conversion) -> Manifest | None:
     check_parameters(manifest.parameters, conversion.parameters, where=output)
     if manifest.source.fingerprint != conversion.source.fingerprint:
         raise ConflictError(
-            f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not those "
-            f"of {conversion.source.path}; use another --output or --overwrite"
+            f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not "
+            f"those of {conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
 
@@ -143,7 +143,7 @@ def _manifest(
 
 
 def _image(statuses: Sequence[ShardStatus], before: Manifest | None) -> dict[str, Any]:
-    old = before.image if before else {"sizes": {}, "passed": 0, "transcoded": 0}
+    old: dict[str, Any] = before.image if before else {"sizes": {}, "passed": 0, "transcoded": 0}
     return {
         "encoding": "jpeg",
         "sizes": _total([old["sizes"], *(status.sizes for status in statuses)]),
@@ -181,7 +181,7 @@ def _write_quarantine(journal: Journal, old: Sequence[QuarantineEntry], statuses
     if not entries:
         target.unlink(missing_ok=True)
         return
-    temporary = journal.temporary("quarantine")
+    temporary = journal.temporary("manifest")
     write_durably(temporary, b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries))
     temporary.replace(target)
 

@@ -1,8 +1,8 @@
 """Frames: pass through what fits, transcode the rest once.
 
 JPEG is decoded by libjpeg-turbo through simplejpeg, which is strict about damage; PNG by libpng through OpenCV, which
-returns nothing when a checksum is wrong. OpenCV encodes, because simplejpeg has no optimised Huffman tables: with them a
-frame at quality 95 is 4 % smaller and every later decoding is faster.
+returns nothing when a checksum is wrong. OpenCV encodes, because simplejpeg has no optimised Huffman tables: with them
+a frame at quality 95 is 4 % smaller and every later decoding is faster.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _MAX_PIXELS = 1 << 26
 
 cv2.setNumThreads(1)
 cv2.ipp.setUseIPP(False)
+# Damage is reported by us, with the place where it is.
+cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FramePolicy:
     """What a stored frame has to be.
 
-    size: (height, width), or None to keep the size of the source. resize: ``stretch`` changes the aspect ratio, ``crop``
-    cuts the centre, ``pad`` adds black borders. quality: of JPEG, 1 to 100, for what is encoded anew.
+    size: (height, width), or None to keep the size of the source. resize: ``stretch`` changes the aspect ratio,
+    ``crop`` cuts the centre, ``pad`` adds black borders. quality: of JPEG, 1 to 100, for what is encoded anew.
     """
 
     size: tuple[int, int] | None = (256, 256)
@@ -173,6 +175,8 @@ def _check_size(height: int, width: int) -> None:
 def _three_channels(pixels: np.ndarray) -> np.ndarray:
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
         raise CorruptFrame(f"raw frame is {pixels.dtype} {pixels.shape}, expected uint8 [H, W] or [H, W, C]")
+    if not pixels.size:
+        raise CorruptFrame(f"raw frame has no pixels: {pixels.shape}")
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
     if pixels.shape[2] in (1, 2):

@@ -1,8 +1,8 @@
 """The journal of a conversion that is not complete: the folder ``.convert`` beside the splits.
 
-It holds the parameters of the conversion, a status file for each finished shard, locks, and files that are being written.
-A shard is finished when its status file is there: that is renamed into place last. The journal goes when the manifest is
-written. Nothing in it is needed to read what was converted.
+It holds the parameters of the conversion, a status file for each finished shard, locks, and files that are being
+written. A shard is finished when its status file is there: that is renamed into place last. The journal goes when the
+manifest is written. Nothing in it is needed to read what was converted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from convert.errors import ConflictError, ConvertError, ShardError
+from convert.errors import ConflictError, ConvertError, ShardError, UsageError
 from stream.format import FILE_KINDS, shard_file
 from stream.manifest import ShardEntry
 
@@ -28,6 +28,8 @@ FOLDER = ".convert"
 _PARAMETERS = "parameters.json"
 _STATUS = ".status.json"
 _LOCK = ".lock"
+_TEMPORARY = ".tmp"
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
 
 class QuarantineEntry(BaseModel):
@@ -74,7 +76,7 @@ class Journal:
         """Return the parameters that the conversion here was started with, None if none was."""
         try:
             return dict(json.loads((self.folder / _PARAMETERS).read_bytes()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise ConflictError(f"{self.folder / _PARAMETERS}: not JSON ({error}); run with --overwrite") from None
@@ -99,8 +101,11 @@ class Journal:
         check_parameters(self.parameters() or {}, parameters, where=self.output)
 
     def temporary(self, name: str) -> Path:
-        """Return an unused path in the journal, on the same file system as the output."""
-        return self.folder / f"{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        """Return an unused path in the journal, on the same file system as the output.
+
+        ``name``: that of the lock under which it is written, and for a shard's files ``<stem>.<kind>``.
+        """
+        return self.folder / f"{name}.{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
 
     def status(self, stem: str, split: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files are there with the right sizes."""
@@ -108,10 +113,10 @@ class Journal:
             status = ShardStatus.model_validate_json((self.folder / (stem + _STATUS)).read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-        for kind in FILE_KINDS:
+        for kind, file in status.entry.files.items():
             path = self.output / split / shard_file(stem, kind)
             try:
-                if path.stat().st_size != status.entry.files[kind].bytes:
+                if path.stat().st_size != file.bytes:
                     return None
             except FileNotFoundError:
                 return None
@@ -121,7 +126,7 @@ class Journal:
         """Return the stems of all shards that have a status file; one look at the folder."""
         try:
             names = os.listdir(self.folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return set()
         return {name.removesuffix(_STATUS) for name in names if name.endswith(_STATUS)}
 
@@ -158,12 +163,14 @@ class Journal:
 
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written, except of shards that somebody is converting now."""
-        stems = {name.split(".", 1)[0] for name in _listdir(self.folder) if name.endswith(".tmp")}
-        for stem in stems:
-            if stem == "parameters":
-                continue
-            with self.lock(stem):
-                pass
+        for stem in {_owner(name) for name in _listdir(self.folder)} - {"", "parameters"}:
+            try:
+                with self.lock(stem):
+                    pass
+            except ConvertError:
+                # Another process may have finished meanwhile, and removed the journal.
+                if self.folder.exists():
+                    raise
 
     def remove(self) -> None:
         """Remove the journal; the manifest is in place."""
@@ -171,8 +178,18 @@ class Journal:
 
     def _remove_leftovers(self, stem: str) -> None:
         for name in _listdir(self.folder):
-            if name.startswith(stem + ".") and name.endswith(".tmp"):
+            if _owner(name) == stem:
                 (self.folder / name).unlink(missing_ok=True)
+
+
+def _owner(name: str) -> str:
+    """The lock under which a temporary file is written; empty for other files."""
+    if not name.endswith(_TEMPORARY):
+        return ""
+    owner = name.removesuffix(_TEMPORARY).rpartition(".")[0]
+    for kind in FILE_KINDS:
+        owner = owner.removesuffix(f".{kind}")
+    return owner
 
 
 def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: Path) -> None:
@@ -203,8 +220,8 @@ def writing(where: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ShardError(f"{where}: the disk is full; make room and run the same command again") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise ConvertError(f"{where} cannot be written: {error.strerror}; choose another --output") from error
+        if error.errno in _NOT_WRITABLE:
+            raise UsageError(f"{where} cannot be written: {error.strerror}; choose another --output") from error
         raise ConvertError(f"{where}: {error.strerror or error} ({error.filename or ''})") from error
 
 

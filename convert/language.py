@@ -38,6 +38,6 @@ def _texts(column: Column, encoding: Literal["text", "utf8_codes"]) -> list[str]
         return []
     if encoding == "text":
         return list(column.values)
-    rows = np.asarray(column.values).reshape(column.rows, -1)
+    rows = np.asarray(column.values).reshape(column.rows, column.feature.size or 0)
     known: dict[bytes, str] = {}
     return [known.setdefault(row.tobytes(), decode_codes(row)) for row in rows]

@@ -7,9 +7,10 @@ import re
 
 from convert.errors import UsageError
 
-_OFFSET = re.compile(r"(?P<steps>\d+)|(?P<seconds>\d+(\.\d+)?|\.\d+)\s*s")
-_FRAMES = re.compile(r"endpoints|all|stride:(?P<stride>\d+)|fixed:(?P<fixed>\d+)")
+_OFFSET = re.compile(r"(?P<steps>[0-9]{1,9})|(?P<seconds>[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
+_FRAMES = re.compile(r"endpoints|all|stride:(?P<stride>[0-9]{1,9})|fixed:(?P<fixed>[0-9]{1,9})")
 _MAX_OFFSET = 10_000
+_MAX_FIXED = 10_000
 
 
 def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset: str) -> int:
@@ -26,9 +27,7 @@ def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset
     Raises:
         UsageError: neither form, below 1 or above 10,000 steps, or seconds for a dataset without a rate.
     """
-    match = _OFFSET.fullmatch(str(text).strip())
-    if not match:
-        raise UsageError(f"{dataset}: offset {text!r} is neither a number of steps (5) nor seconds (0.6s)")
+    match = _match_offset(text, where=f"{dataset}: offset")
     if match["steps"]:
         steps = int(match["steps"])
     elif control_frequency is None:
@@ -41,11 +40,23 @@ def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset
     return steps
 
 
+def check_offset(text: str) -> str:
+    """Return ``--offset`` if it is a number of steps or of seconds, else raise UsageError; rates are not known here."""
+    _match_offset(text, where="--offset")
+    return text
+
+
 def check_frames(text: str) -> str:
     """Return ``--frames`` if it is one of ``endpoints | all | stride:S | fixed:N``, else raise UsageError."""
     match = _FRAMES.fullmatch(text)
-    if not match or match["stride"] == "0" or (match["fixed"] and int(match["fixed"]) < 2):
-        raise UsageError(f"frames {text!r} is none of: endpoints, all, stride:S (S >= 1), fixed:N (N >= 2)")
+    if (
+        not match
+        or (match["stride"] and int(match["stride"]) < 1)
+        or (match["fixed"] and not 2 <= int(match["fixed"]) <= _MAX_FIXED)
+    ):
+        raise UsageError(
+            f"frames {text[:80]!r} is none of: endpoints, all, stride:S (S >= 1), fixed:N (N from 2 to {_MAX_FIXED:,})"
+        )
     return text
 
 
@@ -67,6 +78,13 @@ def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
         last = int(match["fixed"]) - 1
         return tuple((2 * i * offset + last) // (2 * last) for i in range(last + 1))
     return tuple(range(offset + 1)) if frames == "all" else (0, offset)
+
+
+def _match_offset(text: str | int, *, where: str) -> re.Match[str]:
+    match = _OFFSET.fullmatch(str(text).strip())
+    if not match:
+        raise UsageError(f"{where} {str(text)[:80]!r} is neither a number of steps (5) nor seconds (0.6s)")
+    return match
 
 
 def first_steps(num_steps: int, offset: int) -> range:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ class Options:
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
     camera: str | None = None
-    policy: FramePolicy = FramePolicy()
+    policy: FramePolicy = field(default_factory=FramePolicy)
     offset: str | None = None
     frames: str = "endpoints"
     leave_out: tuple[str, ...] | None = None
@@ -38,8 +38,8 @@ class Options:
 class DatasetPlan:
     """Everything that a worker needs to convert any shard of one dataset; small, and the same for all of them.
 
-    output: the folder ``ROOT/<dataset>/<version>``. camera: the feature whose frames are stored. features: what goes into
-    the sidecars. language: the features that the instruction is read from, the first that is not empty wins.
+    output: the folder ``ROOT/<dataset>/<version>``. camera: the feature whose frames are stored. features: what goes
+    into the sidecars. language: the features that the instruction is read from, the first that is not empty wins.
     """
 
     dataset: str
@@ -112,18 +112,23 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
     """
     spec = selected.spec
     by_name = {_notation(feature): feature for feature in source.features.values()}
+    leave_out = spec.leave_out if options.leave_out is None else options.leave_out
+    left = spec.model_copy(update={"leave_out": leave_out})
     camera = spec.camera(options.camera) if options.camera else spec.primary
     camera_feature = _camera_feature(spec, camera, by_name, source)
     language = _language_features(spec.instruction, spec, by_name, source)
     for part in (*spec.action, *spec.state):
         _check_part(part.path, part.dims, part.select, spec, by_name, source)
+        if left.leaves_out(part.path):
+            raise UsageError(
+                f"{spec.name}: {part.path} is part of action or state, so it cannot be left out "
+                f"({', '.join(leave_out)})"
+            )
     if spec.action_text:
         _find(spec.action_text, "action_text", spec, by_name, source)
     if spec.success_path:
         _find(spec.success_path, "success_path", spec, by_name, source)
     robot_feature = _find(spec.robot_path, "robot_path", spec, by_name, source) if spec.robot_path else None
-    leave_out = spec.leave_out if options.leave_out is None else options.leave_out
-    left = spec.model_copy(update={"leave_out": leave_out})
     codes = spec.instruction is not None and spec.instruction.encoding == "utf8_codes"
     cameras = {other.path for other in spec.cameras.values()}
     features = tuple(
@@ -134,6 +139,7 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         and not left.leaves_out(name)
         and not (codes and feature in language)
     )
+    _check_sizes((*features, *language), spec)
     offset = offset_in_steps(
         options.offset if options.offset is not None else selected.offset, spec.control_frequency, dataset=spec.name
     )
@@ -261,6 +267,15 @@ def _check_part(
         )
 
 
+def _check_sizes(features: Iterable[Feature], spec: DatasetSpec) -> None:
+    for feature in features:
+        if not feature.size:
+            raise UsageError(
+                f"{spec.name}: {_notation(feature)} has the shape {feature.shape}; columns need a fixed size of 1 or "
+                "more. Leave it out (--leave-out, or leave_out in the registry)"
+            )
+
+
 def _find(path: str, role: str, spec: DatasetSpec, by_name: Mapping[str, Feature], source: SourceDataset) -> Feature:
     if path in by_name:
         return by_name[path]
@@ -268,5 +283,3 @@ def _find(path: str, role: str, spec: DatasetSpec, by_name: Mapping[str, Feature
     same = [name for name in by_name if name.rsplit("/", 1)[-1] == last] or difflib.get_close_matches(path, by_name, 1)
     hint = f"did you mean {same[0]!r}?" if same else closest(path, by_name, noun="feature")
     raise SourceError(f"{spec.name}: {role} {path!r} is not in {source.path}/features.json; {hint}")
-
-

@@ -31,7 +31,8 @@ __all__ = [
     "load_registry",
 ]
 
-_SPLIT = re.compile(r"([\w-]+)(\[(-?\d[\d_]*(\.\d+)?(%|shard)?)?(:(-?\d[\d_]*(\.\d+)?(%|shard)?)?)?\])?")
+_BOUND = r"-?[0-9][0-9_]*(\.[0-9]+)?(%|shard)?"
+_SPLIT = re.compile(rf"[A-Za-z0-9_-]+(\[({_BOUND})?(:({_BOUND})?)?\])?")
 _MIXTURE_KEYS = ("description", "members")
 _FILE_KEYS = ("datasets", "mixtures")
 

@@ -39,9 +39,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
     bridge   1,250
     rt1          7
     """
-    texts = [list(header)] + [
-        [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows
-    ]
+    texts = [list(header)] + [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
     right = [any(isinstance(row[column], int) for row in rows) for column in range(len(header))]
     lines = []

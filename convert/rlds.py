@@ -18,16 +18,16 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.errors import MalformedEpisode
 from convert.features import Feature
 
-_MAX_INFLATED = 1 << 30
+_MAX_ROWS = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """The values of one feature in one episode.
 
-    values: all numbers, flat and row-major, in the feature's dtype, or a list of str; None where the episode has no such
-    feature. lengths: for each sequence level around the value, outermost first, how many items each row has. rows: steps,
-    or 1 for an episode feature.
+    values: all numbers, flat and row-major, in the feature's dtype, or a list of str; None where the episode has no
+    such feature. lengths: for each sequence level around the value, outermost first, how many items each row has.
+    rows: steps, or 1 for an episode feature.
     """
 
     feature: Feature
@@ -61,8 +61,8 @@ class EpisodeParser:
     def parse(self, record: bytes) -> Episode:
         """Return the episode in ``record``.
 
-        The number of steps is the number of frames; flags such as ``is_last`` are not trusted, because they are unset in
-        several datasets.
+        The number of steps is the number of frames; flags such as ``is_last`` are not trusted, because they are unset
+        in several datasets.
 
         Raises:
             MalformedEpisode: not a ``tf.train.Example``, or a feature whose count does not fit the number of frames.
@@ -118,7 +118,9 @@ def _read_column(feature: Feature, protos: Any, *, rows: int) -> Column:
             lengths.insert(0, np.array([len(lengths[0])], np.int64))
     expected = rows
     for level, row_lengths in enumerate(lengths):
-        if len(row_lengths) != expected or (len(row_lengths) and row_lengths.min() < 0):
+        if len(row_lengths) != expected or (
+            len(row_lengths) and not 0 <= row_lengths.min() <= row_lengths.max() < _MAX_ROWS
+        ):
             raise MalformedEpisode(
                 f"{feature.path}: level {level} has {len(row_lengths)} row lengths, expected {expected} of 0 or more"
             )
@@ -138,9 +140,14 @@ def _values(feature: Feature, proto: Any) -> tuple[np.ndarray | list[str], int]:
     if feature.encoding != "none":
         return _decode_tensors(feature, proto.bytes_list.value)
     numbers = _numbers(feature, proto)
+    size = _fixed_size(feature)
+    return numbers, len(numbers) // size if size and len(numbers) % size == 0 else -1
+
+
+def _fixed_size(feature: Feature) -> int:
     if feature.size is None:
         raise MalformedEpisode(f"{feature.path}: shape {feature.shape} is not fixed; list it under leave_out")
-    return numbers, len(numbers) // feature.size if feature.size and len(numbers) % feature.size == 0 else -1
+    return feature.size
 
 
 def _numbers(feature: Feature, proto: Any) -> np.ndarray:
@@ -168,35 +175,36 @@ def _numbers(feature: Feature, proto: Any) -> np.ndarray:
 
 def _packed_floats(floats: Any) -> np.ndarray:
     """Return a FloatList as float32. Its wire form is one packed field, 50 times faster to copy than item by item."""
-    packed = floats.SerializeToString()
-    if not packed:
+    count = len(floats.value)
+    if not count:
         return np.zeros(0, np.float32)
+    packed = floats.SerializeToString()
     start = 1
     while packed[start] & 0x80:
         start += 1
-    return np.frombuffer(packed, "<f4", offset=start + 1)
+    return np.frombuffer(packed, "<f4", count=count, offset=start + 1)
 
 
 def _decode_tensors(feature: Feature, stored: Sequence[bytes]) -> tuple[np.ndarray, int]:
     dtype = np.dtype(feature.dtype)
-    size = feature.size
+    expected = _fixed_size(feature) * dtype.itemsize
     parts = []
     for data in stored:
         if feature.encoding == "zlib":
-            data = _inflate(feature, data)
-        if size is None or len(data) != size * dtype.itemsize:
+            data = _inflate(feature, data, limit=expected + 1)
+        if len(data) != expected:
+            found = f"{len(data)} bytes" if len(data) <= expected else f"more than {expected} bytes"
             raise MalformedEpisode(
-                f"{feature.path}: a stored tensor has {len(data)} bytes, {feature.shape} of {dtype} takes "
-                f"{(size or 0) * dtype.itemsize}"
+                f"{feature.path}: a stored tensor has {found}, {feature.shape} of {dtype} takes {expected}"
             )
         parts.append(np.frombuffer(data, dtype))
     joined = np.concatenate(parts) if parts else np.zeros(0, dtype)
     return joined.astype(storage_dtype(feature), copy=False), len(parts)
 
 
-def _inflate(feature: Feature, data: bytes) -> bytes:
+def _inflate(feature: Feature, data: bytes, *, limit: int) -> bytes:
     try:
-        return zlib.decompressobj().decompress(data, _MAX_INFLATED)
+        return zlib.decompressobj().decompress(data, limit)
     except zlib.error as error:
         raise MalformedEpisode(f"{feature.path}: a stored tensor does not inflate ({error})") from None
 

@@ -40,6 +40,8 @@ from stream.format import dataset_dir
 from stream.manifest import Manifest
 
 _OUR_ERROR = re.compile(r"convert\.(?:errors|config_file)\.(\w+): (.+)")
+_BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
+_interrupted: list[int] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +60,12 @@ class _Work:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parsed, beam_arguments = build_parser().parse_known_args(arguments)
-    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    # Runners log every failure of a worker with its traceback; ours is the one message.
+    level = logging.INFO if parsed.verbose else logging.CRITICAL
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         options = check_arguments(parsed)
         works = [_look(conversion, parsed.overwrite) for conversion in _plan(parsed, options)]
@@ -77,9 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConvertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"error: {error.filename or parsed.output}: {error.strerror or error}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 def _interrupt(signum: int, frame: object) -> None:
+    # Beam's in-process runner turns an exception inside a DoFn into a RuntimeError, so it is noted as well.
+    _interrupted.append(signum)
     raise KeyboardInterrupt
 
 
@@ -149,11 +160,9 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
             known=known,
             progress=Progress([(job, str(work.output)) for job, work in jobs]),
         )
-    except ConvertError:
-        raise
-    except KeyboardInterrupt:
-        raise
     except Exception as error:
+        if _interrupted:
+            raise KeyboardInterrupt from None
         raise _explain(error) from error
     finally:
         for work in works:
@@ -161,11 +170,12 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
 
 
 def _explain(error: Exception) -> ConvertError:
-    """Find our own message in what a runner made of it: runners wrap errors of workers in text."""
+    """Find our own message in what a runner made of it: runners wrap the errors of workers in text."""
+    if isinstance(error, ConvertError):
+        return type(error)(_BEAM_SUFFIX.sub("", str(error)))
     text = str(error)
     if match := _OUR_ERROR.search(text):
-        message = re.sub(r" ?\[while running .*$", "", match[2].split("\\n")[0]).strip()
-        return ShardError(message)
+        return ShardError(_BEAM_SUFFIX.sub("", match[2].split("\\n")[0]).strip())
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return ConvertError(f"the Beam runner failed: {type(error).__name__}: {lines[-1] if lines else ''}")
 

@@ -257,7 +257,9 @@ class _ShardWriter:
     ) -> None:
         shard = self._job.shard
         if damage and self._plan.on_error == "fail":
-            where = f"{self._plan.dataset} {shard.path}: episode {position}" + (f" step {step}" if step is not None else "")
+            where = f"{self._plan.dataset} {shard.path}: episode {position}" + (
+                f" step {step}" if step is not None else ""
+            )
             raise ShardError(f"{where}: {reason}: {detail}; run with --on-error quarantine to leave it out")
         self._left_out[reason] += 1
         self._quarantine.append(

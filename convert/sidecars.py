@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from convert.errors import ShardError
 from convert.features import Feature
 from convert.rlds import Column, storage_dtype
+
+_MAX_ITEMS = (1 << 31) - 1
 
 
 def arrow_field(feature: Feature) -> pa.Field:
@@ -61,9 +64,12 @@ def arrow_array(feature: Feature, columns: Sequence[Column]) -> pa.Array:
     for level in reversed(range(len(feature.sequences))):
         lengths = [column.lengths[level] for column in columns]
         counts = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
-        offsets = np.zeros(len(counts) + 1, np.int32)
-        np.cumsum(counts, out=offsets[1:])
-        array = pa.ListArray.from_arrays(pa.array(offsets), array, mask=mask if level == 0 else None)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        if offsets[-1] > _MAX_ITEMS:
+            raise ShardError(
+                f"{feature.path}: {offsets[-1]:,} items in one shard, a column holds {_MAX_ITEMS:,}; leave it out"
+            )
+        array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), array, mask=mask if level == 0 else None)
     return array
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,25 +103,23 @@ class SourceDataset:
         Raises:
             UsageError: not an expression of TFDS's grammar, an unknown split, or nothing left.
         """
+        import tensorflow_datasets as tfds
+
         try:
-            instructions = self._info.splits[expression].file_instructions
-        except (ValueError, KeyError, AssertionError) as error:
+            terms = tfds.core.ReadInstruction.from_spec(expression).to_absolute(self._info.splits)
+        except (ValueError, KeyError, AssertionError, NotImplementedError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UsageError(f"{self.path}: episodes {expression!r}: {reason} (splits: {_listed(self.splits)})") from None
-        places = {
-            epath.Path(path).name: (split, index)
-            for split in self.splits
-            for index, path in enumerate(self._info.splits[split].filepaths)
-        }
+            raise UsageError(
+                f"{self.path}: episodes {expression!r}: {reason} (splits: {_listed(self.splits)})"
+            ) from None
         chosen: dict[str, dict[int, tuple[Span, ...]]] = {}
-        for instruction in instructions:
-            if not instruction.examples_in_shard or instruction.take == 0:
-                continue
-            split, index = places[epath.Path(instruction.filename).name]
-            taken = instruction.take if instruction.take >= 0 else instruction.examples_in_shard - instruction.skip
-            spans = chosen.setdefault(split, {})
-            spans[index] = merge_spans((*spans.get(index, ()), (instruction.skip, instruction.skip + taken)))
-        if not any(chosen.values()):
+        for term in terms:
+            lengths = self.splits[term.splitname]
+            stop = sum(lengths) if term.to is None else term.to
+            for index, span in shard_spans(lengths, start=term.from_ or 0, stop=stop):
+                spans = chosen.setdefault(term.splitname, {})
+                spans[index] = merge_spans((*spans.get(index, ()), span))
+        if not chosen:
             raise UsageError(
                 f"{self.path}: episodes {expression!r} leaves nothing of {_listed(self.splits)}; take a wider range"
             )
@@ -158,7 +156,8 @@ def _open(folder: epath.Path) -> SourceDataset:
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise SourceError(
-            f"{folder}: TFDS cannot read its metadata ({type(error).__name__}: {reason[0] if reason else ''}); copy it again"
+            f"{folder}: TFDS cannot read its metadata ({type(error).__name__}: {reason[0] if reason else ''}); "
+            "copy it again"
         ) from error
     if "tfrecord" not in kind.lower():
         raise SourceError(f"{folder}: its files are {kind}, only TFRecord can be converted")
@@ -176,7 +175,9 @@ def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
         if not root.exists():
             return f"no such source: {root} (looked for {tfds_name}/{version} below it)"
         if (root / tfds_name).is_dir():
-            versions = sorted(path.name for path in (root / tfds_name).iterdir() if (path / "dataset_info.json").exists())
+            versions = sorted(
+                path.name for path in (root / tfds_name).iterdir() if (path / "dataset_info.json").exists()
+            )
             if versions:
                 return (
                     f"{root / tfds_name} has version {', '.join(versions)}, not {version}; give the right version with "
@@ -196,6 +197,22 @@ def _size(path: epath.Path) -> int | None:
 
 def _listed(splits: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{name}: {sum(lengths):,} episodes" for name, lengths in splits.items()) or "none"
+
+
+def shard_spans(lengths: Sequence[int], *, start: int, stop: int) -> Iterator[tuple[int, Span]]:
+    """Yield (shard, range of record numbers in it) for the episodes [start, stop) of a split; nothing if it is empty.
+
+    TFDS's own ``file_instructions`` read to the end of the shard where stop is below start.
+
+    >>> list(shard_spans((3, 0, 4), start=2, stop=5))
+    [(0, (2, 3)), (2, (0, 2))]
+    """
+    first = 0
+    for index, length in enumerate(lengths):
+        span = (max(start - first, 0), min(stop - first, length))
+        if span[0] < span[1]:
+            yield index, span
+        first += length
 
 
 def merge_spans(spans: Sequence[Span]) -> tuple[Span, ...]:

@@ -1,7 +1,7 @@
 """TFRecord files: framing and checksums.
 
-TensorFlow's own reader costs an import of seconds and 400 MB in every worker, and it says neither where a file is broken
-nor goes on after a damaged record; Beam's is private. The framing is 16 bytes a record, so it is read here.
+TensorFlow's own reader costs an import of seconds and 400 MB in every worker, and it says neither where a file is
+broken nor goes on after a damaged record; Beam's is private. The framing is 16 bytes a record, so it is read here.
 Source of the format: tensorflow/core/lib/io/record_writer.h.
 """
 

@@ -47,8 +47,8 @@ RECORDS_SCHEMA = pa.schema(
 )
 """Row i describes record i.
 
-episode: row in this shard's ``episodes`` file. step: t, counted from 0 in the episode. offset: the last frame is that of
-step t + offset. steps_row: row of step t in this shard's ``steps`` file. num_frames: frames in the record.
+episode: row in this shard's ``episodes`` file. step: t, counted from 0 in the episode. offset: the last frame is that
+of step t + offset. steps_row: row of step t in this shard's ``steps`` file. num_frames: frames in the record.
 """
 
 EPISODE_FIELDS = (

@@ -6,12 +6,14 @@ It is written last, so its presence means that the dataset is complete.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, FormatError
+from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, FormatError, split_of
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
 _COUNT = Annotated[int, Field(ge=0)]
@@ -74,7 +76,7 @@ class Statistics(_Model):
 
 
 class Source(_Model):
-    """Where the data came from. fingerprint: SHA-256 over the metadata, file names and sizes of the source."""
+    """Where the data came from. fingerprint: SHA-256 over its dataset_info.json and features.json."""
 
     tfds_name: _NAME
     version: _NAME
@@ -86,8 +88,9 @@ class Manifest(_Model):
     """The whole of ``dataset.json``.
 
     parameters: every parameter of the conversion that changes the output. spec: the registry entry that was used (which
-    columns are action and state, the control frequency, quirks). image: camera, sizes, and how many frames passed through.
-    left_out: counts by reason. statistics: by split, of ``action`` and ``state``. versions: of code and libraries.
+    columns are action and state, the control frequency, quirks). image: encoding, sizes, and how many frames passed
+    through. left_out: counts by reason. statistics: by split, of ``action`` and ``state``. versions: of code and
+    libraries.
     """
 
     format_version: Literal[1]
@@ -105,6 +108,7 @@ class Manifest(_Model):
     splits: dict[_NAME, SplitEntry]
     statistics: dict[_NAME, dict[Literal["action", "state"], Statistics]]
     versions: dict[str, str]
+
 
 def read_manifest(path: str | Path) -> Manifest:
     """Read and validate a manifest.
@@ -141,16 +145,37 @@ def read_manifest(path: str | Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise FormatError(f"{path}: field {where}: {first['msg']} (found {first.get('input')!r:.80})") from None
-    _check_totals(manifest, path)
+    try:
+        _check_consistency(manifest)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
     return manifest
 
 
-def _check_totals(manifest: Manifest, path: Path) -> None:
+def _check_consistency(manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
-        for key in ("episodes", "steps", "records"):
-            total = sum(getattr(shard, key) for shard in split.shards)
-            if total != getattr(split, key):
-                raise FormatError(f"{path}: split {name} says {getattr(split, key)} {key}, its shards add up to {total}")
+        _check_totals(f"split {name}", split, split.shards)
+        twice = [stem for stem, count in Counter(shard.name for shard in split.shards).items() if count > 1]
+        if twice:
+            raise FormatError(f"split {name} lists shard {twice[0]} twice")
         for shard in split.shards:
+            if split_of(shard.name) != name:
+                raise FormatError(f"shard {shard.name} is listed under split {name}, where it does not belong")
             if set(shard.files) != set(FILE_KINDS):
-                raise FormatError(f"{path}: shard {shard.name} lists the files {sorted(shard.files)}")
+                raise FormatError(f"shard {shard.name} lists the files {sorted(shard.files)}, expected {FILE_KINDS}")
+    _check_totals("the dataset", manifest, manifest.splits.values())
+    for name, vectors in manifest.statistics.items():
+        if name not in manifest.splits:
+            raise FormatError(f"statistics of split {name}, but the splits are {sorted(manifest.splits)}")
+        for vector, statistics in vectors.items():
+            lengths = {key: len(value) for key, value in statistics if key != "count"}
+            if len(set(lengths.values())) > 1:
+                raise FormatError(f"statistics of {vector} in split {name} differ in length: {lengths}")
+
+
+def _check_totals(what: str, whole: Manifest | SplitEntry, parts: Iterable[SplitEntry | ShardEntry]) -> None:
+    parts = list(parts)
+    for key in ("episodes", "steps", "records"):
+        total = sum(getattr(part, key) for part in parts)
+        if total != getattr(whole, key):
+            raise FormatError(f"{what} says {getattr(whole, key)} {key}, its parts add up to {total}")

@@ -1,0 +1,330 @@
+"""One converted dataset as a whole: the manifest, what lies around it, the quarantine list."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from convert.config_file import closest
+from convert.errors import ConvertError, UsageError
+from convert.journal import FOLDER, Journal, QuarantineEntry
+from convert.pairs import frame_offsets
+from convert.verify_frames import first_line
+from convert.verify_report import Finding, Findings
+from convert.verify_shard import ShardTask
+from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
+from stream.manifest import Manifest, ShardEntry, read_manifest
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
+_MAX_OFFSET = 10_000
+_UNLISTED = "pair_of_corrupt_frame"
+"""The one reason that is counted and not listed: the corrupt frame is listed, once, and not each of its pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What can be said of a version folder without opening its shards.
+
+    manifest: None if there is none that is sound. incomplete: there is none, but a conversion that can go on.
+    """
+
+    folder: Path
+    dataset: str
+    version: str
+    manifest: Manifest | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    incomplete: bool = False
+    tasks: tuple[ShardTask, ...] = field(default=(), repr=False)
+
+
+def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> list[Path]:
+    """Return the version folders at or below ``root``, sorted.
+
+    Args:
+        root: an output root, a dataset's folder or a version folder.
+        names: of datasets to choose; None for all.
+
+    Raises:
+        UsageError: there is nothing of a conversion, or no dataset of that name; says which come close.
+    """
+    if "://" in str(root):
+        raise UsageError(f"{root}: only local folders can be checked; copy it, or run where it is mounted")
+    top = Path(root)
+    if not top.is_dir():
+        raise UsageError(
+            f"{root}: {'is a file' if top.exists() else 'no such folder'}; expected a conversion's --output"
+        )
+    found = _versions(top)
+    if not found:
+        raise UsageError(f"{root}: nothing was converted here; expected <dataset>/<version>/{MANIFEST_NAME} below it")
+    known = {_names(folder)[0] for folder in found}
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, known, noun='dataset')}")
+    return [folder for folder in found if names is None or _names(folder)[0] in names]
+
+
+def survey(folder: Path, *, deep: bool) -> Survey:
+    """Read the manifest of a version folder, and compare it with itself and with what lies around it."""
+    dataset, version = _names(folder)
+    findings = Findings()
+    journal = (folder / FOLDER).exists()
+    try:
+        if not (folder / MANIFEST_NAME).exists():
+            findings.add(MANIFEST_NAME, _missing_manifest(folder, journal))
+            return Survey(
+                folder=folder, dataset=dataset, version=version, findings=findings.close(), incomplete=journal
+            )
+        manifest = read_manifest(folder)
+    except (FormatError, OSError) as error:
+        findings.add(MANIFEST_NAME, _without_path(error))
+        return Survey(folder=folder, dataset=dataset, version=version, findings=findings.close())
+    for key, found, expected in (("dataset", manifest.dataset, dataset), ("version", manifest.version, version)):
+        if found != expected:
+            findings.add(MANIFEST_NAME, f"is of {key} {found!r}, its folder says {expected!r}")
+    _check_manifest(manifest, findings)
+    present = [split for split in manifest.splits if _check_split_folder(folder, manifest, split, findings)]
+    _check_surroundings(folder, manifest, journal, findings)
+    _check_quarantine(folder, manifest, journal, findings)
+    notes = (
+        f"{FOLDER} is there: a split is being added, or that was interrupted; the same convert.run command goes on",
+    )
+    return Survey(
+        folder=folder,
+        dataset=dataset,
+        version=version,
+        manifest=manifest,
+        findings=findings.close(),
+        notes=notes if journal else (),
+        tasks=tuple(_tasks(folder, manifest, present, deep)),
+    )
+
+
+def check_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[Finding, ...]:
+    """Compare the sizes of all decoded frames with those that the manifest counts."""
+    findings = Findings()
+    known = _sizes(manifest) or {}
+    # A frame of which every pair has another frame that is corrupt was converted and is not stored.
+    exact = not manifest.left_out.get(_UNLISTED)
+    for size in sorted({*known, *sizes}):
+        found, expected = sizes.get(size, 0), known.get(size, 0)
+        if found > expected or (exact and found != expected):
+            findings.add(MANIFEST_NAME, f"counts {expected:,} frames of {size}, in the shards are {found:,}")
+    return findings.close()
+
+
+def _versions(root: Path) -> list[Path]:
+    if _is_version(root):
+        return [root]
+    children = _folders(root)
+    found = [child for child in children if _is_version(child)]
+    for child in children:
+        if child not in found:
+            found += [inner for inner in _folders(child) if _is_version(inner) or _VERSION.fullmatch(inner.name)]
+    return sorted(found)
+
+
+def _is_version(folder: Path) -> bool:
+    """Whether something was converted into this very folder, even if only ruins of that are left."""
+    if any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME)):
+        return True
+    return any(
+        _is_shard_file(name) and name.startswith(f"{split.name}-")
+        for split in _folders(folder)
+        for name in _listdir(split)
+    )
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for name in _listdir(folder) if not name.startswith(".") and (path := folder / name).is_dir()]
+
+
+def _listdir(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _is_shard_file(name: str) -> bool:
+    return bool(_SHARD.search(name)) and name.endswith((".arrayrecord", ".arrow"))
+
+
+def _names(folder: Path) -> tuple[str, str]:
+    absolute = Path(os.path.abspath(folder))
+    return absolute.parent.name, absolute.name
+
+
+def _missing_manifest(folder: Path, journal: bool) -> str:
+    shards = Counter(stem.rsplit("-of-", 1)[-1] for stem in Journal(folder).finished()) if journal else Counter()
+    if not journal:
+        return f"is not there, and no {FOLDER} to go on from; expected a complete conversion"
+    done = sum(shards.values())
+    return (
+        f"is not there: this conversion is not complete, {done:,} {'shard is' if done == 1 else 'shards are'} finished"
+    )
+
+
+def _without_path(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read: {error.strerror}, expected a manifest"
+    text = first_line(error)
+    return text.split(f"{MANIFEST_NAME}: ", 1)[-1]
+
+
+def _check_manifest(manifest: Manifest, findings: Findings) -> None:
+    """Check that the manifest adds up, beyond what reading it does."""
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    left_out = _total(shard.left_out for shard in shards)
+    for reason in sorted({*left_out, *manifest.left_out}):
+        said, total = manifest.left_out.get(reason, 0), left_out[reason]
+        if said != total:
+            findings.add(MANIFEST_NAME, f"says {said:,} left out as {reason}, its shards add up to {total:,}")
+    for name, split in manifest.splits.items():
+        _check_shard_names(name, split.shards, findings)
+    if set(manifest.statistics) != set(manifest.splits):
+        findings.add(
+            MANIFEST_NAME,
+            f"has statistics of {', '.join(sorted(manifest.statistics)) or 'no split'}, "
+            f"expected of {', '.join(sorted(manifest.splits))}",
+        )
+    sizes = _sizes(manifest)
+    frames = [count for key in ("passed", "transcoded") if isinstance(count := manifest.image.get(key), int)]
+    if sizes is None or len(frames) != 2:
+        findings.add(MANIFEST_NAME, f"field image is {manifest.image!r:.200}, expected sizes, passed and transcoded")
+    elif sum(sizes.values()) != sum(frames):
+        findings.add(
+            MANIFEST_NAME,
+            f"counts {sum(sizes.values()):,} frames by size, {sum(frames):,} passed through or transcoded",
+        )
+    if _pair(manifest) == (None, None):
+        findings.add(MANIFEST_NAME, "field parameters has no offset and frames of a pair")
+
+
+def _check_shard_names(split: str, shards: Sequence[ShardEntry], findings: Findings) -> None:
+    last, count = -1, None
+    for shard in shards:
+        match = _SHARD.fullmatch(shard.name.removeprefix(f"{split}-"))
+        if match is None:
+            findings.add(MANIFEST_NAME, f"split {split} lists a shard {shard.name!r}, expected {split}-00000-of-00001")
+            continue
+        count = count or match["count"]
+        if match["count"] != count or not last < int(match["index"]) < int(count):
+            findings.add(MANIFEST_NAME, f"split {split} lists {shard.name!r} after number {last} of {count}")
+        last = int(match["index"])
+
+
+def _check_split_folder(folder: Path, manifest: Manifest, split: str, findings: Findings) -> bool:
+    """Check that there is nothing in the folder of a split that does not belong there."""
+    shards = manifest.splits[split].shards
+    try:
+        names = sorted(os.listdir(folder / split))
+    except OSError as error:
+        if shards:
+            findings.add(split, f"cannot be listed: {error.strerror}; expected {len(shards) * len(FILE_KINDS):,} files")
+        return False
+    known = {shard_file(shard.name, kind) for shard in shards for kind in FILE_KINDS}
+    for name in names:
+        if name not in known:
+            findings.add(f"{split}/{name}", "is not in the manifest; remove it if nobody needs it")
+    return True
+
+
+def _check_surroundings(folder: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
+    for name in _listdir(folder):
+        path = folder / name
+        if name.startswith(".") or name in manifest.splits:
+            continue
+        if _is_shard_file(name):
+            findings.add(name, "is not in the folder of a split; remove it if nobody needs it")
+        elif not journal and path.is_dir() and any(_is_shard_file(inner) for inner in _listdir(path)):
+            findings.add(name, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
+
+
+def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
+    """Compare the list of what was left out with the counts of each shard."""
+    shards = {shard.name: shard for split in manifest.splits.values() for shard in split.shards}
+    listed: Counter[tuple[str, str]] = Counter()
+    try:
+        with (folder / QUARANTINE_NAME).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    entry = QuarantineEntry.model_validate_json(line)
+                except ValidationError as error:
+                    findings.add(QUARANTINE_NAME, f"line {number}: {error.errors()[0]['msg']} (found {line[:80]!r})")
+                    continue
+                shard = shards.get(entry.shard)
+                if shard is not None and shard.source_file == entry.source_file:
+                    listed[entry.shard, entry.reason] += 1
+                elif shard is not None or not journal or split_of(entry.shard) in manifest.splits:
+                    what = f"shard {entry.shard!r:.100} of source file {entry.source_file!r:.100}"
+                    findings.add(QUARANTINE_NAME, f"line {number}: {what}, which the manifest does not have")
+    except FileNotFoundError:
+        if not any(set(shard.left_out) - {_UNLISTED} for shard in shards.values()):
+            return
+        findings.add(QUARANTINE_NAME, f"is not there, the manifest left out {dict(manifest.left_out)}")
+        return
+    except OSError as error:
+        findings.add(QUARANTINE_NAME, f"cannot be read: {error.strerror}")
+        return
+    counted = {
+        (shard.name, reason): count
+        for shard in shards.values()
+        for reason, count in shard.left_out.items()
+        if reason != _UNLISTED
+    }
+    for name, reason in sorted({*listed, *counted}):
+        found, expected = listed[name, reason], counted.get((name, reason), 0)
+        if found != expected:
+            findings.add(
+                QUARANTINE_NAME, f"lists {found:,} of {reason} for {name}, the manifest left out {expected:,} there"
+            )
+
+
+def _tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: bool) -> Iterable[ShardTask]:
+    offset, offsets = _pair(manifest)
+    sizes = _sizes(manifest)
+    for split in splits:
+        for entry in manifest.splits[split].shards:
+            yield ShardTask(
+                folder=str(folder),
+                split=split,
+                entry=entry,
+                offset=offset,
+                frame_offsets=offsets,
+                sizes=frozenset(sizes) if sizes is not None else None,
+                deep=deep,
+            )
+
+
+def _pair(manifest: Manifest) -> tuple[int | None, tuple[int, ...] | None]:
+    """Return the offset of all pairs and of the frames in them, if the manifest says so."""
+    offset, frames = manifest.parameters.get("offset"), manifest.parameters.get("frames")
+    if not isinstance(offset, int) or not isinstance(frames, str) or not 1 <= offset <= _MAX_OFFSET:
+        return None, None
+    try:
+        return offset, frame_offsets(frames, offset)
+    except ConvertError:
+        return None, None
+
+
+def _sizes(manifest: Manifest) -> dict[str, int] | None:
+    sizes = manifest.image.get("sizes")
+    if isinstance(sizes, dict) and all(isinstance(count, int) for count in sizes.values()):
+        return sizes
+    return None
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return total

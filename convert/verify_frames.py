@@ -1,0 +1,133 @@
+"""Every record of a shard: read, taken apart, decoded, and compared with its row in the sidecar."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+from array_record.python import array_record_module
+
+from convert.errors import CorruptFrame
+from convert.images import decode_frame, decode_jpeg
+from stream.format import FormatError, frame_spans
+
+_READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
+
+
+def check_frames(
+    path: Path,
+    rows: Mapping[str, np.ndarray] | None,
+    *,
+    offsets: Sequence[int] | None,
+    sizes: Collection[str] | None,
+    report: Callable[[str], None],
+) -> Counter[str]:
+    """Read every record and decode every frame.
+
+    Args:
+        path: an ArrayRecord file.
+        rows: ``episode``, ``step`` and ``num_frames``, int64 [records], of its records sidecar; None where that is not
+            sound.
+        offsets: which steps the frames of a record are of, as distances from the first; None if that is not known.
+        sizes: "HxW" that frames may have; None for any.
+        report: called with each problem.
+
+    Returns:
+        How many steps of the shard have a frame of which size ("HxW"); empty without rows or offsets.
+    """
+    checker = _FrameChecker(offsets=offsets, sizes=sizes, report=report)
+    reader = array_record_module.ArrayRecordReader(str(path), _READER_OPTIONS)
+    try:
+        for index in range(reader.num_records() if reader.ok() else 0):
+            place, row = f"record {index}", None
+            if rows is not None:
+                row = (int(rows["episode"][index]), int(rows["step"][index]), int(rows["num_frames"][index]))
+                place += f" (episode {row[0]}, step {row[1]})"
+            try:
+                (record,) = reader.read(index, index + 1)
+            except (RuntimeError, ValueError, IndexError) as error:
+                report(f"{place}: does not read: {first_line(error)}")
+                continue
+            checker.check(record, row, place)
+    finally:
+        reader.close()
+    return checker.sizes
+
+
+class _FrameChecker:
+    """Checks records in their order; a frame that several records of an episode share is decoded once."""
+
+    def __init__(
+        self, *, offsets: Sequence[int] | None, sizes: Collection[str] | None, report: Callable[[str], None]
+    ) -> None:
+        self.sizes: Counter[str] = Counter()
+        self._offsets = offsets
+        self._allowed = sizes
+        self._report = report
+        self._episode: int | None = None
+        self._seen: dict[int, bytes] = {}
+
+    def check(self, record: bytes, row: tuple[int, int, int] | None, place: str) -> None:
+        """Check one record; ``row`` is its (episode, step, num_frames)."""
+        try:
+            spans = frame_spans(record)
+        except FormatError as error:
+            self._report(f"{place}: {error}")
+            return
+        if row is not None and len(spans) != row[2]:
+            self._report(f"{place}: holds {len(spans)} frames, the records sidecar says {row[2]}")
+        steps: Sequence[int] | None = None
+        if row is not None and self._offsets is not None and len(spans) == len(self._offsets):
+            steps = [row[1] + offset for offset in self._offsets]
+            if row[0] != self._episode:
+                self._episode = row[0]
+                self._seen.clear()
+        for number, (start, stop) in enumerate(spans):
+            frame = record[start:stop]
+            fresh = steps is None or self._is_new(steps[number], frame, place)
+            if not fresh:
+                continue
+            try:
+                size = self._decode(frame)
+            except CorruptFrame as error:
+                self._report(f"{place}: frame {number} of {len(spans)}: {error}")
+                continue
+            if steps is not None:
+                self.sizes[size] += 1
+
+    def _is_new(self, step: int, frame: bytes, place: str) -> bool:
+        """Whether this frame of a step was not decoded before; reports one that is not what it was before."""
+        digest = hashlib.blake2b(frame, digest_size=16).digest()
+        before = self._seen.get(step)
+        self._seen[step] = digest
+        if before is not None and before != digest:
+            self._report(f"{place}: its frame of step {step} is not the one that an earlier record has of this step")
+        return before != digest
+
+    def _decode(self, frame: bytes) -> str:
+        try:
+            height, width, _, _ = simplejpeg.decode_jpeg_header(frame)
+        except ValueError as error:
+            raise CorruptFrame(f"{len(frame)} bytes that are no JPEG: {error}") from None
+        size = f"{height}x{width}"
+        if self._allowed is None:
+            decode_frame(frame)
+        elif size in self._allowed:
+            decode_jpeg(frame)
+        else:
+            raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(self._allowed)) or 'there are none'}")
+        return size
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, for one-line lists; libraries append traces of their own.
+
+    >>> first_line(ValueError("chunk data hash mismatch; reading record 7\\n  at reader.cc:12"))
+    'chunk data hash mismatch; reading record 7'
+    """
+    text = str(error).strip().split("\n", 1)[0]
+    return text[:300] or type(error).__name__

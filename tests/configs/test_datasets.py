@@ -1,0 +1,392 @@
+"""The packaged datasets and mixtures against their feature trees and against what is published about them."""
+
+import json
+import math
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow_datasets as tfds
+
+from convert.dataset import Part
+from convert.features import Feature, flatten_features
+from convert.registry import load_registry
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIGS = REPOSITORY / "configs"
+FACTS = REPOSITORY.parent / "shared" / "oxe" / "datasets.json"
+
+# primary camera, its size and storage, number of colour cameras, instruction, lengths of action and state, steps a
+# second, steps an episode, episodes: from features.json, dataset_info.json and the tables named in datasets.yaml.
+EXPECTED = """\
+bc_z                         image                 171x213 jpeg       1 observation/natural_language_instruction  7  7  10 139.05 train=39350,val=3914
+berkeley_autolab_ur5         image                 480x640 undeclared 2 observation/natural_language_instruction  8 15   5  97.97 train=896,test=104
+berkeley_cable_routing       image                 128x128 undeclared 4 observation/natural_language_instruction  7  7  10   25.8 train=1482,test=165
+berkeley_fanuc_manipulation  image                 224x224 png        2 language_instruction                      6 20  10 150.87 train=415
+bridge                       image                 480x640 undeclared 1 observation/natural_language_instruction  8  7   5  33.95 train=25460,test=3475
+bridge_dataset               image_0               256x256 jpeg       4 language_instruction                      7  7   5  37.55 train=53192,val=6872
+columbia_cairlab_pusht_real  image                 240x320 undeclared 2 observation/natural_language_instruction  8  2  10  204.3 train=122,test=14
+droid                        exterior_image_1_left 180x320 jpeg       3 language_instruction                      7 14  15      - train=95658
+fmb                          image_side_1          256x256 jpeg       4 language_instruction                      7 34  10      - train=8611
+furniture_bench_dataset_converted_externally_to_rlds image 224x224 jpeg 2 language_instruction                    8 35  10 774.13 train=5100
+jaco_play                    image                 224x224 undeclared 2 observation/natural_language_instruction  7 21  10  71.85 train=976,test=109
+kuka                         image                 512x640 jpeg       1 observation/natural_language_instruction 13  8  10  14.79 train=580392
+language_table               rgb                   360x640 jpeg       1 observation/instruction                   2  4  10  15.93 train=442226
+maniskill_dataset_converted_externally_to_rlds image 256x256 png      2 language_instruction                      7 25  20 150.18 train=30213
+robo_set                     image_left            240x424 jpeg       4 language_instruction                      8 16   5      - train=18250
+robonet                      image                 240x320 jpeg       3 language_instruction                      5  5   1     30 train=82775
+roboturk                     front_rgb             480x640 undeclared 1 observation/natural_language_instruction  8  0  10  93.78 train=1796,test=199
+rt1                          image                 256x320 jpeg       1 observation/natural_language_instruction 13  8   3  43.42 train=87212
+spoc                         image                 224x384 jpeg       2 language_instruction                      9 10   3      - train=212043,val=21108
+stanford_hydra_dataset_converted_externally_to_rlds image 240x320 png 2 language_instruction                      7 27  10 628.48 train=570
+stanford_robocook_converted_externally_to_rlds image_1 256x256 jpeg   4 language_instruction                      7  7   5  45.93 train=2460
+taco_play                    rgb_static            150x200 undeclared 2 observation/natural_language_instruction  8 15  15     66 train=3242,test=361
+tidybot                      image                 360x640 jpeg       1 language_instruction                      0  0   -      - train=24
+toto                         image                 480x640 undeclared 1 observation/natural_language_instruction  8  7  30  326.1 train=902,test=101
+ucsd_kitchen_dataset_converted_externally_to_rlds image 480x640 png   1 language_instruction                      8 21   2  26.47 train=150
+ucsd_pick_and_place_dataset_converted_externally_to_rlds image 224x224 png 1 language_instruction                 4  7   3     50 train=1355
+uiuc_d3field                 image_1               360x640 png        4 language_instruction                      3 16   1      - train=192
+utaustin_mutex               image                 128x128 png        2 language_instruction                      7 24  20 241.26 train=1500
+vima_converted_externally_to_rlds image            128x256 raw        2 multimodal_instruction                   14  0   -      - train=660103
+viola                        agentview_rgb         224x224 undeclared 2 observation/natural_language_instruction  8 24  20 510.47 train=135,test=15
+"""  # noqa: E501
+SWAPPED = {
+    "berkeley_autolab_ur5": {"hand_image"},
+    "berkeley_fanuc_manipulation": {"image", "wrist_image"},
+    "stanford_hydra_dataset_converted_externally_to_rlds": {"image", "wrist_image"},
+    "utaustin_mutex": {"image", "wrist_image"},
+}
+UNINFORMATIVE = {
+    "berkeley_cable_routing",
+    "kuka",
+    "robonet",
+    "roboturk",
+    "stanford_hydra_dataset_converted_externally_to_rlds",
+    "toto",
+    "utaustin_mutex",
+    "viola",
+}
+# Numbers under steps/action that are not in the default action, and why.
+ALTERNATIVE_ACTIONS = {
+    "taco_play": {"action/actions", "action/rel_actions_gripper"},  # absolute; in the frame of the camera
+    "bc_z": {
+        "action/future/xyz_residual",
+        "action/future/axis_angle_residual",
+        "action/future/target_close",
+    },  # 10 steps
+    "droid": {
+        "action",  # its meaning is disputed
+        "action_dict/cartesian_position",
+        "action_dict/gripper_velocity",
+        "action_dict/joint_position",
+        "action_dict/joint_velocity",
+    },
+}
+ROWS = {row.split()[0]: row.split()[1:] for row in EXPECTED.splitlines()}
+REGISTRY = load_registry()
+NAMES = sorted(REGISTRY.datasets)
+
+
+@cache
+def features(name: str) -> dict[str, Feature]:
+    """The leaves of the feature tree, in the notation of the registry."""
+    path = CONFIGS / "features" / f"{REGISTRY.dataset(name).tfds_name}.json"
+    leaves = flatten_features(tfds.features.FeaturesDict.from_json(json.loads(path.read_text())), where=name).values()
+    return {leaf.name if leaf.level == "step" else f"/{leaf.path}": leaf for leaf in leaves}
+
+
+def used(parts: tuple[Part, ...], *, sizes: dict[str, int]) -> dict[str, list[int]]:
+    values: dict[str, list[int]] = {}
+    for part in parts:
+        values.setdefault(part.path, []).extend(range(sizes[part.path]) if part.select is None else part.select)
+    return values
+
+
+def numbers(name: str) -> dict[str, int]:
+    return {path: leaf.size or 0 for path, leaf in features(name).items() if leaf.dtype != "string"}
+
+
+def test_the_registry_has_the_29_datasets_and_bridge_dataset() -> None:
+    assert sorted(ROWS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dataset_is_what_is_published(name: str) -> None:
+    spec = REGISTRY.dataset(name)
+    assert spec.instruction is not None
+    height, width, _ = spec.primary.shape
+    splits = ",".join(f"{split}={episodes}" for split, episodes in spec.splits.items())
+    numeric = [spec.action_dim, spec.state_dim, spec.control_frequency, spec.steps_per_episode]
+    assert [
+        next(camera for camera in spec.cameras if spec.cameras[camera] == spec.primary),
+        f"{height}x{width}",
+        spec.primary.storage,
+        str(len(spec.cameras)),
+        spec.instruction.path,
+        *("-" if value is None else f"{value:g}" for value in numeric),
+        splits,
+    ] == ROWS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cameras_are_the_colour_images_of_the_features(name: str) -> None:
+    spec = REGISTRY.dataset(name)
+    images = {
+        path: tuple(leaf.shape)
+        for path, leaf in features(name).items()
+        if leaf.level == "step" and leaf.dtype == "uint8" and len(leaf.shape) == 3 and leaf.shape[-1] == 3
+    }
+    prompt = {path for path in images if path.startswith("multimodal_instruction_assets/")}
+    assert {camera.path for camera in spec.cameras.values()} == images.keys() - prompt
+    if name != "bridge_dataset":  # the tree is that of the 64x64 test fixture
+        assert {camera.path: camera.shape for camera in spec.cameras.values()}.items() <= images.items()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cameras_are_named_by_the_last_component_of_their_path(name: str) -> None:
+    assert all(key == camera.path.rsplit("/", 1)[-1] for key, camera in REGISTRY.dataset(name).cameras.items())
+
+
+def test_cameras_with_red_and_blue_swapped_are_marked() -> None:
+    swapped = {
+        name: {key for key, camera in spec.cameras.items() if camera.channels == "bgr"}
+        for name, spec in REGISTRY.datasets.items()
+    }
+    assert {name: keys for name, keys in swapped.items() if keys} == SWAPPED
+
+
+def test_uninformative_instructions_are_marked() -> None:
+    marked = {n for n, spec in REGISTRY.datasets.items() if spec.instruction and not spec.instruction.informative}
+    assert marked == UNINFORMATIVE
+
+
+def test_only_language_table_has_its_instruction_in_codes() -> None:
+    codes = [n for n, spec in REGISTRY.datasets.items() if spec.instruction and spec.instruction.encoding != "text"]
+    assert codes == ["language_table"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_path_is_a_feature(name: str) -> None:
+    spec = REGISTRY.dataset(name)
+    paths = [part.path for part in (*spec.action, *spec.state)]
+    paths += [path for path in (spec.action_text, spec.robot_path, spec.success_path) if path]
+    if spec.instruction:
+        paths += [spec.instruction.path, *spec.instruction.alternatives]
+    assert sorted(set(paths) - features(name).keys()) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("vector", ["action", "state"])
+def test_every_part_is_of_numbers_that_the_feature_has(name: str, vector: str) -> None:
+    sizes = numbers(name)
+    for part in getattr(REGISTRY.dataset(name), vector):
+        chosen = range(sizes[part.path]) if part.select is None else part.select
+        assert len(chosen) == part.dims
+        assert max(chosen) < sizes[part.path], part
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("vector", ["action", "state"])
+def test_no_number_is_in_two_parts(name: str, vector: str) -> None:
+    for path, chosen in used(getattr(REGISTRY.dataset(name), vector), sizes=numbers(name)).items():
+        assert len(set(chosen)) == len(chosen), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_numbers_of_the_action_are_used_or_have_a_reason(name: str) -> None:
+    sizes = numbers(name)
+    chosen = used(REGISTRY.dataset(name).action, sizes=sizes)
+    actions = {path for path in sizes if re.match(r"action(_dict)?(/|$)", path)}
+    partly = {path for path in actions if sorted(chosen.get(path, ())) != list(range(sizes[path]))}
+    assert partly == ALTERNATIVE_ACTIONS.get(name, set())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_feature_of_the_state_is_used_whole(name: str) -> None:
+    sizes = numbers(name)
+    for path, chosen in used(REGISTRY.dataset(name).state, sizes=sizes).items():
+        assert sorted(chosen) == list(range(sizes[path])), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_dense_features_and_only_those_are_left_out(name: str) -> None:
+    spec = REGISTRY.dataset(name)
+    cameras = {camera.path for camera in spec.cameras.values()}
+    large = {path for path, leaf in features(name).items() if (leaf.size or 0) > 4096 and path not in cameras}
+    assert {path for path in features(name) if spec.leaves_out(path)} == large
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pattern_to_leave_out_matches_something(name: str) -> None:
+    spec = REGISTRY.dataset(name)
+    for pattern in spec.leave_out:
+        lone = spec.model_copy(update={"leave_out": (pattern,)})
+        assert any(lone.leaves_out(path) for path in features(name)), pattern
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_quirk_is_a_sentence_with_its_source(name: str) -> None:
+    assert all(re.fullmatch(r"[A-Z`a-z].*\. \[[^\]]+\]", quirk) for quirk in REGISTRY.dataset(name).quirks)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gripper_without_convention_says_why(name: str) -> None:
+    spec = REGISTRY.dataset(name)
+    silent = [
+        part
+        for part in (*spec.action, *spec.state)
+        if part.quantity == "gripper" and part.mode == "absolute" and part.gripper is None and part.note is None
+    ]
+    assert silent == []
+
+
+def test_datasets_that_are_broken_or_no_video_warn() -> None:
+    warning = {name for name, spec in REGISTRY.datasets.items() if spec.warning}
+    assert warning == {"tidybot", "uiuc_d3field", "vima_converted_externally_to_rlds"}
+
+
+def test_oxe29_has_all_datasets_but_bridge_dataset_with_equal_weights() -> None:
+    members = REGISTRY.mixtures["oxe29"].members
+    assert {member.dataset: member.weight for member in members} == dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+
+
+def test_oxe29_has_the_offsets_of_the_source_project() -> None:
+    offsets = {member.dataset: member.offset for member in REGISTRY.mixtures["oxe29"].members}
+    assert {name: offset for name, offset in offsets.items() if offset != 5} == {
+        "language_table": 10,
+        "rt1": 3,
+        "robonet": 10,
+    }
+
+
+def test_oxe29_offsets_are_those_of_the_datasets() -> None:
+    assert all(each.offset == each.spec.offset for each in REGISTRY.resolve("oxe29"))
+
+
+def test_oxe29_validates_on_the_last_tenth() -> None:
+    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members]
+    assert splits == [{"train": "train[:90%]", "val": "train[90%:]"}] * 29
+
+
+@pytest.mark.parametrize(("mixture", "count"), [("openvla_magic_soup", 16), ("octo_magic_soup", 17)])
+def test_published_mixtures_have_the_members_that_are_known(mixture: str, count: int) -> None:
+    assert len(REGISTRY.resolve(mixture)) == count
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, dict[str, Any]]:
+    if not FACTS.is_file():
+        pytest.skip(f"{FACTS} is not there")
+    return {dataset["name"]: dataset for dataset in json.loads(FACTS.read_text())["datasets"]}
+
+
+PUBLISHED = sorted(set(NAMES) - {"bridge_dataset"})
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_dataset_agrees_with_the_facts(name: str, facts: dict[str, dict[str, Any]]) -> None:
+    fact, spec = facts[name], REGISTRY.dataset(name)
+    view = fact["pair_view"]
+    assert spec.instruction is not None
+    cameras: dict[str, list[str]] = {}
+    for key, camera in spec.cameras.items():
+        cameras.setdefault(camera.role, []).append(key)
+    published = {role: [key] for role in ("primary", "secondary", "wrist") if (key := fact["cameras"][role])}
+    assert {
+        "tfds_name": spec.tfds_name,
+        "version": spec.version,
+        "splits": spec.splits,
+        "steps": spec.steps_per_episode,
+        "hz": spec.control_frequency,
+        "offset": spec.offset,
+        "cameras": cameras,
+        "primary": f"steps/{spec.primary.path}",
+        "shape": list(spec.primary.shape),
+        "instruction": f"steps/{spec.instruction.path}",
+    } == {
+        "tfds_name": fact["tfds_name"],
+        "version": fact["version"],
+        "splits": fact["splits"],
+        "steps": fact["mean_steps_per_episode"],
+        "hz": fact["control_frequency_hz"],
+        "offset": view["pair_offset_steps"],
+        "cameras": published | ({"other": other} if (other := fact["cameras"]["other_color"]) else {}),
+        "primary": view["image_path"],
+        "shape": view["image_shape"],
+        "instruction": view["instruction"]["path"],
+    }
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_instruction_is_sought_where_the_facts_say(name: str, facts: dict[str, dict[str, Any]]) -> None:
+    instruction = REGISTRY.dataset(name).instruction
+    assert instruction is not None
+    sought = [path[1:] if path.startswith("/") else f"steps/{path}" for path in instruction.alternatives]
+    assert sought == facts[name]["pair_view"]["instruction"]["alternatives"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_no_value_that_the_source_project_reads_is_lost(name: str, facts: dict[str, dict[str, Any]]) -> None:
+    view, spec = facts[name]["pair_view"], REGISTRY.dataset(name)
+    if view["state_path"]:
+        state = view["state_path"].removeprefix("steps/")
+        assert sum(p.dims for p in spec.state if p.path == state) == math.prod(view["state_true_shape"])
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_wrong_numbers_of_the_source_project_are_told_beside_the_right_ones(
+    name: str, facts: dict[str, dict[str, Any]]
+) -> None:
+    entry = entry_text(name)
+    for finding in facts[name]["discrepancies"]:
+        if finding["field"] == "approx_num_pairs":
+            assert finding["detail"].split()[0] in entry
+        if finding["field"] == "avg_episode_length":
+            assert finding["detail"].split(";")[0].replace("Registry says ", "registry: ") in entry
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_kind_of_finding_has_left_its_mark(name: str, facts: dict[str, dict[str, Any]]) -> None:
+    spec, entry = REGISTRY.dataset(name), entry_text(name)
+    marks = {
+        "control_frequency_hz": "registry: 10",
+        "splits": "splits: {",
+        "version": "version",
+        "literal '/' keys": "contain a slash",
+        "image channels": "channels: bgr",
+        "hand_image channels": "channels: bgr",
+        "depth": "depth",
+        "depth image": "image_with_depth",
+        "dataset": "quirks",
+        "action dtype": "float64",
+        "action meaning": "disputed",
+        "state": "gripper_position",
+        "episode_metadata": "episode_metadata",
+        "documentation": "inventory page",
+        "encoding": "asks for PNG",
+        "tfds_name": "spoc_robot",
+        "is_last": "is_last",
+        "pairs": "warning",
+        "image_key": "storage: raw",
+        "episodes": "1,804 episodes",
+        "pair_offset_steps": "offset",
+    }
+    for finding in facts[name]["discrepancies"]:
+        field = finding["field"]
+        if field in marks:
+            assert marks[field] in entry, finding
+        elif field == "image encoding":
+            assert spec.primary.storage in ("undeclared", "png")
+            assert "PNG" in entry
+        elif field == "instruction":
+            assert re.search("instruction|sentence", " ".join(spec.quirks)), finding
+        elif field in ("state_dim", "state_key", "action_key", "action"):
+            assert re.search("registry: |registry's", entry), finding
+
+
+def entry_text(name: str) -> str:
+    """The lines of a dataset in datasets.yaml, comments included."""
+    text = (CONFIGS / "datasets.yaml").read_text()
+    return text.split(f"\n  {name}:\n", 1)[1].split("\n\n", 1)[0]
