@@ -1,17 +1,19 @@
 """``python -m bench.convert``: how fast conversion is, beside the bare codec work of the same frames in the same run.
 
-Cases: ``png`` and ``jpeg``, 480x640, to be resized to 256x256; ``passthrough``, 256x256 JPEG that is stored as it is. For
-each, a TFDS dataset is generated and then, in turns, (ours) converted by ``python -m convert.run`` with its ordinary
-multi-process runner, and (bare) its frames are decoded, resized and encoded by plain calls of OpenCV and simplejpeg, in as
-many processes, from memory; for pass-through the bare work is the one decoding that checks a frame. Every frame is
-transcoded once by both, though it is stored in two pairs.
+Cases: ``png`` and ``jpeg``, 480x640, to be resized to 256x256; ``passthrough``, 256x256 JPEG that is stored as it is.
+For each, a TFDS dataset is generated and then, in turns, (ours) converted by ``python -m convert.run`` with its
+ordinary multi-process runner, and (bare) its frames are decoded, resized and encoded by plain calls of OpenCV and
+simplejpeg, in as many processes, from memory; for pass-through the bare work is the one decoding that checks a frame.
+Every frame is transcoded once by both, though it is stored in two pairs.
 
-``ratio`` is ours / bare in pairs/s over the steady time of a conversion (see `bench.convert_watch`): the median over the
-repeats, each against its neighbour in time, so that other work on the machine hits both. Start-up, a fixed cost of several
-seconds, is shown apart and is part of the end-to-end rate; the default workload takes about 20 s a conversion on two cores,
-which makes the steady time many times longer than what its ends are uncertain by. ``cpu_ratio`` compares CPU time instead
-of the clock: bare / ours during the steady time, so it is what part of our work is codec work, whatever else runs.
-MB/s is of source files read, from the page cache as a rule.
+``ratio`` is ours / bare in pairs/s over the steady time of a conversion (see `bench.convert_watch`): the median over
+the repeats, each against its neighbour in time. Start-up, a fixed cost of several seconds, is shown apart and is part
+of the end-to-end rate; with the default workload a conversion takes about 20 s on two cores, many times what the ends
+of the steady time are uncertain by.
+
+On a machine that also does other things the clock says little. ``others' CPU`` shows how much that was, and ``CPU
+ratio`` compares CPU time instead, bare / ours during the steady time: what part of our work is codec work, whatever
+else runs. MB/s is of source files read, from the page cache as a rule.
 """
 
 from __future__ import annotations
@@ -21,8 +23,6 @@ import contextlib
 import dataclasses
 import difflib
 import json
-import os
-import platform
 import shutil
 import statistics
 import sys
@@ -30,11 +30,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
 from array_record.python import array_record_module
 
 from bench.convert_bare import QUALITY, SIZE, BareRun, run_bare, set_up_opencv, transcode
@@ -50,9 +48,12 @@ from bench.convert_source import (
     shape_of_pairs,
 )
 from bench.convert_watch import ConversionFailed, ConversionRun, run_conversion
+from bench.machine import describe_machine
 from convert.report import format_table
 from stream.format import dataset_dir, decode_record, shard_file, shard_stem
 
+_QUIET = 0.05
+"""Up to this share of the CPU time spent on other things, times are taken for undisturbed."""
 _LIBRARIES = ("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
 
 
@@ -89,7 +90,8 @@ def measure_case(
         say(
             f"{source.case.name} {number + 1}/{repeat}: ours {pairs / ours.steady_seconds:,.1f} pairs/s "
             f"(start-up {ours.startup_seconds:.1f} s), bare {pairs / bare.seconds:,.1f}, "
-            f"ratio {bare.seconds / ours.steady_seconds:.3f}, in CPU time {bare.cpu_seconds / ours.cpu_seconds:.3f}"
+            f"ratio {bare.seconds / ours.steady_seconds:.3f}, in CPU time {bare.cpu_seconds / ours.cpu_seconds:.3f}, "
+            f"others' CPU {_others_share(ours):.0%} and {_others_share(bare):.0%}"
         )
     return summarise(source, rounds)
 
@@ -128,6 +130,7 @@ def summarise(source: BenchSource, rounds: Sequence[Round]) -> dict[str, Any]:
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
         "cpu_ratio": statistics.median(one.bare.cpu_seconds / one.ours.cpu_seconds for one in rounds),
+        "others_cpu_share": max(_others_share(run) for one in rounds for run in (one.ours, one.bare)),
         "ratio_end_to_end": statistics.median(a / b for a, b in zip(whole, bare, strict=True)),
         "peak_worker_rss_bytes": max(entry.rss for entry in workers),
         "peak_worker_pss_bytes": max((entry.pss for entry in workers if entry.pss is not None), default=None),
@@ -137,17 +140,9 @@ def summarise(source: BenchSource, rounds: Sequence[Round]) -> dict[str, Any]:
     }
 
 
-def describe_machine() -> dict[str, Any]:
-    """Return what the figures depend on: processor, cores that may be used, memory, load, versions."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": psutil.virtual_memory().total,
-        "load_average": os.getloadavg(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _LIBRARIES},
-    }
+def _others_share(run: ConversionRun | BareRun) -> float:
+    """Which part of the CPU time that the machine spent during a measurement was not the measurement's."""
+    return run.others_cpu_seconds / (run.others_cpu_seconds + run.cpu_seconds)
 
 
 def _rates(rates: Sequence[float], bytes_per_pair: float) -> dict[str, float]:
@@ -174,25 +169,10 @@ def _check_frames(source: BenchSource, output: Path) -> None:
         reader.close()
 
 
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def format_result(result: dict[str, Any]) -> str:
     """Return the table of a whole result."""
     header = ["case", "source MB", "pairs", "ours pairs/s", "bare pairs/s", "ratio", "(range)", "CPU ratio"]
-    header += ["MB/s", "start-up s", "end-to-end pairs/s", "worker MB", "parent MB"]
+    header += ["others' CPU", "MB/s", "start-up s", "end-to-end pairs/s", "worker MB", "parent MB"]
     rows = [
         [
             case["case"],
@@ -203,6 +183,7 @@ def format_result(result: dict[str, Any]) -> str:
             f"{case['ratio']:.3f}",
             f"{case['ratio_min']:.3f}-{case['ratio_max']:.3f}",
             f"{case['cpu_ratio']:.3f}",
+            f"{case['others_cpu_share']:.0%}",
             round(case["ours"]["mb_per_s"]),
             f"{case['ours']['startup_s']:.1f}",
             round(case["ours"]["end_to_end_pairs_per_s"]),
@@ -212,10 +193,16 @@ def format_result(result: dict[str, Any]) -> str:
         for case in result["cases"]
     ]
     machine, parameters = result["machine"], result["parameters"]
-    return (
-        f"{format_table(header, rows)}\n{parameters['num_workers']} workers, medians of {parameters['repeat']} on "
-        f"{machine['cores']} cores of {machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set"
-    )
+    lines = [
+        format_table(header, rows),
+        f"{parameters['num_workers']} workers, medians of {parameters['repeat']} on {machine['cores']} cores of "
+        f"{machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set",
+    ]
+    if max(case["others_cpu_share"] for case in result["cases"]) > _QUIET:
+        lines.append(
+            "the machine was busy with other things too: go by the CPU ratio, or measure again when it is quiet"
+        )
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager
@@ -232,7 +219,7 @@ def _workplace(keep: Path | None) -> Iterator[Path]:
 
 def run_benchmark(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure all cases; returns what ``--json`` prints."""
-    machine = describe_machine()
+    machine = describe_machine(_LIBRARIES)
     cases = []
     with _workplace(options.keep) as place:
         for name in options.cases:
@@ -249,9 +236,7 @@ def run_benchmark(options: argparse.Namespace, say: Callable[[str], None]) -> di
                 f"made in {time.monotonic() - started:.0f} s"
             )
             outputs = place / "output"
-            cases.append(
-                measure_case(source, num_workers=workers, repeat=options.repeat, outputs=outputs, say=say)
-            )
+            cases.append(measure_case(source, num_workers=workers, repeat=options.repeat, outputs=outputs, say=say))
             if options.keep is None:
                 shutil.rmtree(source.root)
                 shutil.rmtree(outputs)
@@ -282,7 +267,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-workers", type=_positive, default=2, help="processes of both (default: 2)")
     parser.add_argument("--repeat", type=_positive, default=3, help="measurements of each (default: 3)")
     parser.add_argument("--cases", type=_cases, default=list(CASES), help=f"of {','.join(CASES)} (default: all)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="an empty or new folder to leave sources and outputs in")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="an empty or new folder; sources and outputs stay there"
+    )
     parser.add_argument("--json", action="store_true", help="print all figures, raw ones too, instead of a table")
     return parser
 
@@ -315,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.steps <= OFFSET:
-        parser.error(f"argument --steps: found {options.steps}, expected at least {OFFSET + 1}: a pair spans {OFFSET} steps")
+        parser.error(f"argument --steps: found {options.steps}, expected at least {OFFSET + 1} (offset {OFFSET})")
     try:
         result = run_benchmark(options, _say)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The bare codec work of a conversion: decode, resize, encode the same frames; no files, no Beam, no pairs.
 
-The calls are written out here and do not go through `convert.images`, so that its overhead shows. They leave out what is
-not needed: OpenCV's own order of colours is kept from decoder to encoder.
+The calls are written out here and do not go through `convert.images`, so that its overhead shows. They leave out what
+is not needed: OpenCV's own order of colours is kept from decoder to encoder.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import simplejpeg
 
 from bench.convert_source import BenchSource, Case, read_episodes, used_steps
+from bench.machine import busy_seconds
 
 SIZE = 256
 QUALITY = 95
@@ -34,10 +35,15 @@ _OPTIONS = [
 
 @dataclass(frozen=True, kw_only=True)
 class BareRun:
-    """What the bare work took. seconds: from the first start to the last end; cpu_seconds: of all processes together."""
+    """What the bare work took.
+
+    seconds: from the first start to the last end. cpu_seconds: CPU time of its processes in that time;
+    others_cpu_seconds: of everything else on the machine.
+    """
 
     seconds: float
     cpu_seconds: float
+    others_cpu_seconds: float
     frames: int
 
 
@@ -47,7 +53,7 @@ def transcode(data: bytes, case: Case) -> bytes:
         simplejpeg.decode_jpeg(data)
         return data
     if case.encoding == "png":
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_BGR)
+        pixels = np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_BGR))
     else:
         pixels = simplejpeg.decode_jpeg(data, colorspace="BGR")
     small = cv2.resize(pixels, (SIZE, SIZE), interpolation=cv2.INTER_AREA)
@@ -77,18 +83,22 @@ def run_bare(source: BenchSource, *, num_workers: int) -> BareRun:
             processes.append(process)
             pipes.append(ours)
         frames = sum(_receive(pipe)[0] for pipe in pipes)
+        busy = busy_seconds()
         for pipe in pipes:
             pipe.send("go")
         times = [_receive(pipe) for pipe in pipes]
+        busy = busy_seconds() - busy
     finally:
         for pipe in pipes:
             pipe.close()
         for process in processes:
             process.terminate()
             process.join()
+    cpu = sum(cpu for _, _, cpu in times)
     return BareRun(
         seconds=max(stop for _, stop, _ in times) - min(start for start, _, _ in times),
-        cpu_seconds=sum(cpu for _, _, cpu in times),
+        cpu_seconds=cpu,
+        others_cpu_seconds=max(0.0, busy - cpu),
         frames=frames,
     )
 

@@ -1,8 +1,8 @@
 """The source datasets that `bench.convert` converts: real TFDS directories, made once for each run of the benchmark.
 
-One camera, an action and a state of seven values, an instruction. Shards are equally large and each worker gets several.
-The pictures move and look natural, so that they are as large as real ones; a pool of distinct frames, far larger than
-any cache of a processor, is repeated until there are enough.
+One camera, an action and a state of seven values, an instruction. Shards are equally large and each worker gets
+several. The pictures move and look natural, so that they are as large as real ones; a pool of distinct frames is
+repeated until there are enough.
 """
 
 from __future__ import annotations
@@ -169,11 +169,12 @@ def make_source(case: Case, shape: Shape, *, root: Path, num_workers: int) -> Be
 def draw_episode(number: int, *, case: Case, steps: int) -> list[bytes]:
     """Draw one episode and encode its frames as the case wants them."""
     cv2.setNumThreads(1)
+    cv2.ipp.setUseIPP(False)
     scene = Scene(np.random.default_rng([2, number]))
     frames = (scene.colour(step, _CAMERA, height=case.height, width=case.width) for step in range(steps))
     if case.encoding == "jpeg":
         return [simplejpeg.encode_jpeg(frame, quality=95, colorsubsampling="420") for frame in frames]
-    # One filter and short matches: decoding is quicker than of most real files, so the converter's own share is not hidden.
+    # One filter and short matches decode quicker than most real files, so that the converter's own share is not hidden.
     options = [
         cv2.IMWRITE_PNG_COMPRESSION,
         1,
@@ -186,7 +187,7 @@ def draw_episode(number: int, *, case: Case, steps: int) -> list[bytes]:
 
 
 def read_episodes(files: Sequence[Path], case: Case) -> list[list[bytes]]:
-    """Return the encoded frames of all episodes of ``files``. Equal frames are one object, so this takes little memory."""
+    """Return the encoded frames of all episodes of ``files``; equal frames are one object, to take little memory."""
     source = find_source([str(files[0].parents[2])], case.dataset, VERSION)
     parser = EpisodeParser(source.features[f"steps/{_CAMERA}"], ())
     known: dict[bytes, bytes] = {}

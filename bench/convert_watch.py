@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from bench.convert_source import VERSION, BenchSource
+from bench.machine import busy_seconds, peak_resident, proportional_set
 from convert.journal import FOLDER
 from stream.format import dataset_dir
 
@@ -50,8 +51,9 @@ class ProcessMemory:
 class ConversionRun:
     """What one conversion took, in seconds, and what it gave.
 
-    startup_seconds, steady_seconds and end_seconds make up wall_seconds; cpu_seconds are those of all processes during the
-    steady time. result: the dataset's entry in the output of ``--json``.
+    startup_seconds, steady_seconds and end_seconds make up wall_seconds. cpu_seconds: CPU time of all its processes
+    during the steady time; others_cpu_seconds: of everything else on the machine. result: the dataset's entry in the
+    output of ``--json``.
     """
 
     wall_seconds: float
@@ -59,6 +61,7 @@ class ConversionRun:
     steady_seconds: float
     end_seconds: float
     cpu_seconds: float
+    others_cpu_seconds: float
     memory: tuple[ProcessMemory, ...]
     result: dict[str, Any]
 
@@ -94,12 +97,14 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
         tail = "\n".join(log_file.read_text(errors="replace").splitlines()[-20:])
         raise ConversionFailed(f"{' '.join(command)} ended with exit code {process.returncode}:\n{tail}")
     first, last = watch.activity(source.shape.shards)
+    cpu, busy = watch.cpu_between(first, last)
     return ConversionRun(
         wall_seconds=ended - started,
         startup_seconds=first - started,
         steady_seconds=last - first,
         end_seconds=ended - last,
-        cpu_seconds=watch.cpu_between(first, last),
+        cpu_seconds=cpu,
+        others_cpu_seconds=max(0.0, busy - cpu),
         memory=watch.memory(),
         result=json.loads(result_file.read_text())["complete"][0],
     )
@@ -113,7 +118,7 @@ class _Watch:
         self._finished: dict[str, float] = {}
         self._gone: float | None = None
         self._processes: dict[int, ProcessMemory] = {}
-        self._cpu: list[tuple[float, float]] = []
+        self._cpu: list[tuple[float, float, float]] = []
         self._cpu_of: dict[int, float] = {}
         self._makers: dict[str, int] = {}
         self._next_pss = 0.0
@@ -130,11 +135,11 @@ class _Watch:
         last = self._gone if self._gone is not None and len(self._finished) < shards else max(self._finished.values())
         return min(self._locked.values()), last
 
-    def cpu_between(self, first: float, last: float) -> float:
-        """Return the CPU time of all processes between two moments, from the looks nearest to them."""
+    def cpu_between(self, first: float, last: float) -> tuple[float, float]:
+        """Return the CPU time between two moments, of our processes and of all, from the looks nearest to them."""
         begin = min(self._cpu, key=lambda sample: abs(sample[0] - first))
         end = min(self._cpu, key=lambda sample: abs(sample[0] - last))
-        return end[1] - begin[1]
+        return end[1] - begin[1], end[2] - begin[2]
 
     def memory(self) -> tuple[ProcessMemory, ...]:
         """Return the peak of the parent, of each worker and of any other child."""
@@ -189,22 +194,10 @@ class _Watch:
             role = "parent" if process.pid == self._pid else "other"
             entry = self._processes.setdefault(process.pid, ProcessMemory(role=role))
             # The last reading, not the largest: between fork and exec a child still has its parent's.
-            entry.rss = _kilobytes(process.pid, "status", "VmHWM:") or entry.rss
-            if with_pss and (pss := _kilobytes(process.pid, "smaps_rollup", "Pss:")) is not None:
+            entry.rss = peak_resident(process.pid) or entry.rss
+            if with_pss and (pss := proportional_set(process.pid)) is not None:
                 entry.pss = max(entry.pss or 0, pss)
-        self._cpu.append((now, sum(self._cpu_of.values())))
-
-
-def _kilobytes(pid: int, file: str, key: str) -> int | None:
-    """Return a line of /proc in bytes; None where it is not there (any more)."""
-    try:
-        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
-    return None
+        self._cpu.append((now, sum(self._cpu_of.values()), busy_seconds()))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

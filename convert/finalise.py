@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from importlib import metadata
@@ -14,7 +14,16 @@ from convert.journal import FOLDER, Journal, QuarantineEntry, ShardStatus, check
 from convert.plan import Conversion
 from convert.statistics import vector_statistics
 from stream.format import FORMAT_VERSION, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
-from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, read_manifest
+from stream.manifest import (
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    Source,
+    SplitEntry,
+    Statistics,
+    encode_manifest,
+    read_manifest,
+)
 
 _LIBRARIES = (
     "pairstream",
@@ -74,7 +83,8 @@ def finalise(conversion: Conversion) -> Manifest | None:
 
 def _complete(conversion: Conversion) -> Manifest | None:
     manifest = existing_manifest(conversion)
-    return manifest if manifest and set(conversion.splits) <= set(manifest.splits) else None
+    covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
+    return manifest if covered and not Journal(conversion.plan.output).folder.exists() else None
 
 
 def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
@@ -82,21 +92,33 @@ def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
     before = existing_manifest(conversion)
     splits = dict(before.splits) if before else {}
     kept = set(splits)
+    known = {shard.name: shard for split in splits.values() for shard in split.shards}
     statuses: dict[str, list[ShardStatus]] = {name: [] for name in conversion.splits if name not in kept}
     for job in conversion.jobs:
-        if job.shard.split in statuses:
-            status = journal.status(job.stem, job.shard.split)
-            if status is None:
+        status = journal.status(job.stem, job.shard.split)
+        if job.shard.split in kept:
+            if not journal.has_files(known[job.stem], job.shard.split):
                 return None
+            if status and status.entry != known[job.stem]:
+                raise ConflictError(
+                    f"{output}: shard {job.stem} came out different from what the manifest says, so the libraries or the "
+                    "source have changed; convert again with --overwrite"
+                )
+        elif status is None:
+            return None
+        else:
             statuses[job.shard.split].append(status)
     for name, found in statuses.items():
         splits[name] = _split([status.entry for status in found])
     new = [status for found in statuses.values() for status in found]
     with writing(output):
-        manifest = _manifest(conversion, splits, new, before)
-        _write_quarantine(journal, _old_quarantine(output, kept), new)
+        if before and not new:
+            journal.remove()
+            return before
+        quarantine = _write_quarantine(journal, _old_quarantine(output, kept), new)
+        manifest = _manifest(conversion, splits, new, before, quarantine)
         temporary = journal.temporary("manifest")
-        write_durably(temporary, _to_json(manifest))
+        write_durably(temporary, encode_manifest(manifest))
         read_manifest(temporary)
         temporary.replace(output / MANIFEST_NAME)
         journal.remove()
@@ -113,7 +135,11 @@ def _split(entries: Sequence[ShardEntry]) -> SplitEntry:
 
 
 def _manifest(
-    conversion: Conversion, splits: Mapping[str, SplitEntry], statuses: Sequence[ShardStatus], before: Manifest | None
+    conversion: Conversion,
+    splits: Mapping[str, SplitEntry],
+    statuses: Sequence[ShardStatus],
+    before: Manifest | None,
+    quarantine: FileEntry | None,
 ) -> Manifest:
     spec = conversion.spec
     ordered = {name: splits[name] for name in sorted(splits)}
@@ -136,6 +162,7 @@ def _manifest(
         steps=sum(split.steps for split in ordered.values()),
         records=sum(split.records for split in ordered.values()),
         left_out=_total(shard.left_out for shard in shards),
+        quarantine=quarantine,
         splits=ordered,
         statistics={name: _statistics(conversion, name, split) for name, split in ordered.items()},
         versions={name: _version(name) for name in _LIBRARIES},
@@ -174,20 +201,20 @@ def _old_quarantine(output: Path, kept: Set[str]) -> list[QuarantineEntry]:
     return [entry for entry in entries if split_of(entry.shard) in kept]
 
 
-def _write_quarantine(journal: Journal, old: Sequence[QuarantineEntry], statuses: Sequence[ShardStatus]) -> None:
+def _write_quarantine(
+    journal: Journal, old: Sequence[QuarantineEntry], statuses: Sequence[ShardStatus]
+) -> FileEntry | None:
     entries = [*old, *(entry for status in statuses for entry in status.quarantine)]
     entries.sort(key=lambda entry: (entry.shard, entry.episode, -1 if entry.step is None else entry.step))
     target = journal.output / QUARANTINE_NAME
     if not entries:
         target.unlink(missing_ok=True)
-        return
+        return None
+    content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
     temporary = journal.temporary("manifest")
-    write_durably(temporary, b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries))
+    write_durably(temporary, content)
     temporary.replace(target)
-
-
-def _to_json(manifest: Manifest) -> bytes:
-    return (json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n").encode()
+    return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _version(name: str) -> str:

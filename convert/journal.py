@@ -75,11 +75,14 @@ class Journal:
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was."""
         try:
-            return dict(json.loads((self.folder / _PARAMETERS).read_bytes()))
+            found = json.loads((self.folder / _PARAMETERS).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise ConflictError(f"{self.folder / _PARAMETERS}: not JSON ({error}); run with --overwrite") from None
+        if not isinstance(found, dict):
+            raise ConflictError(f"{self.folder / _PARAMETERS}: not a JSON object; run with --overwrite")
+        return found
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or go on with a conversion.
@@ -93,7 +96,7 @@ class Journal:
             target = self.folder / _PARAMETERS
             if not target.exists():
                 temporary = self.temporary("parameters")
-                temporary.write_text(json.dumps(dict(parameters), indent=1, sort_keys=True))
+                write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
                 # A link fails if another process was first; both then compare with what is there.
                 with contextlib.suppress(FileExistsError):
                     os.link(temporary, target)
@@ -113,14 +116,17 @@ class Journal:
             status = ShardStatus.model_validate_json((self.folder / (stem + _STATUS)).read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-        for kind, file in status.entry.files.items():
-            path = self.output / split / shard_file(stem, kind)
+        return status if self.has_files(status.entry, split) else None
+
+    def has_files(self, entry: ShardEntry, split: str) -> bool:
+        """Whether the files of a shard are in place with the right sizes."""
+        for kind, file in entry.files.items():
             try:
-                if path.stat().st_size != file.bytes:
-                    return None
-            except FileNotFoundError:
-                return None
-        return status
+                if (self.output / split / shard_file(entry.name, kind)).stat().st_size != file.bytes:
+                    return False
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return True
 
     def finished(self) -> set[str]:
         """Return the stems of all shards that have a status file; one look at the folder."""
@@ -167,9 +173,9 @@ class Journal:
             try:
                 with self.lock(stem):
                     pass
-            except ConvertError:
+            except ConvertError as error:
                 # Another process may have finished meanwhile, and removed the journal.
-                if self.folder.exists():
+                if not isinstance(error.__cause__, FileNotFoundError):
                     raise
 
     def remove(self) -> None:

@@ -123,14 +123,14 @@ def _look(conversion: Conversion, overwrite: bool) -> _Work:
         if entry is None and job.stem in finished:
             status = journal.status(job.stem, job.shard.split)
             entry = status.entry if status else None
-        if entry is None:
+        if entry is None or not journal.has_files(entry, job.shard.split):
             todo.append(job)
         elif entry.source_bytes != job.shard.bytes:
             raise ConflictError(
                 f"{job.shard.path} has {job.shard.bytes:,} bytes, but {entry.source_bytes:,} when {journal.output} was "
                 "converted; use the same source, another --output or --overwrite"
             )
-    complete = manifest is not None and set(conversion.splits) <= set(manifest.splits)
+    complete = manifest is not None and set(conversion.splits) <= set(manifest.splits) and not todo
     return _Work(conversion=conversion, todo=tuple(todo), manifest=manifest if complete else None)
 
 
@@ -248,6 +248,11 @@ def _print_result(manifests: Sequence[Manifest], works: Sequence[_Work]) -> None
         )
     if rows:
         header = ["dataset", "version", "splits", "episodes", "pairs", "in", "out", "left out"]
+        if len(rows) > 1:
+            summaries = [_summary(manifest, works) for manifest in manifests]
+            total = {key: sum(s[key] for s in summaries) for key in ("episodes", "pairs", "bytes_in", "bytes_out")}
+            sizes = (human_bytes(total["bytes_in"]), human_bytes(total["bytes_out"]))
+            rows.append([f"{len(rows)} datasets", "", "", total["episodes"], total["pairs"], *sizes, ""])
         print(format_table(header, rows))
         done = sum(not work.todo for work in works if work.manifest)
         if done:
@@ -294,6 +299,12 @@ def _print_plan(works: Sequence[_Work], *, as_json: bool) -> None:
         ]
         for row in rows
     ]
+    if len(rows) > 1:
+        known = {key: sum(row[key] or 0 for row in rows) for key in ("episodes", "bytes_in", "estimated_pairs")}
+        shards = f"{sum(row['shards_done'] for row in rows):,}/{sum(row['shards'] for row in rows):,}"
+        out = human_bytes(sum(row["estimated_bytes"] or 0 for row in rows))
+        total = [known["episodes"], "", shards, human_bytes(known["bytes_in"]), known["estimated_pairs"], out]
+        table.append([f"{len(rows)} datasets", "", "", *total])
     print(format_table(header, table))
 
 

@@ -126,6 +126,7 @@ class _ShardWriter:
             episodes=len(self._rows.heads),
             steps=self._rows.num_steps,
             records=self._rows.num_records,
+            paired_episodes=sum(head[6] > 0 for head in self._rows.heads),
             left_out=dict(sorted(self._left_out.items())),
             files=files,
         )

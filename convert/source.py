@@ -150,7 +150,8 @@ def _open(folder: epath.Path) -> SourceDataset:
     try:
         info = tfds.builder_from_directory(folder).info
         features = flatten_features(info.features, where=str(folder))
-        kind = str(getattr(info, "file_format", None) or "tfrecord")
+        declared = info.file_format
+        kind = "tfrecord" if declared is None else str(declared.value)
     except SourceError:
         raise
     except Exception as error:
@@ -159,7 +160,7 @@ def _open(folder: epath.Path) -> SourceDataset:
             f"{folder}: TFDS cannot read its metadata ({type(error).__name__}: {reason[0] if reason else ''}); "
             "copy it again"
         ) from error
-    if "tfrecord" not in kind.lower():
+    if kind != "tfrecord":
         raise SourceError(f"{folder}: its files are {kind}, only TFRecord can be converted")
     digest = hashlib.sha256()
     for name in ("dataset_info.json", "features.json"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ from convert.verify_frames import first_line
 from convert.verify_report import Finding, Findings
 from convert.verify_shard import ShardTask
 from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
-from stream.manifest import Manifest, ShardEntry, read_manifest
+from stream.manifest import FileEntry, Manifest, ShardEntry, read_manifest
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
@@ -253,6 +254,14 @@ def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings:
     """Compare the list of what was left out with the counts of each shard."""
     shards = {shard.name: shard for split in manifest.splits.values() for shard in split.shards}
     listed: Counter[tuple[str, str]] = Counter()
+    if manifest.quarantine and not journal:
+        try:
+            content = (folder / QUARANTINE_NAME).read_bytes()
+        except OSError:
+            content = b""
+        found = FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        if content and found != manifest.quarantine:
+            findings.add(QUARANTINE_NAME, f"has {found}, expected {manifest.quarantine}")
     try:
         with (folder / QUARANTINE_NAME).open("rb") as file:
             for number, line in enumerate(file, start=1):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from convert.report import format_table, human_bytes, human_seconds
+from stream.format import MANIFEST_NAME, QUARANTINE_NAME
 
 _PER_FILE = 10
 
@@ -133,8 +134,9 @@ def _advice(datasets: Sequence[DatasetReport], problems: Sequence[Problem]) -> l
         )
     if damaged:
         lines.append(
-            f"to repair {', '.join(damaged)}: put good copies of the named files back, or convert again with "
-            f"--datasets {','.join(damaged)} --overwrite and otherwise the same convert.run command"
+            f"to repair {', '.join(damaged)}: remove the named files and run the same convert.run command again, which "
+            f"converts those shards anew; if {MANIFEST_NAME} or {QUARANTINE_NAME} is named, run it with "
+            f"--datasets {','.join(damaged)} --overwrite"
         )
     return lines
 

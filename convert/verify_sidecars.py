@@ -93,6 +93,10 @@ def check_episodes(table: pa.Table, entry: ShardEntry, *, offset: int | None, re
             report(f"{length} adds up to {counts.sum():,}, the manifest says {getattr(entry, total):,} {total}")
             sound = False
 
+    paired = int((columns["num_records"] > 0).sum())
+    if paired != entry.paired_episodes:
+        report(f"{paired:,} episodes have records, the manifest says {entry.paired_episodes:,}")
+
     for row in rows[np.isin(status, ("ok", *_SILENT), invert=True)][:1]:
         report(f"row {row}: status is {status[row]!r}, expected one of {', '.join(('ok', *_SILENT))}")
     found = Counter(status.tolist())

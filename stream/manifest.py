@@ -5,18 +5,20 @@ It is written last, so its presence means that the dataset is complete.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, FormatError, split_of
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
 _COUNT = Annotated[int, Field(ge=0)]
+UNSIGNED = "0" * 64
 _SHA256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -34,7 +36,8 @@ class FileEntry(_Model):
 class ShardEntry(_Model):
     """One shard: its stem, counts, its four files by kind, and the source file that it was made of.
 
-    source_digest: SHA-256 over the lengths and checksums that the source file stores. left_out: counts by reason.
+    source_digest: SHA-256 over the lengths and checksums that the source file stores. paired_episodes: how many of the
+    episodes have records, so that drawing by episode needs no sidecar to be opened. left_out: counts by reason.
     """
 
     name: _NAME
@@ -44,8 +47,16 @@ class ShardEntry(_Model):
     episodes: _COUNT
     steps: _COUNT
     records: _COUNT
+    paired_episodes: _COUNT
     left_out: dict[str, _COUNT]
     files: dict[Literal["arrayrecord", "records", "steps", "episodes"], FileEntry]
+
+    @field_validator("files")
+    @classmethod
+    def _all_kinds(cls, files: dict[str, FileEntry]) -> dict[str, FileEntry]:
+        if set(files) != set(FILE_KINDS):
+            raise ValueError(f"has the files {', '.join(sorted(files)) or 'none'}, expected {', '.join(FILE_KINDS)}")
+        return files
 
 
 class SplitEntry(_Model):
@@ -89,8 +100,8 @@ class Manifest(_Model):
 
     parameters: every parameter of the conversion that changes the output. spec: the registry entry that was used (which
     columns are action and state, the control frequency, quirks). image: encoding, sizes, and how many frames passed
-    through. left_out: counts by reason. statistics: by split, of ``action`` and ``state``. versions: of code and
-    libraries.
+    through. left_out: counts by reason. quarantine: the list of what was left out, None if nothing was. statistics: by
+    split, of ``action`` and ``state``. versions: of code and libraries. checksum: see ``encode_manifest``.
     """
 
     format_version: Literal[1]
@@ -105,9 +116,22 @@ class Manifest(_Model):
     steps: _COUNT
     records: _COUNT
     left_out: dict[str, _COUNT]
+    quarantine: FileEntry | None
     splits: dict[_NAME, SplitEntry]
     statistics: dict[_NAME, dict[Literal["action", "state"], Statistics]]
     versions: dict[str, str]
+    checksum: _SHA256 = UNSIGNED
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the content of ``dataset.json``.
+
+    Its ``checksum`` is the SHA-256 of the file as it would be with 64 zeros in that place, so a changed byte shows.
+    """
+    unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
+    content = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
+    before, zeros, after = content.rpartition(UNSIGNED.encode())
+    return before + hashlib.sha256(before + zeros + after).hexdigest().encode() + after
 
 
 def read_manifest(path: str | Path) -> Manifest:
@@ -145,6 +169,11 @@ def read_manifest(path: str | Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise FormatError(f"{path}: field {where}: {first['msg']} (found {first.get('input')!r:.80})") from None
+    before, _, after = content.rpartition(manifest.checksum.encode())
+    if hashlib.sha256(before + UNSIGNED.encode() + after).hexdigest() != manifest.checksum:
+        raise FormatError(
+            f"{path}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
+        )
     try:
         _check_consistency(manifest)
     except FormatError as error:
@@ -161,8 +190,6 @@ def _check_consistency(manifest: Manifest) -> None:
         for shard in split.shards:
             if split_of(shard.name) != name:
                 raise FormatError(f"shard {shard.name} is listed under split {name}, where it does not belong")
-            if set(shard.files) != set(FILE_KINDS):
-                raise FormatError(f"shard {shard.name} lists the files {sorted(shard.files)}, expected {FILE_KINDS}")
     _check_totals("the dataset", manifest, manifest.splits.values())
     for name, vectors in manifest.statistics.items():
         if name not in manifest.splits:

@@ -1,3 +1,4 @@
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stream.format import FILE_KINDS, FormatError
-from stream.manifest import Manifest, read_manifest
+from stream.manifest import Manifest, encode_manifest, read_manifest
 
 
 def shard(name: str, **more: Any) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def shard(name: str, **more: Any) -> dict[str, Any]:
         "episodes": 2,
         "steps": 20,
         "records": 10,
+        "paired_episodes": 2,
         "left_out": {"too_short": 1},
         "files": {kind: {"bytes": 5, "sha256": "0f" * 32} for kind in FILE_KINDS},
         **more,
@@ -51,6 +53,7 @@ def make_manifest() -> dict[str, Any]:
         "steps": 40,
         "records": 20,
         "left_out": {"too_short": 2},
+        "quarantine": {"bytes": 200, "sha256": "1e" * 32},
         "splits": {"train": {"episodes": 4, "steps": 40, "records": 20, "shards": shards}},
         "statistics": {"train": {"action": statistics(2)}},
         "versions": {"numpy": "2.4.6"},
@@ -58,9 +61,15 @@ def make_manifest() -> dict[str, Any]:
 
 
 def write(folder: Path, content: Any) -> Path:
+    """Write bytes as they are, or an object with its right checksum."""
     path = folder / "dataset.json"
-    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    path.write_bytes(content if isinstance(content, bytes) else sign(content))
     return path
+
+
+def sign(content: dict[str, Any]) -> bytes:
+    unsigned = json.dumps({**content, "checksum": "0" * 64}).encode()
+    return unsigned.replace(b"0" * 64, hashlib.sha256(unsigned).hexdigest().encode())
 
 
 def change(manifest: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
@@ -82,7 +91,26 @@ def test_a_manifest_is_read_from_its_folder_and_from_its_path(tmp_path: Path) ->
 
 def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
     manifest = read_manifest(write(tmp_path, make_manifest()))
-    assert read_manifest(write(tmp_path, manifest.model_dump(mode="json"))) == manifest
+    content = encode_manifest(manifest)
+    again = read_manifest(write(tmp_path, content))
+    assert again.model_copy(update={"checksum": manifest.checksum}) == manifest
+    assert encode_manifest(again) == content
+
+
+def test_a_manifest_in_which_any_byte_was_changed_is_refused(tmp_path: Path) -> None:
+    content = sign(make_manifest())
+    for position in range(0, len(content), 9):
+        damaged = bytearray(content)
+        damaged[position] ^= 1
+        write(tmp_path, bytes(damaged))
+        with pytest.raises(FormatError):
+            read_manifest(tmp_path)
+
+
+def test_a_number_that_was_edited_by_hand_is_told_by_the_checksum(tmp_path: Path) -> None:
+    write(tmp_path, sign(make_manifest()).replace(b'"passed": 40', b'"passed": 41'))
+    with pytest.raises(FormatError, match=r"dataset\.json: its checksum is wrong, so it was changed or damaged"):
+        read_manifest(tmp_path)
 
 
 def test_a_manifest_that_is_not_there_means_not_complete(tmp_path: Path) -> None:
@@ -132,7 +160,7 @@ def test_json_of_another_kind_has_no_format_version(tmp_path: Path, content: byt
 
 
 def test_a_manifest_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    content = json.dumps(make_manifest()).encode()
+    content = sign(make_manifest())
     for size in range(0, len(content), 11):
         write(tmp_path, content[:size])
         with pytest.raises(FormatError):
@@ -210,7 +238,10 @@ INCONSISTENT: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         lambda m: change(m, "splits/train/shards/0/name", "train-00001-of-00002"),
         "split train lists shard train-00001-of-00002 twice",
     ),
-    (drop("splits/train/shards/0/files/steps"), "shard train-00000-of-00002 lists the files"),
+    (
+        drop("splits/train/shards/0/files/steps"),
+        "splits.train.shards.0.files: Value error, has the files arrayrecord, episodes, records, expected",
+    ),
     (
         lambda m: change(m, "statistics/train/action/mean", [0.5]),
         "statistics of action in split train differ in length",

@@ -1,0 +1,266 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from convert.errors import SourceError, UsageError
+from convert.images import FramePolicy
+from convert.plan import Conversion, Options
+from tests.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
+
+MORE: dict[str, Any] = {
+    "depth": tfds.features.Tensor(shape=(4, 4), dtype=np.float32),
+    "codes": tfds.features.Tensor(shape=(8,), dtype=np.int32),
+    "raw": tfds.features.Tensor(shape=(4, 4, 3), dtype=np.uint8),
+    "float_image": tfds.features.Image(shape=(4, 4, 1), dtype=np.float32),
+    "masks": tfds.features.Sequence(tfds.features.Tensor(shape=(2,), dtype=np.float32)),
+    "robot": tfds.features.Text(),
+}
+CAMERAS = DEMO_FIELDS["cameras"]
+ACTION = DEMO_FIELDS["action"][0]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    """Two splits of plain episodes under a tree of many features; only metadata and sizes are looked at."""
+    record = b"not read"
+    return write_dataset(
+        tmp_path_factory.mktemp("source"),
+        features=demo_features(**MORE),
+        splits={"train": [[record] * 4, [record] * 6], "val": [[record] * 3]},
+    )
+
+
+def plan(dataset: RldsDataset, options: Options | None = None, **fields: Any) -> Conversion:
+    return dataset.conversion(Path("out"), options, **fields)
+
+
+def test_a_plan_has_a_job_for_each_shard_of_each_split(dataset: RldsDataset) -> None:
+    conversion = plan(dataset)
+    assert [(job.stem, job.spans, job.episodes) for job in conversion.jobs] == [
+        ("train-00000-of-00002", ((0, 4),), 4),
+        ("train-00001-of-00002", ((0, 6),), 6),
+        ("val-00000-of-00001", ((0, 3),), 3),
+    ]
+    assert conversion.splits == ["train", "val"]
+    assert conversion.plan.output == "out/demo/1.0.0"
+
+
+def test_only_the_splits_that_were_named_are_converted(dataset: RldsDataset) -> None:
+    assert plan(dataset, Options(splits=("val",))).splits == ["val"]
+
+
+def test_only_the_shards_of_the_chosen_episodes_are_converted(dataset: RldsDataset) -> None:
+    (job,) = plan(dataset, Options(episodes="train[5:7]")).jobs
+    assert (job.stem, job.spans, job.episodes) == ("train-00001-of-00002", ((1, 3),), 2)
+    assert job.bytes == job.shard.bytes * 2 // 6
+
+
+def test_numbers_and_texts_go_into_the_sidecars_and_images_do_not(dataset: RldsDataset) -> None:
+    assert [feature.path for feature in plan(dataset).plan.features] == [
+        "episode_metadata/file_path",
+        "steps/action",
+        "steps/codes",
+        "steps/depth",
+        "steps/is_last",
+        "steps/language_instruction",
+        "steps/masks",
+        "steps/observation/state",
+        "steps/raw",
+        "steps/robot",
+    ]
+
+
+def test_features_are_left_out_by_the_registrys_patterns(dataset: RldsDataset) -> None:
+    names = columns(plan(dataset, leave_out=["dep*", "/episode_metadata/*"]))
+    assert {"depth", "/episode_metadata/file_path"}.isdisjoint(names)
+
+
+def test_patterns_of_the_user_replace_those_of_the_registry(dataset: RldsDataset) -> None:
+    names = columns(plan(dataset, Options(leave_out=("raw",)), leave_out=["depth"]))
+    assert "depth" in names
+    assert "raw" not in names
+    assert "depth" in columns(plan(dataset, Options(leave_out=()), leave_out=["depth"]))
+
+
+def columns(conversion: Conversion) -> list[str]:
+    return list(conversion.parameters["columns"])
+
+
+def test_what_is_part_of_the_action_cannot_be_left_out(dataset: RldsDataset) -> None:
+    with pytest.raises(
+        UsageError, match=r"demo: action is part of action or state, so it cannot be left out \(act\*\)"
+    ):
+        plan(dataset, Options(leave_out=("act*",)))
+
+
+def test_the_camera_is_the_primary_one_unless_another_is_named(dataset: RldsDataset) -> None:
+    cameras = {
+        **CAMERAS,
+        "raw": {"path": "raw", "role": "wrist", "storage": "raw", "shape": [4, 4, 3], "channels": "bgr"},
+    }
+    assert plan(dataset, cameras=cameras).plan.camera.path == "steps/observation/image"
+    for name in ("raw", "wrist"):
+        chosen = plan(dataset, Options(camera=name), cameras=cameras).plan
+        assert (chosen.camera.path, chosen.channels) == ("steps/raw", "bgr")
+
+
+def test_the_pixels_of_a_raw_camera_are_no_column(dataset: RldsDataset) -> None:
+    cameras = {**CAMERAS, "raw": {"path": "raw", "role": "wrist", "storage": "raw", "shape": [4, 4, 3]}}
+    assert "raw" not in columns(plan(dataset, cameras=cameras))
+
+
+def test_an_unknown_camera_lists_the_closest(dataset: RldsDataset) -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'image'\?"):
+        plan(dataset, Options(camera="imgae"))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("depth", r"float32 \(4, 4\)"),
+        ("float_image", r"float32 \(4, 4, 1\)"),
+        ("robot", r"string \(\)"),
+        ("action", "float32"),
+    ],
+)
+def test_a_camera_that_is_no_picture_is_refused_with_those_that_are(
+    dataset: RldsDataset, path: str, found: str
+) -> None:
+    cameras = {path: {**CAMERAS["image"], "path": path}}
+    with pytest.raises(UsageError, match=rf"camera {path} is {found}.*, not a picture; pictures are observation/image"):
+        plan(dataset, cameras=cameras)
+
+
+WRONG_PATHS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"cameras": {"imgae": {**CAMERAS["image"], "path": "observation/imgae"}}},
+        r"camera 'observation/imgae' .*did you mean 'observation/image'\?",
+    ),
+    (
+        {"cameras": {"image": {**CAMERAS["image"], "path": "image"}}},
+        r"camera 'image' .*did you mean 'observation/image'\?",
+    ),
+    ({"instruction": {"path": "languge_instruction"}}, r"instruction 'languge_instruction' .*did you mean 'language_instruction'\?"),
+    (
+        {"instruction": {"path": "language_instruction", "alternatives": ["/file_path"]}},
+        r"instruction '/file_path' .*did you mean '/episode_metadata/file_path'\?",
+    ),
+    ({"action": [{**ACTION, "path": "acton"}]}, r"action or state 'acton' .*did you mean 'action'\?"),
+    ({"robot_path": "/robot"}, r"robot_path '/robot' .*did you mean 'robot'\?"),
+    ({"success_path": "zzz"}, r"success_path 'zzz' .*features: /episode_metadata/file_path, action"),
+    ({"action_text": "words"}, r"action_text 'words' is not in .*/demo/1\.0\.0/features\.json"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), WRONG_PATHS)
+def test_a_path_that_is_not_there_suggests_the_closest(
+    dataset: RldsDataset, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SourceError, match=f"demo: {message}"):
+        plan(dataset, **fields)
+
+
+WRONG_PARTS: list[tuple[dict[str, Any], str]] = [
+    ({"dims": 3}, r"demo: action has 2 values \(2,\); the registry takes all 3"),
+    ({"dims": 2, "select": [0, 2]}, r"demo: action has 2 values \(2,\); the registry takes values \[0, 2\]"),
+    ({"path": "robot", "dims": 1}, r"demo: robot is string \(\), not a vector of numbers"),
+    ({"path": "masks"}, r"demo: masks is float32 \(2,\), not a vector of numbers"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG_PARTS)
+def test_a_part_of_the_vector_that_does_not_fit_its_feature_is_refused(
+    dataset: RldsDataset, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan(dataset, action=[{**ACTION, **changes}])
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        ({"path": "codes"}, r"instruction codes is int32 \(8,\), which encoding text does not read"),
+        ({"path": "robot", "encoding": "utf8_codes"}, "which encoding utf8_codes does not read"),
+        ({"path": "depth", "encoding": "utf8_codes"}, r"float32 \(4, 4\), which encoding utf8_codes does not read"),
+    ],
+)
+def test_an_instruction_that_is_not_stored_as_the_registry_says_is_refused(
+    dataset: RldsDataset, instruction: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan(dataset, instruction=instruction)
+
+
+def test_coded_instructions_become_language_and_no_column_of_their_own(dataset: RldsDataset) -> None:
+    conversion = plan(dataset, instruction={"path": "codes", "encoding": "utf8_codes"})
+    assert [feature.path for feature in conversion.plan.language] == ["steps/codes"]
+    assert conversion.plan.language_encoding == "utf8_codes"
+    assert "codes" not in columns(conversion)
+
+
+def test_a_dataset_without_an_instruction_has_no_language(dataset: RldsDataset) -> None:
+    assert plan(dataset, instruction=None).plan.language == ()
+
+
+@pytest.mark.parametrize("shape", [(None,), (None, None), (0,), (2, 0)])
+def test_a_column_of_no_fixed_size_has_to_be_left_out(tmp_path: Path, shape: tuple[int | None, ...]) -> None:
+    odd = tfds.features.Tensor(shape=shape, dtype=np.float32, encoding="zlib")
+    odd_set = write_dataset(tmp_path, features=demo_features(odd=odd), splits={"train": [[b"not read"]]})
+    with pytest.raises(UsageError, match=r"demo: odd has the shape .*; columns need a fixed size.*Leave it out"):
+        plan(odd_set)
+    assert "odd" not in columns(plan(odd_set, Options(leave_out=("odd",))))
+
+
+def test_the_offset_of_the_user_is_before_that_of_the_registry(dataset: RldsDataset) -> None:
+    assert plan(dataset).plan.offset == 2
+    assert plan(dataset, Options(offset="0.6s")).plan.offset == 3
+    assert plan(dataset, offset="1.0s").plan.offset == 5
+
+
+def test_seconds_without_a_rate_are_refused(dataset: RldsDataset) -> None:
+    with pytest.raises(UsageError, match="demo: offset '1s' is in seconds, but this dataset has no fixed rate"):
+        plan(dataset, Options(offset="1s"), control_frequency=None)
+
+
+CHANGES: dict[str, tuple[Options, dict[str, Any]]] = {
+    "image_size": (Options(policy=FramePolicy(size=(8, 16))), {}),
+    "resize": (Options(policy=FramePolicy(resize="pad")), {}),
+    "quality": (Options(policy=FramePolicy(quality=90)), {}),
+    "offset": (Options(offset="3"), {}),
+    "frames": (Options(frames="all"), {}),
+    "episodes": (Options(episodes="train[:1]"), {}),
+    "columns": (Options(leave_out=("depth",)), {}),
+    "language": (Options(), {"instruction": {"path": "robot"}}),
+    "robot": (Options(), {"robot": "xarm"}),
+    "channels": (Options(), {"cameras": {"image": {**CAMERAS["image"], "channels": "bgr"}}}),
+    "camera": (Options(), {"cameras": {"raw": {**CAMERAS["image"], "path": "raw"}}}),
+}
+
+
+@pytest.mark.parametrize("parameter", CHANGES)
+def test_what_changes_the_output_changes_its_parameter(dataset: RldsDataset, parameter: str) -> None:
+    options, fields = CHANGES[parameter]
+    before, after = plan(dataset).parameters, plan(dataset, options, **fields).parameters
+    assert {key for key in before if before[key] != after[key]} - {"columns"} == {parameter} - {"columns"}
+    assert before[parameter] != after[parameter]
+
+
+def test_what_does_not_change_the_output_is_no_parameter(dataset: RldsDataset) -> None:
+    same = plan(dataset, Options(on_error="fail", splits=("val",)), quirks=["odd"])
+    assert same.parameters == plan(dataset).parameters
+
+
+def test_jobs_and_plan_can_be_sent_to_workers(dataset: RldsDataset) -> None:
+    conversion = plan(dataset)
+    jobs, sent = pickle.loads(pickle.dumps((conversion.jobs, conversion.plan)))
+    assert (jobs, sent) == (conversion.jobs, conversion.plan)
+    assert len(pickle.dumps(conversion.plan)) < 10_000
+
+
+def test_a_dataset_of_two_tfds_splits_is_planned_without_reading_a_record(tmp_path: Path) -> None:
+    written = write_dataset(tmp_path, splits={"train": [[demo_episode(3)]], "val": [[]]})
+    assert plan(written).splits == ["train"]
