@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
@@ -42,6 +43,11 @@ class RunnerChoice:
         """Whether it is Beam's Dask runner."""
         return self.name.rsplit(".", 1)[-1] == "DaskRunner"
 
+    @property
+    def is_dataflow(self) -> bool:
+        """Whether it is Google's Dataflow."""
+        return self.name.rsplit(".", 1)[-1] == "DataflowRunner"
+
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
     """Return the runner that the command line asks for.
@@ -52,15 +58,14 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
         known: the program's own options, to suggest one for a typo.
 
     Raises:
-        UsageError: an option that Beam does not know either, or a runner whose extra is not installed.
+        UsageError: an option that Beam does not know either, no such runner, or one whose extra is not installed.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--runner", default=LOCAL_RUNNERS[0])
     runner, rest = first.parse_known_args(list(arguments))
     choice = RunnerChoice(name=str(runner.runner), arguments=tuple(rest), num_workers=num_workers)
-    if choice.is_dask:
-        _import_dask()
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    _check_runner(choice)
+    parser: Any = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(parser)
     try:
@@ -75,25 +80,18 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
 
 @contextmanager
 def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context.
-
-    Raises:
-        UsageError: Beam knows no such runner.
-    """
+    """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context."""
     if choice.is_local:
-        yield _local_runner(choice.num_workers), PipelineOptions(
-            list(choice.arguments), direct_num_workers=choice.num_workers
+        yield (
+            _local_runner(choice.num_workers),
+            PipelineOptions(list(choice.arguments), direct_num_workers=choice.num_workers),
         )
         return
     if choice.is_dask:
         with _dask_arguments(choice) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
-    try:
-        runner = create_runner(choice.name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"no Beam runner {choice.name!r}: {error}") from None
-    yield runner, PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
+    yield create_runner(choice.name), PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
 
 
 def _local_runner(num_workers: int) -> PipelineRunner:
@@ -123,14 +121,17 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     if _mentions(arguments, _DASK_PLACES):
         yield arguments
         return
-    with TemporaryDirectory(prefix="dask-") as scratch, LocalCluster(
-        local_directory=scratch,
-        n_workers=choice.num_workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        preload=["import logging; logging.disable(logging.ERROR)"],
-    ) as cluster:
+    with (
+        TemporaryDirectory(prefix="dask-") as scratch,
+        LocalCluster(
+            local_directory=scratch,
+            n_workers=choice.num_workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            preload=["import logging; logging.disable(logging.ERROR)"],
+        ) as cluster,
+    ):
         yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]
 
 
@@ -145,9 +146,21 @@ def _mentions(arguments: Sequence[str], flags: Sequence[str]) -> bool:
     return any(argument.split("=")[0] in flags for argument in arguments)
 
 
-def _import_dask() -> None:
+def _check_runner(choice: RunnerChoice) -> None:
+    if choice.is_local:
+        return
+    if choice.is_dask:
+        try:
+            import apache_beam.runners.dask.dask_runner  # noqa: F401  (it adds its options)
+            import dask.distributed  # noqa: F401
+        except ImportError:
+            raise UsageError("the Dask runner is not installed; pip install 'pairstream[dask]'") from None
+        return
     try:
-        import apache_beam.runners.dask.dask_runner  # noqa: F401  (it adds its options)
-        import dask.distributed  # noqa: F401
-    except ImportError:
-        raise UsageError("the Dask runner is not installed; pip install 'pairstream[dask]'") from None
+        create_runner(choice.name)
+        if choice.is_dataflow:
+            from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
+    except (ImportError, AttributeError, ValueError) as error:
+        if choice.is_dataflow:
+            raise UsageError("the Dataflow runner is not installed; pip install 'pairstream[dataflow]'") from None
+        raise UsageError(f"no Beam runner {choice.name!r}: {str(error).splitlines()[0]}") from None

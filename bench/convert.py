@@ -103,8 +103,8 @@ def summarise(source: BenchSource, rounds: Sequence[Round]) -> dict[str, Any]:
     bare = [pairs / one.bare.seconds for one in rounds]
     whole = [pairs / one.ours.wall_seconds for one in rounds]
     ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
-    workers = [entry for one in rounds for entry in one.ours.memory if "worker" in entry.role]
-    parents = [entry for one in rounds for entry in one.ours.memory if "parent" in entry.role]
+    workers = [use for one in rounds for use in one.ours.processes if "worker" in use.role]
+    parents = [use for one in rounds for use in one.ours.processes if "parent" in use.role]
     return {
         "case": source.case.name,
         "source": {
@@ -132,10 +132,10 @@ def summarise(source: BenchSource, rounds: Sequence[Round]) -> dict[str, Any]:
         "cpu_ratio": statistics.median(one.bare.cpu_seconds / one.ours.cpu_seconds for one in rounds),
         "others_cpu_share": max(_others_share(run) for one in rounds for run in (one.ours, one.bare)),
         "ratio_end_to_end": statistics.median(a / b for a, b in zip(whole, bare, strict=True)),
-        "peak_worker_rss_bytes": max(entry.rss for entry in workers),
-        "peak_worker_pss_bytes": max((entry.pss for entry in workers if entry.pss is not None), default=None),
-        "peak_parent_rss_bytes": max(entry.rss for entry in parents),
-        "peak_parent_pss_bytes": max((entry.pss for entry in parents if entry.pss is not None), default=None),
+        "peak_worker_rss_bytes": max(use.rss for use in workers),
+        "peak_worker_pss_bytes": max((use.pss for use in workers if use.pss is not None), default=None),
+        "peak_parent_rss_bytes": max(use.rss for use in parents),
+        "peak_parent_pss_bytes": max((use.pss for use in parents if use.pss is not None), default=None),
         "runs": [dataclasses.asdict(one) for one in rounds],
     }
 

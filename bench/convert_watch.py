@@ -8,6 +8,7 @@ file was seen, the end is when it was found gone, at most one look later.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from bench.convert_source import VERSION, BenchSource
@@ -25,8 +27,10 @@ from bench.machine import busy_seconds, peak_resident, proportional_set
 from convert.journal import FOLDER
 from stream.format import dataset_dir
 
-_LOOK_EVERY = 0.05
-_PSS_EVERY = 1.0
+# The journal costs microseconds to look at, CPU times little more, a list of children and PSS milliseconds.
+_JOURNAL_EVERY = 0.05
+_CPU_EVERY = 0.25
+_MEMORY_EVERY = 1.0
 _SHARD_FILE = re.compile(r"(?P<stem>.+-\d{5}-of-\d{5})\.(?P<rest>.+)")
 _TEMPORARY = re.compile(r"arrayrecord\.(?P<pid>\d+)-\w+\.tmp")
 _GRACE = 10.0
@@ -37,14 +41,29 @@ class ConversionFailed(RuntimeError):
 
 
 @dataclass(kw_only=True)
-class ProcessMemory:
-    """Peak memory of one process in bytes. rss: the kernel's own high-water mark; pss: the largest of one sample a
-    second, with shared pages divided among those who share them, None where the kernel does not tell."""
+class ProcessUse:
+    """What one process took.
+
+    role: ``parent``, ``worker``, ``parent and worker`` or ``other``. shards: what it made. rss, pss: peak memory in
+    bytes; the first is the kernel's own high-water mark of the resident set, the second the largest of one sample a
+    second, with shared pages divided among their users, None where the kernel does not tell. cpu_seconds: CPU time
+    during the steady time.
+    """
 
     role: str
+    shards: list[str] = field(default_factory=list)
     rss: int = 0
     pss: int | None = None
-    shards: list[str] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sample:
+    """CPU seconds since their start, of each process of the conversion by id and of the whole machine."""
+
+    time: float
+    processes: dict[int, float]
+    machine: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +81,7 @@ class ConversionRun:
     end_seconds: float
     cpu_seconds: float
     others_cpu_seconds: float
-    memory: tuple[ProcessMemory, ...]
+    processes: tuple[ProcessUse, ...]
     result: dict[str, Any]
 
 
@@ -88,7 +107,7 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
         try:
             while process.poll() is None:
                 watch.look()
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_JOURNAL_EVERY)
         finally:
             _end(process)
         ended = time.time()
@@ -97,58 +116,69 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
         tail = "\n".join(log_file.read_text(errors="replace").splitlines()[-20:])
         raise ConversionFailed(f"{' '.join(command)} ended with exit code {process.returncode}:\n{tail}")
     first, last = watch.activity(source.shape.shards)
-    cpu, busy = watch.cpu_between(first, last)
+    processes = watch.processes(first, last)
+    cpu = sum(process.cpu_seconds for process in processes)
     return ConversionRun(
         wall_seconds=ended - started,
         startup_seconds=first - started,
         steady_seconds=last - first,
         end_seconds=ended - last,
         cpu_seconds=cpu,
-        others_cpu_seconds=max(0.0, busy - cpu),
-        memory=watch.memory(),
+        others_cpu_seconds=max(0.0, watch.machine_cpu(first, last) - cpu),
+        processes=processes,
         result=json.loads(result_file.read_text())["complete"][0],
     )
 
 
 class _Watch:
     def __init__(self, pid: int, journal: Path) -> None:
-        self._pid = pid
         self._journal = journal
         self._locked: dict[str, float] = {}
         self._finished: dict[str, float] = {}
         self._gone: float | None = None
-        self._processes: dict[int, ProcessMemory] = {}
-        self._cpu: list[tuple[float, float, float]] = []
-        self._cpu_of: dict[int, float] = {}
         self._makers: dict[str, int] = {}
-        self._next_pss = 0.0
+        self._uses = {pid: ProcessUse(role="parent")}
+        self._samples: list[_Sample] = []
+        self._cpu: dict[int, float] = {}
+        self._known = [psutil.Process(pid)]
+        self._next_cpu = self._next_memory = 0.0
 
     def look(self) -> None:
-        """See what there is now: shards begun and finished, memory, CPU time."""
+        """See what there is now: shards begun and finished and, if it is time for that, CPU time and memory."""
         self._look_at_journal()
-        self._look_at_processes()
+        now = time.time()
+        if now >= self._next_memory:
+            self._next_memory = now + _MEMORY_EVERY
+            self._look_at_memory()
+        if now >= self._next_cpu:
+            self._next_cpu = now + _CPU_EVERY
+            self._look_at_cpu()
 
     def activity(self, shards: int) -> tuple[float, float]:
         """Return when the first shard was begun and the last one finished, in seconds since the epoch."""
         if len(self._locked) != shards:
-            raise ConversionFailed(f"saw {len(self._locked)} of {shards} shards being made; is the workload too small?")
+            raise ConversionFailed(f"saw {len(self._locked)} of {shards} shards being made; give it more --pairs")
         last = self._gone if self._gone is not None and len(self._finished) < shards else max(self._finished.values())
         return min(self._locked.values()), last
 
-    def cpu_between(self, first: float, last: float) -> tuple[float, float]:
-        """Return the CPU time between two moments, of our processes and of all, from the looks nearest to them."""
-        begin = min(self._cpu, key=lambda sample: abs(sample[0] - first))
-        end = min(self._cpu, key=lambda sample: abs(sample[0] - last))
-        return end[1] - begin[1], end[2] - begin[2]
-
-    def memory(self) -> tuple[ProcessMemory, ...]:
-        """Return the peak of the parent, of each worker and of any other child."""
-        for stem, pid in self._makers.items():
-            entry = self._processes.setdefault(pid, ProcessMemory(role="other"))
-            entry.role = "parent and worker" if pid == self._pid else "worker"
-            entry.shards = sorted({*entry.shards, stem})
+    def processes(self, first: float, last: float) -> tuple[ProcessUse, ...]:
+        """Return what the parent, each worker and any other child took, with CPU time between two moments."""
+        for stem, pid in sorted(self._makers.items()):
+            use = self._uses.setdefault(pid, ProcessUse(role="other"))
+            use.role = "parent and worker" if use.role.startswith("parent") else "worker"
+            use.shards.append(stem)
+        for pid, use in self._uses.items():
+            use.cpu_seconds = self._between(first, last, [sample.processes.get(pid, 0.0) for sample in self._samples])
         order = ("parent", "parent and worker", "worker", "other")
-        return tuple(sorted(self._processes.values(), key=lambda entry: (order.index(entry.role), entry.shards)))
+        return tuple(sorted(self._uses.values(), key=lambda use: (order.index(use.role), use.shards)))
+
+    def machine_cpu(self, first: float, last: float) -> float:
+        """Return the CPU time that the machine spent on anything between two moments."""
+        return self._between(first, last, [sample.machine for sample in self._samples])
+
+    def _between(self, first: float, last: float, values: list[float]) -> float:
+        begin, end = np.interp([first, last], [sample.time for sample in self._samples], values)
+        return float(end - begin)
 
     def _look_at_journal(self) -> None:
         try:
@@ -175,29 +205,24 @@ class _Watch:
             except FileNotFoundError:
                 return
 
-    def _look_at_processes(self) -> None:
-        now = time.time()
-        with_pss = now >= self._next_pss
-        if with_pss:
-            self._next_pss = now + _PSS_EVERY
+    def _look_at_memory(self) -> None:
         try:
-            parent = psutil.Process(self._pid)
-            found = [parent, *parent.children(recursive=True)]
+            self._known = [self._known[0], *self._known[0].children(recursive=True)]
         except psutil.Error:
             return
-        for process in found:
-            try:
-                times = process.cpu_times()
-            except psutil.Error:
-                continue
-            self._cpu_of[process.pid] = times.user + times.system
-            role = "parent" if process.pid == self._pid else "other"
-            entry = self._processes.setdefault(process.pid, ProcessMemory(role=role))
+        for process in self._known:
+            use = self._uses.setdefault(process.pid, ProcessUse(role="other"))
             # The last reading, not the largest: between fork and exec a child still has its parent's.
-            entry.rss = peak_resident(process.pid) or entry.rss
-            if with_pss and (pss := proportional_set(process.pid)) is not None:
-                entry.pss = max(entry.pss or 0, pss)
-        self._cpu.append((now, sum(self._cpu_of.values()), busy_seconds()))
+            use.rss = peak_resident(process.pid) or use.rss
+            if (pss := proportional_set(process.pid)) is not None:
+                use.pss = max(use.pss or 0, pss)
+
+    def _look_at_cpu(self) -> None:
+        for process in self._known:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                self._cpu[process.pid] = times.user + times.system
+        self._samples.append(_Sample(time=time.time(), processes=dict(self._cpu), machine=busy_seconds()))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -14,7 +14,7 @@ from convert.images import FramePolicy
 from convert.pairs import check_frames, offset_in_steps
 from convert.registry import Camera, DatasetSpec, Instruction, Selected
 from convert.source import SourceDataset, SourceShard, Span
-from stream.format import FORMAT_VERSION, shard_stem
+from stream.format import FORMAT_VERSION, STEP_FIELDS, shard_stem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +260,10 @@ def _check_part(
     size = feature.size
     if feature.dtype == "string" or size is None or feature.sequences:
         raise UsageError(f"{spec.name}: {path} is {feature.dtype} {feature.shape}, not a vector of numbers")
+    if path in {field.name for field in STEP_FIELDS}:
+        raise UsageError(
+            f"{spec.name}: {path} cannot be part of action or state, the sidecars have a column of that name"
+        )
     if (select is None and dims != size) or (select is not None and max(select) >= size):
         raise UsageError(
             f"{spec.name}: {path} has {size} values {feature.shape}; the registry takes "

@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         options = check_arguments(parsed)
+        if beam_arguments:
+            _check_beam_arguments(parsed, beam_arguments)
         works = [_look(conversion, parsed.overwrite) for conversion in _plan(parsed, options)]
         if parsed.dry_run:
             _print_plan(works, as_json=parsed.json)
@@ -92,6 +94,17 @@ def _interrupt(signum: int, frame: object) -> None:
     # Beam's in-process runner turns an exception inside a DoFn into a RuntimeError, so it is noted as well.
     _interrupted.append(signum)
     raise KeyboardInterrupt
+
+
+def _check_beam_arguments(parsed: Any, beam_arguments: Sequence[str]) -> None:
+    """Find a typo before anything is written or removed; without such arguments Beam need not be loaded yet."""
+    from beam_jobs.options import choose_runner
+
+    choose_runner(beam_arguments, num_workers=parsed.num_workers, known=_flags())
+
+
+def _flags() -> list[str]:
+    return [flag for action in build_parser()._actions for flag in action.option_strings]
 
 
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
@@ -150,14 +163,13 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
             journal.begin(work.conversion.parameters)
             journal.remove_stale()
     plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
-    known = [flag for action in build_parser()._actions for flag in action.option_strings]
     try:
         run_pipeline(
             [job for job, _ in jobs],
             plans,
             beam_arguments,
             num_workers=parsed.num_workers,
-            known=known,
+            known=_flags(),
             progress=Progress([(job, str(work.output)) for job, work in jobs]),
         )
     except Exception as error:
@@ -196,7 +208,10 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
     if waiting:
         print(f"waiting for other tasks: {', '.join(waiting)}", file=sys.stderr)
         if parsed.task_count == 1:
-            print("error: another process is converting these; run the same command again when it is done", file=sys.stderr)
+            print(
+                "error: another process is converting these; run the same command again when it is done",
+                file=sys.stderr,
+            )
             return EXIT_FAILED
     damaged = {m.dataset: n for m in manifests if (n := sum(m.left_out.get(reason, 0) for reason in DAMAGE))}
     if damaged:

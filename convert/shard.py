@@ -7,17 +7,14 @@ place; the status of the shard is written last.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from array_record.python import array_record_module
 from etils import epath
 
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError
@@ -27,17 +24,16 @@ from convert.journal import Journal, QuarantineEntry, ShardStatus, writing
 from convert.language import step_language
 from convert.pairs import first_steps, frame_offsets
 from convert.plan import DatasetPlan, ShardJob
+from convert.record_file import RecordWriter, count_rows
 from convert.rlds import Column, Episode, EpisodeParser
 from convert.sidecars import arrow_array, arrow_field, write_sidecar
 from convert.tfrecord import TFRecordFile
 from stream.format import (
-    ARRAYRECORD_OPTIONS,
     EPISODE_FIELDS,
     FILE_KINDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
     encode_record,
-    open_sidecar,
     shard_file,
 )
 from stream.manifest import FileEntry, ShardEntry
@@ -143,18 +139,13 @@ class _ShardWriter:
     def _convert(self) -> str:
         path = epath.Path(self._job.shard.path)
         with writing(self._journal.output):
-            writer = _open_writer(self._temporary["arrayrecord"])
-        try:
-            with path.open("rb") as file:
-                records = TFRecordFile(file, name=self._job.shard.name, size=self._job.shard.bytes)
-                for position, item in self._wanted(records):
-                    self._add(position, item, writer)
-                digest = records.digest
-            _finish_writer(writer, self._temporary["arrayrecord"])
-            return digest
-        finally:
-            if writer.is_open():
-                _abandon(writer)
+            writer = RecordWriter(self._temporary["arrayrecord"], output=self._journal.output)
+        with writer, path.open("rb") as file:
+            records = TFRecordFile(file, name=self._job.shard.name, size=self._job.shard.bytes)
+            for position, item in self._wanted(records):
+                self._add(position, item, writer)
+            digest = records.digest
+        return digest
 
     def _wanted(self, records: TFRecordFile) -> Iterator[tuple[int, bytes | DamagedRecord]]:
         """Yield every wanted record once: as read, or as damaged where the file is, ends early or goes on too long."""
@@ -179,7 +170,7 @@ class _ShardWriter:
             if _covers(self._job.spans, missing):
                 yield missing, DamagedRecord(damage, position=missing, rest=True)
 
-    def _add(self, position: int, item: bytes | DamagedRecord, writer: array_record_module.ArrayRecordWriter) -> None:
+    def _add(self, position: int, item: bytes | DamagedRecord, writer: RecordWriter) -> None:
         if isinstance(item, DamagedRecord):
             self._leave_out("unreadable", position, str(item))
             self._add_episode(position, "unreadable", None, 0)
@@ -206,7 +197,7 @@ class _ShardWriter:
             if len(whole) < len(chosen):
                 self._left_out["pair_of_corrupt_frame"] += 1
                 continue
-            self._write(writer, encode_record(whole))
+            writer.write(encode_record(whole))
             kept.append(start)
         count = len(self._rows.heads)
         rows = np.empty((len(kept), len(RECORDS_SCHEMA)), np.int64)
@@ -243,12 +234,26 @@ class _ShardWriter:
         name = self._job.shard.name
         spoken = next((text for text in language if text), "")
         rows.heads.append(
-            (f"{name}__{position}", name, position, status, steps, rows.num_steps, num_records, rows.num_records)
-            + (spoken, robot)
+            (
+                f"{name}__{position}",
+                name,
+                position,
+                status,
+                steps,
+                rows.num_steps,
+                num_records,
+                rows.num_records,
+                spoken,
+                robot,
+            )
         )
-        empty = {feature.name: _absent(feature) for feature in self._plan.features}
-        rows.steps.append({**empty, **episode.steps} if episode else empty)
-        rows.episodes.append({**empty, **episode.episode} if episode else empty)
+        # By level, because a step and its episode may have a feature of the same name.
+        empty = {
+            level: {feature.name: _absent(feature) for feature in self._plan.features if feature.level == level}
+            for level in ("step", "episode")
+        }
+        rows.steps.append({**empty["step"], **episode.steps} if episode else empty["step"])
+        rows.episodes.append({**empty["episode"], **episode.episode} if episode else empty["episode"])
         rows.step_language += language
         rows.num_steps += steps
         rows.num_records += num_records
@@ -268,12 +273,6 @@ class _ShardWriter:
                 shard=self._job.stem, source_file=shard.name, episode=position, step=step, reason=reason, detail=detail
             )
         )
-
-    def _write(self, writer: array_record_module.ArrayRecordWriter, record: bytes) -> None:
-        try:
-            writer.write(record)
-        except RuntimeError as error:
-            raise _writer_error(error, self._temporary["arrayrecord"]) from error
 
     def _write_sidecars(self) -> None:
         rows = self._rows
@@ -330,17 +329,6 @@ class _ShardWriter:
         return FileEntry(bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
-def count_rows(path: Path, kind: str) -> int:
-    """Open a file of a shard and return how many records or rows it has, -1 if it is not readable."""
-    if kind != "arrayrecord":
-        return int(open_sidecar(path).num_rows)
-    reader = array_record_module.ArrayRecordReader(str(path))
-    try:
-        return int(reader.num_records()) if reader.ok() else -1
-    finally:
-        reader.close()
-
-
 def _covers(spans: Sequence[tuple[int, int]], position: int) -> bool:
     return any(start <= position < stop for start, stop in spans)
 
@@ -363,29 +351,3 @@ def _robot(episode: Episode, feature: Feature | None) -> str:
     column = (episode.steps if feature.level == "step" else episode.episode)[feature.name]
     values = column.values
     return str(values[0]) if values is not None and len(values) else ""
-
-
-def _open_writer(path: Path) -> array_record_module.ArrayRecordWriter:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return array_record_module.ArrayRecordWriter(str(path), ARRAYRECORD_OPTIONS)
-
-
-def _finish_writer(writer: array_record_module.ArrayRecordWriter, path: Path) -> None:
-    try:
-        writer.close()
-    except RuntimeError as error:
-        raise _writer_error(error, path) from error
-
-
-def _abandon(writer: array_record_module.ArrayRecordWriter) -> None:
-    try:
-        writer.close()
-    except RuntimeError:
-        return
-
-
-def _writer_error(error: RuntimeError, path: Path) -> ShardError:
-    if os.strerror(errno.ENOSPC) in str(error):
-        return ShardError(f"{path.parent.parent}: the disk is full; make room and run the same command again")
-    return ShardError(f"{path}: ArrayRecord cannot be written: {error}")

@@ -259,9 +259,9 @@ def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings:
             content = (folder / QUARANTINE_NAME).read_bytes()
         except OSError:
             content = b""
-        found = FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-        if content and found != manifest.quarantine:
-            findings.add(QUARANTINE_NAME, f"has {found}, expected {manifest.quarantine}")
+        there = FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        if content and there != manifest.quarantine:
+            findings.add(QUARANTINE_NAME, f"has {there}, expected {manifest.quarantine}")
     try:
         with (folder / QUARANTINE_NAME).open("rb") as file:
             for number, line in enumerate(file, start=1):

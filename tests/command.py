@@ -136,13 +136,12 @@ def flip(path: Path, position: int) -> None:
 
 
 def with_corrupt_frame(record: bytes, number: int) -> bytes:
-    """A record whose JPEG of that number (a step, with one camera) ends in its middle."""
-    found, start = [], 0
-    while (start := record.find(b"\xff\xd8\xff", start)) >= 0:
-        found.append(start)
-        start += 3
-    middle = (found[number] + (found[number + 1] if number + 1 < len(found) else len(record))) // 2
-    return record[:middle] + b"\xff\xd9" + record[middle + 2 :]
+    """A record whose JPEG of that number (a step, where there is one camera) ends soon after its header."""
+    start = -1
+    for _ in range(number + 1):
+        start = record.index(b"\xff\xd8\xff", start + 1)
+    pixels = record.index(b"\xff\xda", start) + 20
+    return record[:pixels] + b"\xff\xd9" + record[pixels + 2 :]
 
 
 def write_damaged_dataset(root: Path) -> RldsDataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,8 +134,10 @@ class RldsDataset:
         entry = {"tfds_name": self.name, **DEMO_FIELDS, "version": self.version, **fields}
         path = self.root / f"{self.name}.yaml"
         kept = {key: value for key, value in entry.items() if value is not None}
-        path.write_text(yaml.safe_dump({"datasets": {self.name: kept}}))
-        return path
+        # Renamed into place, because several processes of one test may write it.
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(yaml.safe_dump({"datasets": {self.name: kept}}))
+        return temporary.replace(path)
 
     def conversion(self, output: Path, options: Options | None = None, **fields: Any) -> Conversion:
         """Plan its conversion into ``output/<name>/<version>``; ``fields`` as of ``registry``."""

@@ -99,16 +99,13 @@ def test_rates_and_ratios_follow_from_the_raw_figures(printed: dict[str, Any]) -
 
 
 def test_each_worker_is_seen_with_its_shards_and_memory(printed: dict[str, Any]) -> None:
-    memory = printed["cases"][0]["runs"][0]["ours"]["memory"]
-    workers = [entry for entry in memory if entry["role"] == "worker"]
+    processes = printed["cases"][0]["runs"][0]["ours"]["processes"]
+    workers = [use for use in processes if use["role"] == "worker"]
     assert len(workers) == 2
-    assert sorted(shard for entry in workers for shard in entry["shards"]) == [
-        "train-00000-of-00002",
-        "train-00001-of-00002",
-    ]
-    assert [entry["role"] for entry in memory].count("parent") == 1
-    assert all(2**25 < entry["rss"] < 2**31 for entry in memory)
-    assert all(entry["pss"] is None or 0 < entry["pss"] <= entry["rss"] for entry in memory)
+    assert sorted(use["shards"] for use in workers) == [["train-00000-of-00002"], ["train-00001-of-00002"]]
+    assert [use["role"] for use in processes].count("parent") == 1
+    assert all(2**25 < use["rss"] < 2**31 for use in processes)
+    assert all(use["pss"] is None or 0 < use["pss"] <= use["rss"] for use in processes)
 
 
 def test_kept_source_and_output_can_be_looked_at(printed: dict[str, Any], kept: Path) -> None:

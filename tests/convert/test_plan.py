@@ -18,6 +18,7 @@ MORE: dict[str, Any] = {
     "float_image": tfds.features.Image(shape=(4, 4, 1), dtype=np.float32),
     "masks": tfds.features.Sequence(tfds.features.Tensor(shape=(2,), dtype=np.float32)),
     "robot": tfds.features.Text(),
+    "step": np.int32,
 }
 CAMERAS = DEMO_FIELDS["cameras"]
 ACTION = DEMO_FIELDS["action"][0]
@@ -71,6 +72,7 @@ def test_numbers_and_texts_go_into_the_sidecars_and_images_do_not(dataset: RldsD
         "steps/observation/state",
         "steps/raw",
         "steps/robot",
+        "steps/step",
     ]
 
 
@@ -144,7 +146,10 @@ WRONG_PATHS: list[tuple[dict[str, Any], str]] = [
         {"cameras": {"image": {**CAMERAS["image"], "path": "image"}}},
         r"camera 'image' .*did you mean 'observation/image'\?",
     ),
-    ({"instruction": {"path": "languge_instruction"}}, r"instruction 'languge_instruction' .*did you mean 'language_instruction'\?"),
+    (
+        {"instruction": {"path": "languge_instruction"}},
+        r"instruction 'languge_instruction' .*did you mean 'language_instruction'\?",
+    ),
     (
         {"instruction": {"path": "language_instruction", "alternatives": ["/file_path"]}},
         r"instruction '/file_path' .*did you mean '/episode_metadata/file_path'\?",
@@ -168,6 +173,10 @@ WRONG_PARTS: list[tuple[dict[str, Any], str]] = [
     ({"dims": 3}, r"demo: action has 2 values \(2,\); the registry takes all 3"),
     ({"dims": 2, "select": [0, 2]}, r"demo: action has 2 values \(2,\); the registry takes values \[0, 2\]"),
     ({"path": "robot", "dims": 1}, r"demo: robot is string \(\), not a vector of numbers"),
+    (
+        {"path": "step", "dims": 1},
+        "demo: step cannot be part of action or state, the sidecars have a column of that name",
+    ),
     ({"path": "masks"}, r"demo: masks is float32 \(2,\), not a vector of numbers"),
 ]
 

@@ -1,0 +1,87 @@
+"""Exact weighted mixing: global sample number -> (member, how many of that member came before)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PERIOD = 1 << 20
+"""Samples after which the order of members repeats; weights are rounded to multiples of 1 / PERIOD."""
+
+
+@dataclass(frozen=True, eq=False)
+class MixTable:
+    """One period of a mixture.
+
+    members: int16 [PERIOD], the member of each place. ranks: int32 [PERIOD], how many of that member come before in the
+    period. counts: int64 [M], how many places each member has.
+    """
+
+    members: np.ndarray
+    ranks: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weights that are really used, float64 [M], multiples of 1 / PERIOD that add up to 1."""
+        return self.counts / PERIOD
+
+    def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return member and draw of each sample.
+
+        Args:
+            samples: int64 [n], global sample numbers from 0.
+
+        Returns:
+            members int64 [n], and draws int64 [n]: sample k is draw number d, from 0, of its member.
+        """
+        periods, places = np.divmod(samples, PERIOD)
+        members = self.members[places].astype(np.int64)
+        return members, self.ranks[places] + periods * self.counts[members]
+
+    def draws_before(self, sample: int) -> np.ndarray:
+        """Return how many samples of each member come before a sample, int64 [M]."""
+        period, place = divmod(sample, PERIOD)
+        return period * self.counts + np.bincount(self.members[:place], minlength=len(self.counts))
+
+
+def build_mix(weights: Sequence[float]) -> MixTable:
+    """Spread the members of a mixture evenly over one period.
+
+    Element j of the c_i elements of member i is placed by (j + 1/2) / c_i, so after any n samples member i has given
+    n * w_i of them, off by less than two.
+
+    Args:
+        weights: one number >= 0 a member, not all 0, in any unit. A member with weight 0 is never drawn.
+
+    Raises:
+        ValueError: a weight is negative, not finite, or so small that it would round to nothing; or all are 0.
+
+    >>> table = build_mix([3, 1])
+    >>> table.locate(np.arange(8))[0].tolist()
+    [0, 0, 1, 0, 0, 0, 1, 0]
+    """
+    given = np.asarray(weights, np.float64)
+    if given.ndim != 1 or not len(given) or not np.isfinite(given).all() or (given < 0).any() or not given.any():
+        raise ValueError(f"weights {list(weights)!r:.200}: expected finite numbers >= 0, not all 0")
+    counts = _round_to_sum(given / given.sum() * PERIOD, PERIOD)
+    lost = np.flatnonzero((given > 0) & (counts == 0))
+    if len(lost):
+        raise ValueError(
+            f"weight {given[lost[0]]:g} of member {lost[0]} is less than 1 in {PERIOD:,} of the whole and would never "
+            "be drawn; raise it or set it to 0"
+        )
+    members = np.repeat(np.arange(len(counts), dtype=np.int16), counts)
+    ranks = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    order = np.argsort((ranks + 0.5) / counts[members], kind="stable")
+    return MixTable(members=members[order], ranks=ranks[order], counts=counts)
+
+
+def _round_to_sum(shares: np.ndarray, total: int) -> np.ndarray:
+    """Round down, then give what is missing to the largest remainders (Hamilton's method)."""
+    counts = np.floor(shares).astype(np.int64)
+    missing = total - int(counts.sum())
+    counts[np.argsort(counts - shares, kind="stable")[:missing]] += 1
+    return counts

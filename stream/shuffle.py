@@ -1,0 +1,78 @@
+"""Shuffling without a stored permutation: where position i of an epoch lies, for many positions at once.
+
+Grain's ``index_shuffle`` does this for one index a call, 4 to 10 microseconds each; a batch of 256 samples of 29
+datasets takes 0.2 to 0.3 ms here, because every element has its own size and key and numpy takes them all together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+# Fewer show in domains of less than ten places (chi-squared over 20,000 keys).
+_ROUNDS = 12
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_C1 = np.uint64(0xBF58476D1CE4E5B9)
+_C2 = np.uint64(0x94D049BB133111EB)
+
+
+def make_key(*parts: int | str) -> int:
+    """Return a 64-bit key of some parts; keys of different parts have nothing to do with each other.
+
+    >>> make_key(0, "bridge", 0) == make_key(0, "bridge", 0), make_key(0, "bridge", 1) == make_key(1, "bridge", 0)
+    (True, False)
+    """
+    text = "\0".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def permute(index: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Return the place of each index in a pseudo-random permutation of [0, size).
+
+    A Feistel network over a rectangle a x b that just holds ``size`` places (Black and Rogaway, "Ciphers with arbitrary
+    finite domains", 2002); the few places beyond ``size`` are walked on from.
+
+    Args:
+        index: int64 [n], each in [0, size).
+        size: int64 [n] or a number, 1 to 2^60; elements may differ.
+        key: uint64 [n] or a number, see ``make_key``.
+
+    Returns:
+        int64 [n]. For one size and key it is a bijection of [0, size).
+
+    >>> sorted(permute(np.arange(5), 5, 7).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    index, size, key = np.broadcast_arrays(
+        np.asarray(index, np.int64), np.asarray(size, np.int64), np.asarray(key, np.uint64)
+    )
+    # The square root is only a shape: any a >= 1 with b = ceil(size / a) gives a rectangle that holds all.
+    wide = np.maximum(np.sqrt(size.astype(np.float64)).astype(np.int64), 1)
+    high = -(-size // wide)
+    place = _feistel(index, wide, high, key)
+    outside = np.flatnonzero(place >= size)
+    while len(outside):
+        place[outside] = _feistel(place[outside], wide[outside], high[outside], key[outside])
+        outside = outside[place[outside] >= size[outside]]
+    return place
+
+
+def _feistel(index: np.ndarray, wide: np.ndarray, high: np.ndarray, key: np.ndarray) -> np.ndarray:
+    a, b = wide.astype(np.uint64), high.astype(np.uint64)
+    right, left = np.divmod(index.astype(np.uint64), a)
+    for turn in range(_ROUNDS):
+        tweak = key + np.uint64((0x9E3779B97F4A7C15 * (turn + 1)) % 2**64)
+        if turn % 2 == 0:
+            left = (left + _scramble(right, tweak) % a) % a
+        else:
+            right = (right + _scramble(left, tweak) % b) % b
+    return (right * a + left).astype(np.int64)
+
+
+def _scramble(value: np.ndarray, tweak: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser (Steele, Lea and Flood, 2014) of value and tweak."""
+    mixed = value * _GOLDEN + tweak
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _C1
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _C2
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,494 @@
+"""All 29 datasets, generated and converted by the commands that users run, against what TFDS decodes of the source.
+
+Each is converted three times: at its native size, where pixels and bytes can be compared one by one; at the default
+256x256; and, where the camera on the wrist is stored with red and blue swapped, from that camera.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from convert.registry import DatasetSpec, Part, load_registry
+from stream.format import EPISODE_FIELDS, STEP_FIELDS
+from stream.manifest import Statistics
+from tests.converted_dataset import ConvertedDataset, Pair, open_converted
+from tests.shared_folder import run_folder, shared_folder
+from tests.tfds_reference import Leaf, Reference, ReferenceEpisode, decode_jpeg, shrink
+
+REPOSITORY = Path(__file__).parents[2]
+EPISODES, STEPS = 3, 12
+
+SELECTED = {selected.spec.name: selected for selected in load_registry().resolve("oxe29")}
+NAMES = list(SELECTED)
+SWAPPED_WRISTS = {
+    name: camera.path
+    for name, (_, spec) in SELECTED.items()
+    for camera in spec.cameras.values()
+    if camera.channels == "bgr" and camera.role == "wrist"
+}
+# Datasets in the outer loop, so that TFDS reads each of them once.
+every_dataset = pytest.mark.parametrize("name", NAMES, scope="module")
+
+# Mean and largest difference in 0 to 255 that a JPEG of quality 95 with 4:2:0 chroma may make; measured: 2.3 and 63.
+MEAN_ERROR, LARGEST_ERROR = 3.0, 96
+SMALL = (16, 16)
+RESERVED = {"step": {entry.name for entry in STEP_FIELDS}, "episode": {entry.name for entry in EPISODE_FIELDS}}
+
+
+def run(module: str, *arguments: str | Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{module} {arguments}: {done.stderr}"
+
+
+def make_and_convert(folder: Path) -> None:
+    source = folder / "source"
+    size = ("--episodes", str(EPISODES), "--steps", str(STEPS))
+    run("convert.sample", "--datasets", "oxe29", "--output", source, *size, "--jobs", "2")
+    common = ("--source", source, "--num-workers", "2")
+    run("convert.run", "--datasets", "oxe29", "--output", folder / "native", *common, "--image-size", "native")
+    one = ("--episodes", "train[:1]")
+    run("convert.run", "--datasets", "oxe29", "--output", folder / "default", *common, *one)
+    wrist = ("--camera", "wrist", "--image-size", "native")
+    run("convert.run", "--datasets", ",".join(SWAPPED_WRISTS), "--output", folder / "wrist", *common, *one, *wrist)
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder with `source`, `native`, `default` and `wrist`."""
+    with shared_folder(run_folder(tmp_path_factory) / "oxe29", make_and_convert) as folder:
+        yield folder
+
+
+@pytest.fixture
+def spec(name: str) -> DatasetSpec:
+    return SELECTED[name].spec
+
+
+@pytest.fixture
+def reference(root: Path, name: str) -> Reference:
+    return read_reference(root, name)
+
+
+@pytest.fixture
+def converted(root: Path, name: str) -> ConvertedDataset:
+    return read_converted(root, "native", name)
+
+
+@functools.lru_cache(maxsize=1)
+def read_reference(root: Path, name: str) -> Reference:
+    spec = SELECTED[name].spec
+    return Reference(root / "source" / spec.tfds_name / spec.version)
+
+
+@functools.lru_cache(maxsize=3)
+def read_converted(root: Path, output: str, name: str) -> ConvertedDataset:
+    return open_converted(root / output, name, SELECTED[name].spec.version)
+
+
+def picture(reference: Reference, tfds_id: str, step: int, *, camera: str, spec: DatasetSpec) -> np.ndarray:
+    """A frame as TFDS decodes it, with red and blue put right, int [H, W, 3]."""
+    stored = reference.picture(tfds_id, step, camera=camera).astype(np.int16)
+    return stored[:, :, ::-1] if spec.camera(camera).channels == "bgr" else stored
+
+
+def difference(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.abs(first - second).mean())
+
+
+# Which episodes, steps and pairs there are
+
+
+@every_dataset
+def test_episodes_bear_the_ids_of_tfds_in_its_order(
+    converted: ConvertedDataset, reference: Reference, name: str
+) -> None:
+    for split in reference.splits:
+        found = [
+            (row["episode_id"], f"{row['source_file']}__{row['source_position']}", row["num_steps"], row["status"])
+            for shard in converted.shards
+            if shard.split == split
+            for row in shard.episodes.to_pylist()
+        ]
+        wanted = [(e.tfds_id, e.tfds_id, len(e.steps), "ok") for e in reference.of_split(split)]
+        assert found == wanted
+
+
+@every_dataset
+def test_every_step_of_every_episode_has_a_row(converted: ConvertedDataset, reference: Reference, name: str) -> None:
+    found = [
+        (shard.episodes["episode_id"][row["episode"]].as_py(), row["step"])
+        for shard in converted.shards
+        for row in shard.steps.select(["episode", "step"]).to_pylist()
+    ]
+    wanted = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
+    assert sorted(found) == sorted(wanted)
+
+
+@every_dataset
+def test_every_step_that_has_one_an_offset_later_starts_a_pair(
+    converted: ConvertedDataset, reference: Reference, name: str
+) -> None:
+    offset = SELECTED[name].offset
+    assert isinstance(offset, int)
+    found = [(pair.episode_id, pair.step, pair.offset, pair.num_frames) for pair in converted.pairs]
+    wanted = [
+        (e.tfds_id, step, offset, 2) for e in reference.episodes.values() for step in range(len(e.steps) - offset)
+    ]
+    assert found
+    assert sorted(found) == sorted(wanted)
+
+
+@every_dataset
+def test_the_manifest_counts_what_there_is_and_nothing_is_left_out(
+    converted: ConvertedDataset, reference: Reference, name: str
+) -> None:
+    offset = SELECTED[name].offset
+    assert isinstance(offset, int)
+    manifest = converted.manifest
+    lengths = {split: [len(episode.steps) for episode in reference.of_split(split)] for split in reference.splits}
+    assert {split: (entry.episodes, entry.steps, entry.records) for split, entry in manifest.splits.items()} == {
+        split: (len(counts), sum(counts), sum(max(count - offset, 0) for count in counts))
+        for split, counts in lengths.items()
+    }
+    assert manifest.left_out == {}
+    assert manifest.quarantine is None
+
+
+# Frames
+
+
+@every_dataset
+def test_frames_are_those_of_the_step_and_of_the_step_an_offset_later(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    assert_frames(converted, reference, spec=spec, camera=spec.primary.path)
+
+
+@pytest.mark.parametrize("name", SWAPPED_WRISTS, scope="module")
+def test_swapped_colours_of_a_wrist_camera_are_put_right(
+    root: Path, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    assert_frames(read_converted(root, "wrist", name), reference, spec=spec, camera=SWAPPED_WRISTS[name])
+
+
+def assert_frames(converted: ConvertedDataset, reference: Reference, *, spec: DatasetSpec, camera: str) -> None:
+    """Frames are within JPEG tolerance of their step, of no other as near, and not with red and blue swapped."""
+    for pair in converted.some_pairs():
+        assert len(pair.frames) == 2
+        for step, frame in zip((pair.step, pair.step + pair.offset), pair.frames, strict=True):
+            where = f"{pair.episode_id} step {step}"
+            found = decode_jpeg(frame).astype(np.int16)
+            wanted = picture(reference, pair.episode_id, step, camera=camera, spec=spec)
+            assert found.shape == wanted.shape
+            error = difference(found, wanted)
+            assert error <= MEAN_ERROR, where
+            assert np.abs(found - wanted).max() <= LARGEST_ERROR, where
+            for other in {step - 1, step + 1} & set(range(len(reference.episodes[pair.episode_id].steps))):
+                beside = picture(reference, pair.episode_id, other, camera=camera, spec=spec)
+                assert difference(found, beside) > error, f"{where} is nearer to step {other}"
+            assert difference(found[:, :, ::-1], wanted) > 4 * MEAN_ERROR, where
+
+
+def test_the_wrist_cameras_with_swapped_colours_are_known() -> None:
+    swapped = {
+        (name, camera.path)
+        for name, (_, spec) in SELECTED.items()
+        for camera in spec.cameras.values()
+        if camera.channels == "bgr" and camera.role != "primary"
+    }
+    assert set(SWAPPED_WRISTS.items()) == swapped
+    assert len(swapped) == 4
+
+
+@every_dataset
+def test_jpegs_that_fit_are_kept_byte_for_byte_and_all_else_is_encoded_once(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    camera = spec.primary
+    used = {(pair.episode_id, step) for pair in converted.pairs for step in (pair.step, pair.step + pair.offset)}
+    fits = camera.storage == "jpeg" and camera.channels == "rgb"
+    counts = {key: converted.manifest.image[key] for key in ("passed", "transcoded")}
+    assert counts == {"passed": len(used) * fits, "transcoded": len(used) * (not fits)}
+    if fits:
+        for pair in converted.pairs:
+            steps = reference.episodes[pair.episode_id].steps
+            wanted = [steps[step][camera.path] for step in (pair.step, pair.step + pair.offset)]
+            assert pair.frames == wanted, f"{pair.episode_id} step {pair.step}"
+
+
+@every_dataset
+def test_frames_of_the_default_size_show_the_same_picture(
+    root: Path, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    for pair in read_converted(root, "default", name).some_pairs():
+        for step, frame in zip((pair.step, pair.step + pair.offset), pair.frames, strict=True):
+            found = decode_jpeg(frame)
+            assert found.shape == (256, 256, 3)
+            small = shrink(found, *SMALL)
+            wanted = shrink(picture(reference, pair.episode_id, step, camera=spec.primary.path, spec=spec), *SMALL)
+            assert difference(small, wanted) < MEAN_ERROR
+            assert difference(small[:, :, ::-1], wanted) > 4 * MEAN_ERROR
+            assert difference(small[:, ::-1], wanted) > MEAN_ERROR
+
+
+# Everything else of the source
+
+
+def is_kept(leaf: Leaf, spec: DatasetSpec) -> bool:
+    """Whether a leaf belongs into the sidecars: all but pictures, what the registry leaves out, and encoded texts."""
+    pictures = {camera.path for camera in spec.cameras.values()}
+    return not (leaf.is_image or leaf.name in pictures or spec.leaves_out(leaf.name) or leaf.name in codes(spec))
+
+
+def codes(spec: DatasetSpec) -> tuple[str, ...]:
+    """The instruction, where it is stored as numbers."""
+    instruction = spec.instruction
+    return (instruction.path,) if instruction and instruction.encoding == "utf8_codes" else ()
+
+
+def column_name(leaf: Leaf) -> str:
+    """The path; an underscore is added where the sidecar has a column of its own with that name."""
+    path = leaf.name.removeprefix("/")
+    return f"{path}_" if path in RESERVED["step" if leaf.of_steps else "episode"] else path
+
+
+def paired_rows(
+    converted: ConvertedDataset, reference: Reference, leaf: Leaf
+) -> Iterator[tuple[ReferenceEpisode, list[Any], list[Any]]]:
+    """For each episode what the sidecars have of a feature and what TFDS decodes, row by row."""
+    for shard in converted.shards:
+        table = shard.steps if leaf.of_steps else shard.episodes
+        values = table[column_name(leaf)].to_pylist()
+        for number, row in enumerate(shard.episodes.to_pylist()):
+            episode = reference.episodes[row["episode_id"]]
+            if leaf.of_steps:
+                found = values[row["first_steps_row"] : row["first_steps_row"] + row["num_steps"]]
+                wanted = [step[leaf.name] for step in episode.steps]
+            else:
+                found, wanted = [values[number]], [episode.values[leaf.name]]
+            yield episode, found, [plain(value, leaf.depth) for value in wanted]
+
+
+def plain(value: Any, depth: int) -> Any:
+    """A value in Python's types: `depth` sequences around flat lists or scalars."""
+    if depth:
+        return [plain(child, depth - 1) for child in value]
+    if isinstance(value, bytes):
+        return value.rstrip(b"\0").decode()
+    array = np.asarray(value)
+    return array.ravel().tolist() if array.ndim else array.item()
+
+
+def unequal(converted: ConvertedDataset, reference: Reference, leaves: list[Leaf]) -> list[str]:
+    return [
+        f"{leaf.name} of {episode.tfds_id}"
+        for leaf in leaves
+        for episode, found, wanted in paired_rows(converted, reference, leaf)
+        if found != wanted
+    ]
+
+
+@every_dataset
+def test_every_numeric_feature_of_every_step_and_episode_is_what_tfds_decodes(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    leaves = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec) and not leaf.is_text]
+    assert leaves
+    assert unequal(converted, reference, leaves) == []
+
+
+@every_dataset
+def test_every_text_of_every_step_and_episode_is_what_tfds_decodes_without_padding(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    leaves = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec) and leaf.is_text]
+    assert unequal(converted, reference, leaves) == []
+
+
+@every_dataset
+def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    for leaf in reference.leaves.values():
+        if is_kept(leaf, spec):
+            table = converted.shards[0].steps if leaf.of_steps else converted.shards[0].episodes
+            column = table.schema.field(column_name(leaf))
+            declared = np.dtype(leaf.connector.np_dtype)
+            stored = np.dtype(np.float32) if declared == np.float64 else declared
+            wanted = pa.string() if leaf.is_text else pa.from_numpy_dtype(stored)
+            assert innermost(column.type) == wanted, leaf.name
+            assert column.metadata[b"dtype"].decode() == ("string" if leaf.is_text else declared.name)
+            assert column.metadata[b"shape"].decode() == str(list(leaf.shape))
+
+
+def innermost(kind: pa.DataType) -> pa.DataType:
+    while hasattr(kind, "value_type"):
+        kind = kind.value_type
+    return kind
+
+
+@every_dataset
+def test_the_sidecars_have_every_feature_but_those_that_the_registry_leaves_out(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
+    for shard in converted.shards:
+        steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
+        assert set(shard.steps.column_names) == steps | RESERVED["step"]
+        episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
+        assert set(shard.episodes.column_names) == episodes | RESERVED["episode"]
+
+
+@every_dataset
+def test_only_pictures_are_left_out(reference: Reference, name: str, spec: DatasetSpec) -> None:
+    left = [leaf for leaf in reference.leaves.values() if not is_kept(leaf, spec) and leaf.name not in codes(spec)]
+    assert [leaf.name for leaf in left if len(leaf.shape) < 2 or min(leaf.shape[:2]) < 64] == []
+
+
+# The instruction
+
+
+def instruction_of(values: dict[str, Any], episode: dict[str, Any], spec: DatasetSpec) -> str:
+    """The instruction of a step as TFDS decodes it: the first of the registry's features that is not empty."""
+    assert spec.instruction is not None
+    for path in (spec.instruction.path, *spec.instruction.alternatives):
+        value = episode[path] if path.startswith("/") else values[path]
+        raw = value.rstrip(b"\0") if isinstance(value, bytes) else bytes(value.tolist()).split(b"\0")[0]
+        if raw:
+            return raw.decode()
+    return ""
+
+
+@every_dataset
+def test_the_instruction_of_a_pair_is_that_of_its_first_step(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    texts = []
+    for pair in converted.pairs:
+        episode = reference.episodes[pair.episode_id]
+        wanted = instruction_of(episode.steps[pair.step], episode.values, spec)
+        found = pair.row("episode", "step", "language")
+        ids = pair.shard.episodes["episode_id"]
+        assert (ids[found["episode"]].as_py(), found["step"]) == (pair.episode_id, pair.step)
+        assert found["language"] == wanted
+        texts.append(wanted)
+    assert any(texts)
+
+
+@every_dataset
+def test_the_instruction_of_an_episode_is_its_first_that_is_not_empty(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    for shard in converted.shards:
+        for row in shard.episodes.to_pylist():
+            episode = reference.episodes[row["episode_id"]]
+            texts = [instruction_of(step, episode.values, spec) for step in episode.steps]
+            assert row["language"] == next(filter(None, texts), "")
+
+
+@pytest.mark.parametrize("name", ["droid"], scope="module")
+def test_an_empty_instruction_is_taken_from_an_alternative_and_left_empty_where_there_is_none(
+    converted: ConvertedDataset, reference: Reference, name: str
+) -> None:
+    kinds = set()
+    for pair in converted.pairs:
+        first = plain(reference.episodes[pair.episode_id].steps[pair.step]["language_instruction"], 0)
+        language = pair.row("language")["language"]
+        kinds.add((bool(first), bool(language)))
+        assert language == first or not first
+    assert kinds == {(True, True), (False, True), (False, False)}
+
+
+@every_dataset
+def test_the_robot_is_the_one_that_the_registry_or_the_episode_names(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    for shard in converted.shards:
+        for row in shard.episodes.to_pylist():
+            episode = reference.episodes[row["episode_id"]]
+            named = {**episode.values, **episode.steps[0]}.get(spec.robot_path or "", (spec.robot or "").encode())
+            assert row["robot"] == named.decode()
+
+
+# Statistics
+
+
+@every_dataset
+@pytest.mark.parametrize("vector", ["action", "state"])
+def test_statistics_are_those_of_the_values_that_tfds_decodes(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec, vector: str
+) -> None:
+    parts: tuple[Part, ...] = getattr(spec, vector)
+    for split in reference.splits:
+        statistics: dict[Any, Statistics] = dict(converted.manifest.statistics[split])
+        if not parts:
+            assert vector not in statistics
+            continue
+        rows = [assemble(step, parts) for episode in reference.of_split(split) for step in episode.steps]
+        values = np.stack(rows)
+        found = statistics[vector]
+        assert found.count == len(values)
+        assert len(found.names) == values.shape[1]
+        assert found.nonfinite == (0,) * values.shape[1]
+        wanted = {
+            "mean": values.mean(axis=0),
+            "std": values.std(axis=0),
+            "min": values.min(axis=0),
+            "max": values.max(axis=0),
+            "q01": np.quantile(values, 0.01, axis=0),
+            "q99": np.quantile(values, 0.99, axis=0),
+        }
+        for key, numbers in wanted.items():
+            np.testing.assert_allclose(np.array(getattr(found, key)), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
+
+
+def assemble(step: dict[str, Any], parts: tuple[Part, ...]) -> np.ndarray:
+    """The vector of a step, float64, put together from the registry's parts."""
+    pieces = []
+    for part in parts:
+        flat = np.ravel(step[part.path]).astype(np.float64)
+        pieces.append(flat if part.select is None else flat[list(part.select)])
+        assert len(pieces[-1]) == part.dims
+    return np.concatenate(pieces)
+
+
+# The code
+
+
+@pytest.mark.parametrize("package", ["convert", "beam_jobs", "stream"])
+def test_no_code_knows_a_dataset_by_name(package: str) -> None:
+    names = {*NAMES, *(spec.tfds_name for _, spec in SELECTED.values())}
+    word = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(map(re.escape, sorted(names)))})(?![A-Za-z0-9])")
+    found = []
+    for path in sorted((REPOSITORY / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = code_word(node)
+            if match := word.search(text):
+                found.append(f"{path.relative_to(REPOSITORY)}: {match[0]} in {text!r}")
+    assert found == []
+
+
+def code_word(node: ast.AST) -> str:
+    """An identifier, or a text without spaces: prose and examples may name datasets, what a program compares may not."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value if " " not in node.value else ""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name
+    return ""
