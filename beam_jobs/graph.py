@@ -59,15 +59,16 @@ class ConvertShard(beam.DoFn):
     def _stop(self, error: ConvertError) -> None:
         if self._stop_file is None:
             return
-        try:
-            with open(self._stop_file, "x") as file:
-                file.write(str(error))
-        except FileExistsError:
-            pass
-        except OSError:
-            # No room for the message: Beam reports the failure in its own way.
-            return
         while True:
+            try:
+                with open(self._stop_file, "x") as file:
+                    file.write(str(error))
+            except FileExistsError:
+                pass
+            except OSError:
+                # No room for the message: Beam reports the failure in its own way.
+                return
+            # Again, because another task that starts just now takes the file for a leftover.
             time.sleep(1)
 
 

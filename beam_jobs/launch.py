@@ -35,14 +35,14 @@ def run_pipeline(
     Args:
         plans: by dataset.
         arguments: Beam's options as on the command line.
-        num_workers: worker processes of a local runner.
+        num_workers: worker processes of a local runner; not more than shards are started.
         known: the program's own options, to suggest one for a typo.
         progress: entered while the pipeline runs.
 
     Raises:
         UsageError: no such runner or option. Anything else that a runner raises passes through.
     """
-    choice = choose_runner(arguments, num_workers=num_workers, known=known)
+    choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
     if not jobs:
         return
     before = {child.pid for child in psutil.Process().children(recursive=True)}

@@ -17,10 +17,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
+from convert.config_file import closest
 from convert.errors import UsageError
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
+_OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "FlinkRunner", "PortableRunner", "PrismRunner", "SparkRunner")
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
@@ -63,7 +65,7 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--runner", default=LOCAL_RUNNERS[0])
     runner, rest = first.parse_known_args(list(arguments))
-    choice = RunnerChoice(name=str(runner.runner), arguments=tuple(rest), num_workers=num_workers)
+    choice = RunnerChoice(name=_full_name(str(runner.runner)), arguments=tuple(rest), num_workers=num_workers)
     _check_runner(choice)
     parser: Any = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for options in PipelineOptions.__subclasses__():
@@ -146,6 +148,12 @@ def _mentions(arguments: Sequence[str], flags: Sequence[str]) -> bool:
     return any(argument.split("=")[0] in flags for argument in arguments)
 
 
+def _full_name(name: str) -> str:
+    """Beam takes names in any case and without their ending, ``direct`` for DirectRunner; it does not know Dask's."""
+    known = {runner.lower(): runner for runner in (*LOCAL_RUNNERS, *_OTHER_RUNNERS)}
+    return known.get(name.lower(), known.get(f"{name.lower()}runner", name))
+
+
 def _check_runner(choice: RunnerChoice) -> None:
     if choice.is_local:
         return
@@ -156,11 +164,13 @@ def _check_runner(choice: RunnerChoice) -> None:
         except ImportError:
             raise UsageError("the Dask runner is not installed; pip install 'pairstream[dask]'") from None
         return
+    if choice.is_dataflow:
+        try:
+            from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
+        except ImportError:
+            raise UsageError("the Dataflow runner is not installed; pip install 'pairstream[dataflow]'") from None
     try:
         create_runner(choice.name)
-        if choice.is_dataflow:
-            from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
-    except (ImportError, AttributeError, ValueError) as error:
-        if choice.is_dataflow:
-            raise UsageError("the Dataflow runner is not installed; pip install 'pairstream[dataflow]'") from None
-        raise UsageError(f"no Beam runner {choice.name!r}: {str(error).splitlines()[0]}") from None
+    except (ImportError, AttributeError, ValueError):
+        hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runner")
+        raise UsageError(f"no Beam runner {choice.name!r}; {hint}") from None

@@ -101,8 +101,8 @@ def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
                 return None
             if status and status.entry != known[job.stem]:
                 raise ConflictError(
-                    f"{output}: shard {job.stem} came out different from what the manifest says, so the libraries or the "
-                    "source have changed; convert again with --overwrite"
+                    f"{output}: shard {job.stem} came out different from what the manifest says, so the libraries or "
+                    "the source have changed; convert again with --overwrite"
                 )
         elif status is None:
             return None

@@ -62,7 +62,10 @@ def count_rows(path: Path, kind: str) -> int:
         except FormatError:
             return -1
     reader = array_record_module.ArrayRecordReader(str(path))
+    if not reader.ok():
+        # To close it would raise.
+        return -1
     try:
-        return int(reader.num_records()) if reader.ok() else -1
+        return int(reader.num_records())
     finally:
         reader.close()

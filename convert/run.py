@@ -1,7 +1,7 @@
 """``python -m convert.run``: convert datasets.
 
-Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the shards
-that are not finished; then the manifests of complete datasets are written.
+Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the
+shards that are not finished; then the manifests of complete datasets are written.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
     if damaged:
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
         print(
-            f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in {parsed.output}/<dataset>/"
-            "<version>. Copy the damaged files again and run with --overwrite",
+            f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in "
+            f"{parsed.output}/<dataset>/<version>. Copy the damaged files again and run with --overwrite",
             file=sys.stderr,
         )
         return EXIT_DAMAGED

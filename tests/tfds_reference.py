@@ -44,7 +44,7 @@ class Leaf:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceEpisode:
-    """An episode, values by ``Leaf.name``; ragged ones are lists, images are the stored bytes."""
+    """An episode, values by ``Leaf.name``; images as the stored bytes, ragged ones as TFDS has them."""
 
     tfds_id: str
     split: str
@@ -143,4 +143,4 @@ def _flatten(node: Any, value: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(node, tfds.features.Sequence):
         yield from _flatten(node.feature, value, path)
     else:
-        yield path, value.to_list() if hasattr(value, "to_list") else value
+        yield path, value

