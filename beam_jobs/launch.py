@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,10 +16,12 @@ import psutil
 
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner
-from convert.errors import ShardError
+from convert.errors import ConvertError, ShardError
 from convert.journal import Journal
 from convert.plan import DatasetPlan, ShardJob
 
+_LOGGER = logging.getLogger(__name__)
+_WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
 _GRACE = 5.0
 _POLL = 0.2
 
@@ -76,6 +81,7 @@ def _run(pipeline: beam.Pipeline) -> None:
 def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> None:
     """Run in a thread, so that a failure or an interrupt can end the workers first: Beam waits for them without end."""
     failure: list[BaseException] = []
+    codes: list[int] = []
 
     def run() -> None:
         try:
@@ -83,6 +89,13 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> N
         except BaseException as error:
             failure.append(error)
 
+    def note(error: threading.ExceptHookArgs) -> None:
+        # When a worker is killed, Beam says so in a thread of its own, and then waits for it without end.
+        if found := _WORKER_ENDED.fullmatch(str(error.exc_value)):
+            codes.append(int(found[1]))
+        _LOGGER.info("in a thread of Beam's: %r", error.exc_value)
+
+    hook, threading.excepthook = threading.excepthook, note
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     thread.start()
     try:
@@ -90,14 +103,22 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> N
             thread.join(_POLL)
             if stop_file.exists() and (message := stop_file.read_text()):
                 raise ShardError(message)
+            if codes:
+                raise ConvertError(_worker_ended(codes[0]))
     except BaseException:
-        # The threads in which Beam waits for its workers would print that they ended.
-        threading.excepthook = lambda _: None
+        # The hook stays: the threads in which Beam waits for its workers would print that they ended.
         _end_children(before)
         thread.join(_GRACE)
         raise
+    threading.excepthook = hook
     if failure:
         raise failure[0]
+
+
+def _worker_ended(code: int) -> str:
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    why = ", as the kernel does when memory runs out" if code == -signal.SIGKILL else ""
+    return f"a worker process {how}{why}; run the same command again to go on, perhaps with fewer --num-workers"
 
 
 def _end_children(before: set[int]) -> None:

@@ -24,6 +24,8 @@ LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
 _OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "FlinkRunner", "PortableRunner", "PrismRunner", "SparkRunner")
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+_DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 
@@ -131,7 +133,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
             threads_per_worker=1,
             processes=True,
             dashboard_address=":0",
-            preload=["import logging; logging.disable(logging.ERROR)"],
+            preload=[_DASK_WORKER],
         ) as cluster,
     ):
         yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]

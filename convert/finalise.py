@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import ConflictError, ConvertError
-from convert.journal import FOLDER, Journal, QuarantineEntry, ShardStatus, check_parameters, write_durably, writing
+from convert.journal import (
+    FOLDER,
+    MANIFEST,
+    Journal,
+    QuarantineEntry,
+    ShardStatus,
+    check_parameters,
+    write_durably,
+    writing,
+)
 from convert.plan import Conversion
 from convert.statistics import vector_statistics
 from stream.format import FORMAT_VERSION, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
@@ -72,7 +81,7 @@ def finalise(conversion: Conversion) -> Manifest | None:
     if done := _complete(conversion):
         return done
     try:
-        with journal.lock("manifest", wait=True):
+        with journal.lock(MANIFEST, wait=True):
             return _complete(conversion) or _finalise(conversion, journal)
     except ConvertError:
         # Another process may have finished between the two looks, and removed the journal with the lock.
@@ -97,9 +106,10 @@ def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
     for job in conversion.jobs:
         status = journal.status(job.stem, job.shard.split)
         if job.shard.split in kept:
-            if not journal.has_files(known[job.stem], job.shard.split):
+            entry = known.get(job.stem)
+            if entry is not None and not journal.has_files(entry, job.shard.split):
                 return None
-            if status and status.entry != known[job.stem]:
+            if entry is None or (status and status.entry != entry):
                 raise ConflictError(
                     f"{output}: shard {job.stem} came out different from what the manifest says, so the libraries or "
                     "the source have changed; convert again with --overwrite"
@@ -113,15 +123,15 @@ def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
     new = [status for found in statuses.values() for status in found]
     with writing(output):
         if before and not new:
-            journal.remove()
+            journal.clear(known)
             return before
         quarantine = _write_quarantine(journal, _old_quarantine(output, kept), new)
         manifest = _manifest(conversion, splits, new, before, quarantine)
-        temporary = journal.temporary("manifest")
+        temporary = journal.temporary(MANIFEST)
         write_durably(temporary, encode_manifest(manifest))
         read_manifest(temporary)
         temporary.replace(output / MANIFEST_NAME)
-        journal.remove()
+        journal.clear(shard.name for split in manifest.splits.values() for shard in split.shards)
     return manifest
 
 
@@ -211,7 +221,7 @@ def _write_quarantine(
         target.unlink(missing_ok=True)
         return None
     content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
-    temporary = journal.temporary("manifest")
+    temporary = journal.temporary(MANIFEST)
     write_durably(temporary, content)
     temporary.replace(target)
     return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

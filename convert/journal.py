@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from stream.format import FILE_KINDS, shard_file
 from stream.manifest import ShardEntry
 
 FOLDER = ".convert"
+MANIFEST = "manifest"
+"""The name of the lock under which the manifest is written."""
 _PARAMETERS = "parameters.json"
 _STATUS = ".status.json"
 _LOCK = ".lock"
@@ -98,9 +100,14 @@ class Journal:
                 temporary = self.temporary("parameters")
                 write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
                 # A link fails if another process was first; both then compare with what is there.
-                with contextlib.suppress(FileExistsError):
+                try:
                     os.link(temporary, target)
-                temporary.unlink()
+                except FileExistsError:
+                    pass
+                except OSError:
+                    # Some network file systems have no links; there the last of several processes wins.
+                    os.replace(temporary, target)
+                temporary.unlink(missing_ok=True)
         check_parameters(self.parameters() or {}, parameters, where=self.output)
 
     def temporary(self, name: str) -> Path:
@@ -179,8 +186,19 @@ class Journal:
                     raise
 
     def remove(self) -> None:
-        """Remove the journal; the manifest is in place."""
+        """Remove the journal and all that is in it."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def clear(self, stems: Iterable[str]) -> None:
+        """Remove what belongs to shards that the manifest has, and the journal with the last of them.
+
+        What is left belongs to another process that adds a split.
+        """
+        for stem in stems:
+            for suffix in (_STATUS, _LOCK):
+                (self.folder / (stem + suffix)).unlink(missing_ok=True)
+        if set(_listdir(self.folder)) <= {_PARAMETERS, MANIFEST + _LOCK}:
+            self.remove()
 
     def _remove_leftovers(self, stem: str) -> None:
         for name in _listdir(self.folder):

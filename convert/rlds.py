@@ -84,7 +84,7 @@ class EpisodeParser:
 
 def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:
     if camera.path not in protos:
-        return []
+        raise MalformedEpisode(f"the record has no {camera.path}; has it another schema than features.json?")
     proto = protos[camera.path]
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):

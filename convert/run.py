@@ -127,7 +127,7 @@ def _look(conversion: Conversion, overwrite: bool) -> _Work:
     manifest = existing_manifest(conversion)
     journal = Journal(conversion.plan.output)
     if (started := journal.parameters()) is not None:
-        check_parameters(started, conversion.parameters, where=journal.output)
+        check_parameters(started, _journalled(conversion), where=journal.output)
     done = {shard.name: shard for split in (manifest.splits.values() if manifest else ()) for shard in split.shards}
     finished = journal.finished()
     todo = []
@@ -147,6 +147,11 @@ def _look(conversion: Conversion, overwrite: bool) -> _Work:
     return _Work(conversion=conversion, todo=tuple(todo), manifest=manifest if complete else None)
 
 
+def _journalled(conversion: Conversion) -> dict[str, Any]:
+    """What has to be the same for an interrupted conversion to go on: the parameters, and the source's metadata."""
+    return {**conversion.parameters, "source": conversion.source.fingerprint}
+
+
 def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str]) -> None:
     """Convert this task's share of the shards that are not finished."""
     from beam_jobs.launch import run_pipeline
@@ -160,7 +165,7 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
     for work in works:
         if work.manifest is None:
             journal = Journal(work.output)
-            journal.begin(work.conversion.parameters)
+            journal.begin(_journalled(work.conversion))
             journal.remove_stale()
     plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
     try:
@@ -184,7 +189,8 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
 def _explain(error: Exception) -> ConvertError:
     """Find our own message in what a runner made of it: runners wrap the errors of workers in text."""
     if isinstance(error, ConvertError):
-        return type(error)(_BEAM_SUFFIX.sub("", str(error)))
+        kind = UsageError if isinstance(error, UsageError) else ShardError
+        return kind(_BEAM_SUFFIX.sub("", str(error)))
     text = str(error)
     if match := _OUR_ERROR.search(text):
         return ShardError(_BEAM_SUFFIX.sub("", match[2].split("\\n")[0]).strip())

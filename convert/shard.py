@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +34,11 @@ from stream.format import (
     FILE_KINDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
+    FormatError,
     encode_record,
     shard_file,
 )
-from stream.manifest import FileEntry, ShardEntry
+from stream.manifest import FileEntry, ShardEntry, read_manifest
 
 DAMAGE = ("unreadable", "malformed", "corrupt_frame", "undeclared")
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
@@ -46,7 +48,8 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
     """Convert one shard, unless it is finished or another process is at it.
 
     Returns:
-        The status, also of a shard that was finished before; None where another process is converting it.
+        The status, also of a shard that was finished before; None where another process is converting it, or has
+        finished the whole dataset since.
 
     Raises:
         ShardError: the source cannot be read, the output cannot be written, or the source is damaged and the plan says
@@ -55,6 +58,11 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
     journal = Journal(plan.output)
     if status := journal.status(job.stem, job.shard.split):
         return status
+    if not journal.folder.exists():
+        if _in_manifest(journal.output, job):
+            return None
+        with writing(journal.output):
+            journal.folder.mkdir(parents=True, exist_ok=True)
     with journal.lock(job.stem) as mine:
         if not mine:
             return None
@@ -63,6 +71,15 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
         status = _ShardWriter(job, plan, journal).run()
         journal.finish(status)
         return status
+
+
+def _in_manifest(output: Path, job: ShardJob) -> bool:
+    try:
+        manifest = read_manifest(output)
+    except (FileNotFoundError, FormatError):
+        return False
+    split = manifest.splits.get(job.shard.split)
+    return split is not None and any(shard.name == job.stem for shard in split.shards)
 
 
 @dataclass

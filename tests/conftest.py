@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
 
 # TensorFlow reads it when it is imported, in worker processes too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
+
+from convert.registry import Part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,20 @@ class Reference:
         """The episodes of a split, in order."""
         return [episode for episode in self.episodes.values() if episode.split == split]
 
+    def ids(self, expression: str) -> list[str]:
+        """TFDS's ids of the episodes of a split expression such as ``train[:10%]``, in order."""
+        data = self._builder.as_dataset(
+            split=expression,
+            shuffle_files=False,
+            decoders={"steps": tfds.decode.SkipDecoding()},
+            read_config=tfds.ReadConfig(interleave_cycle_length=1, add_tfds_id=True, try_autocache=False),
+        )
+        return [tfds_id.decode() for tfds_id in data.map(lambda episode: episode["tfds_id"]).as_numpy_iterator()]
+
+    def vectors(self, split: str, parts: Sequence[Part]) -> np.ndarray:
+        """The vector that the registry's parts make of each step of a split, float64 [steps, dims]."""
+        return np.stack([_assemble(step, parts) for episode in self.of_split(split) for step in episode.steps])
+
     def picture(self, tfds_id: str, step: int, *, camera: str) -> np.ndarray:
         """A frame as TFDS decodes it, uint8 [H, W, C], channels in their stored order."""
         key = (tfds_id, step, camera)
@@ -106,10 +122,34 @@ def decode_jpeg(data: bytes) -> np.ndarray:
     return pixels
 
 
-def shrink(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Average a picture down to float32 [height, width, C]."""
-    small: np.ndarray = tf.image.resize(picture.astype(np.float32), (height, width), method="area").numpy()
-    return small
+def resize(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Stretch a picture to float32 [height, width, C]: averaged where it shrinks, interpolated where it grows."""
+    inner = (min(height, picture.shape[0]), min(width, picture.shape[1]))
+    shrunk = tf.image.resize(picture.astype(np.float32), inner, method="area")
+    grown: np.ndarray = tf.image.resize(shrunk, (height, width), method="bilinear").numpy()
+    return grown
+
+
+def summary(values: np.ndarray) -> dict[str, np.ndarray]:
+    """The statistics that a manifest has, of float64 [steps, dims]."""
+    low, high = np.quantile(values, (0.01, 0.99), axis=0)
+    return {
+        "mean": values.mean(axis=0),
+        "std": values.std(axis=0),
+        "min": values.min(axis=0),
+        "max": values.max(axis=0),
+        "q01": low,
+        "q99": high,
+    }
+
+
+def _assemble(step: Mapping[str, Any], parts: Sequence[Part]) -> np.ndarray:
+    pieces = []
+    for part in parts:
+        flat = np.ravel(step[part.path]).astype(np.float64)
+        pieces.append(flat if part.select is None else flat[list(part.select)])
+        assert len(pieces[-1]) == part.dims
+    return np.concatenate(pieces)
 
 
 def _leaves(node: Any, path: str, *, depth: int) -> Iterator[Leaf]:

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import simplejpeg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -260,10 +260,10 @@ def test_a_png_with_a_flipped_bit_is_corrupt_or_the_same_picture() -> None:
     ids=["png", "jpeg", "empty", "wide"],
 )
 def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(CorruptFrame, match=r"image says that it is \d+x\d+; more than 67108864 pixels or none"):
         convert(data)
-    assert time.monotonic() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,6 @@ def test_arbitrary_bytes_are_a_frame_or_corrupt(start: bytes, rest: bytes) -> No
     convert_or_refuse(start + rest)
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([jpeg(NOISE), png(NOISE), jpeg(NOISE[:, :, 0]), png(PIXELS[:8, :8])]),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6),

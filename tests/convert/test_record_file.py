@@ -33,7 +33,8 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
 def test_each_record_is_a_chunk_of_its_own_and_not_compressed(tmp_path: Path) -> None:
     write(tmp_path / "x", [b"a" * 1000, b"b" * 1000])
     reader = ArrayRecordReader(str(tmp_path / "x"))
-    assert reader.writer_options_string() == "group_size:1,transpose:false,pad_to_block_boundary:false,uncompressed"
+    options = reader.writer_options_string().split(",")
+    assert {"group_size:1", "uncompressed"} <= set(options)
     reader.close()
     assert b"a" * 1000 in (tmp_path / "x").read_bytes()
 
@@ -47,7 +48,7 @@ def test_an_error_inside_is_not_hidden_by_the_closing_of_the_file(tmp_path: Path
 def test_a_full_disk_says_so_and_that_the_same_command_goes_on(tmp_path: Path) -> None:
     with pytest.raises(ShardError) as caught:
         write(Path("/dev/full"), [b"x" * 100_000] * 10)
-    assert "disk is full" in str(caught.value) or "cannot be written" in str(caught.value)
+    assert str(caught.value) == "/dev: the disk is full; make room and run the same command again"
 
 
 def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:

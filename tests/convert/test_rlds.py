@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.proto import tf_example_pb2
 
@@ -166,14 +166,22 @@ def test_a_sequence_that_the_record_lacks_is_absent_with_empty_rows(path: str) -
     assert [len(lengths) for lengths in column.lengths] == [column.rows] + [0] * (len(feature.sequences) - 1)
 
 
-def test_a_record_without_frames_is_an_empty_episode() -> None:
+def test_a_record_with_an_empty_list_of_frames_is_an_empty_episode() -> None:
     features = ("action", "is_last", "language_instruction", "observation/image", "observation/state")
 
     def clear(found: Any) -> None:
         for name in features:
-            del found[f"steps/{name}"]
+            found[f"steps/{name}"].Clear()
 
     assert demo_parser().parse(edited(clear)).num_steps == 0
+
+
+def test_a_record_without_the_camera_is_malformed() -> None:
+    def drop(found: Any) -> None:
+        del found["steps/observation/image"]
+
+    with pytest.raises(MalformedEpisode, match="no steps/observation/image"):
+        demo_parser().parse(edited(drop))
 
 
 def test_flags_do_not_decide_the_number_of_steps() -> None:
@@ -345,7 +353,6 @@ def test_arbitrary_bytes_are_an_episode_or_malformed(record: bytes) -> None:
     parse_or_refuse(record)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),
     st.floats(0, 1),

@@ -122,9 +122,7 @@ def test_unknown_runner_is_named(refused: Refused) -> None:
     [("--num-worker=2", "--num-workers"), ("--ovewrite", "--overwrite"), ("--projct=x", "--project")],
 )
 def test_unknown_option_suggests_the_closest(refused: Refused, option: str, meant: str) -> None:
-    assert refused(option) == (
-        f"error: unknown option {option}, neither ours nor Beam's; did you mean {meant}?"
-    )
+    assert refused(option) == (f"error: unknown option {option}, neither ours nor Beam's; did you mean {meant}?")
 
 
 @pytest.mark.parametrize(

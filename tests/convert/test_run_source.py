@@ -80,9 +80,7 @@ def test_source_without_the_dataset_names_the_closest_folder(
     assert "did you mean 'demos'?" in error
 
 
-def test_other_version_says_which_there_is_and_what_to_do(
-    convert: Convert, dataset: RldsDataset, output: Path
-) -> None:
+def test_other_version_says_which_there_is_and_what_to_do(convert: Convert, dataset: RldsDataset, output: Path) -> None:
     error = assert_refused(convert(version="1.0.1"), output)
     assert f"{dataset.root / 'demo'} has version 1.0.0, not 1.0.1" in error
     assert "--config" in error
@@ -243,9 +241,7 @@ def test_source_shard_that_changed_since_is_refused(convert: Convert, dataset: R
     assert tree(output) == before
 
 
-def test_source_metadata_that_changed_since_are_refused(
-    convert: Convert, dataset: RldsDataset, output: Path
-) -> None:
+def test_source_metadata_that_changed_since_are_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:
     assert convert().code == 0
     info = dataset.path / "dataset_info.json"
     info.write_text(info.read_text().replace("A test's.", "Another."))

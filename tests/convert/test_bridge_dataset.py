@@ -1,0 +1,278 @@
+"""Real episodes of BridgeData V2, converted by the command, against their TFRecord and what TFDS decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from convert.errors import EXIT_USAGE
+from convert.registry import load_registry
+from convert.run import main
+from tests.command import Result, run, tree
+from tests.converted_dataset import ConvertedDataset, open_converted
+from tests.tfds_reference import Reference, decode_jpeg, resize, summary
+
+NAME, VERSION = "bridge_dataset", "1.0.0"
+EPISODES, STEPS, OFFSET = 25, 10, 5
+SPLITS = ("train", "val")
+SPEC = load_registry().dataset(NAME)
+
+Convert = Callable[..., ConvertedDataset]
+
+
+@pytest.fixture(scope="module")
+def reference(shared_data: Path) -> Reference:
+    """What TFDS decodes."""
+    return Reference(shared_data / NAME / VERSION)
+
+
+@pytest.fixture(scope="module")
+def stored(shared_data: Path) -> dict[str, Any]:
+    """The features of every record by TFDS's id, as TensorFlow reads them from the TFRecord."""
+    return {
+        f"{path.name}__{position}": tf.train.Example.FromString(record.numpy()).features.feature
+        for path in sorted((shared_data / NAME / VERSION).glob("*.tfrecord-*"))
+        for position, record in enumerate(tf.data.TFRecordDataset(str(path)))
+    }
+
+
+@pytest.fixture(scope="module")
+def native(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedDataset:
+    """Everything at its native size, by the command in a process of its own with two workers."""
+    output = tmp_path_factory.mktemp("native")
+    arguments = ["--datasets", NAME, "--source", str(shared_data), "--output", str(output), "--image-size", "native"]
+    done = run(*arguments, "--num-workers", "2")
+    assert done.code == 0, done.err
+    return open_converted(output, NAME, VERSION)
+
+
+@pytest.fixture
+def convert(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Runs the command with further arguments into the same place, and opens what came out."""
+
+    def converted(*arguments: str) -> ConvertedDataset:
+        code = main([*common(shared_data, tmp_path / "out"), *arguments])
+        assert code == 0, capsys.readouterr().err
+        return open_converted(tmp_path / "out", NAME, VERSION)
+
+    return converted
+
+
+def common(source: Path, output: Path) -> list[str]:
+    return ["--datasets", NAME, "--source", str(source), "--output", str(output), "--num-workers", "1"]
+
+
+def images(features: Any, camera: str) -> list[bytes]:
+    return list(features[f"steps/{camera}"].bytes_list.value)
+
+
+def column(converted: ConvertedDataset, name: str, *, split: str, kind: str = "steps") -> list[Any]:
+    tables = [getattr(shard, kind) for shard in converted.shards if shard.split == split]
+    return [value for table in tables for value in table[name].to_pylist()]
+
+
+def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(convert: Convert) -> None:
+    converted = convert()
+    counts = {name: (split.episodes, split.steps, split.records) for name, split in converted.manifest.splits.items()}
+    assert counts == dict.fromkeys(SPLITS, (EPISODES, EPISODES * STEPS, 125))
+    assert converted.manifest.left_out == {}
+    assert {decode_jpeg(frame).shape for pair in converted.some_pairs() for frame in pair.frames} == {(256, 256, 3)}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_pair_of_every_episode_is_there_in_the_order_of_the_records(
+    native: ConvertedDataset, stored: dict[str, Any], split: str
+) -> None:
+    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.shard.split == split]
+    ids = [name for name in stored if f"-{split}." in name]
+    assert found == [(name, step, OFFSET) for name in ids for step in range(STEPS - OFFSET)]
+    assert len(found) == 125
+
+
+def test_native_frames_are_byte_for_byte_those_of_the_tfrecord(
+    native: ConvertedDataset, stored: dict[str, Any]
+) -> None:
+    for pair in native.pairs:
+        jpegs = images(stored[pair.episode_id], "observation/image_0")
+        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + OFFSET]], (pair.episode_id, pair.step)
+    assert native.manifest.image["sizes"] == {"64x64": 2 * EPISODES * STEPS}
+    assert native.manifest.image["transcoded"] == 0
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "action",
+        "observation/state",
+        "language_embedding",
+        "reward",
+        "discount",
+        "is_first",
+        "is_last",
+        "is_terminal",
+        "language_instruction",
+    ],
+)
+def test_every_step_has_the_values_that_tfds_decodes(
+    native: ConvertedDataset, reference: Reference, split: str, name: str
+) -> None:
+    values = [step[name] for episode in reference.of_split(split) for step in episode.steps]
+    wanted = [value.decode() if isinstance(value, bytes) else value.tolist() for value in values]
+    assert len(wanted) == EPISODES * STEPS
+    assert column(native, name, split=split) == wanted
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_episode_has_the_metadata_that_tfds_decodes(
+    native: ConvertedDataset, reference: Reference, split: str
+) -> None:
+    names = [name for name in reference.leaves if name.startswith("/")]
+    assert len(names) == 7
+    for name in names:
+        values = [episode.values[name] for episode in reference.of_split(split)]
+        wanted = [value.decode() if isinstance(value, bytes) else value.item() for value in values]
+        assert column(native, name.removeprefix("/"), split=split, kind="episodes") == wanted
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_language_of_pairs_and_episodes_is_the_instruction(
+    native: ConvertedDataset, reference: Reference, split: str
+) -> None:
+    wanted = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
+    assert len(set(wanted.values())) > 1
+    pairs = [pair for pair in native.pairs if pair.shard.split == split]
+    assert [pair.row("language")["language"] for pair in pairs] == [wanted[pair.episode_id] for pair in pairs]
+    assert column(native, "language", split=split, kind="episodes") == list(wanted.values())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_episodes_point_at_their_records(native: ConvertedDataset, reference: Reference, split: str) -> None:
+    file = f"{NAME}-{split}.tfrecord-00000-of-00001"
+    columns = [
+        column(native, name, split=split, kind="episodes") for name in ("episode_id", "source_file", "source_position")
+    ]
+    assert list(zip(*columns, strict=True)) == [(f"{file}__{place}", file, place) for place in range(EPISODES)]
+    assert columns[0] == [episode.tfds_id for episode in reference.of_split(split)]
+
+
+@pytest.mark.parametrize("vector", ["action", "state"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_statistics_are_those_of_the_values_that_tfds_decodes(
+    native: ConvertedDataset, reference: Reference, split: str, vector: str
+) -> None:
+    statistics: dict[Any, Any] = dict(native.manifest.statistics[split])
+    values = reference.vectors(split, getattr(SPEC, vector))
+    assert values.shape == (EPISODES * STEPS, 7)
+    assert (statistics[vector].count, statistics[vector].nonfinite) == (EPISODES * STEPS, (0,) * 7)
+    for key, numbers in summary(values).items():
+        np.testing.assert_allclose(getattr(statistics[vector], key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
+
+
+def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(convert: Convert, stored: dict[str, Any]) -> None:
+    converted = convert("--offset", "0.6s", "--image-size", "native")
+    assert {name: split.records for name, split in converted.manifest.splits.items()} == dict.fromkeys(SPLITS, 175)
+    for pair in converted.pairs:
+        jpegs = images(stored[pair.episode_id], "observation/image_0")
+        assert pair.offset == 3
+        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + 3]]
+
+
+@pytest.mark.parametrize(
+    ("frames", "offsets"),
+    [("endpoints", (0, 5)), ("all", (0, 1, 2, 3, 4, 5)), ("stride:2", (0, 2, 4, 5)), ("fixed:3", (0, 3, 5))],
+)
+def test_records_hold_the_frames_that_were_asked_for(
+    convert: Convert, stored: dict[str, Any], frames: str, offsets: tuple[int, ...]
+) -> None:
+    converted = convert("--frames", frames, "--image-size", "native", "--episodes", "train[:4]")
+    assert converted.manifest.records == 4 * (STEPS - OFFSET)
+    for pair in converted.pairs:
+        jpegs = images(stored[pair.episode_id], "observation/image_0")
+        assert pair.frames == [jpegs[pair.step + offset] for offset in offsets]
+        assert pair.num_frames == len(offsets)
+
+
+@pytest.mark.parametrize(
+    ("camera", "path"),
+    [
+        ("image_1", "observation/image_1"),
+        ("secondary", "observation/image_1"),
+        ("observation/image_2", "observation/image_2"),
+        ("steps/observation/image_3", "observation/image_3"),
+    ],
+)
+def test_a_camera_is_chosen_by_name_role_or_path(
+    convert: Convert, stored: dict[str, Any], camera: str, path: str
+) -> None:
+    converted = convert("--camera", camera, "--image-size", "native", "--episodes", "val[:4]")
+    assert converted.manifest.records == 4 * (STEPS - OFFSET)
+    for pair in converted.pairs:
+        jpegs = images(stored[pair.episode_id], path)
+        assert pair.frames == [jpegs[pair.step], jpegs[pair.step + OFFSET]]
+
+
+@pytest.mark.parametrize(
+    ("camera", "message"),
+    [
+        (
+            "wrist",
+            "bridge_dataset has no camera 'wrist'; "
+            "it has image_0 (primary), image_1 (secondary), image_2 (other), image_3 (other)",
+        ),
+        ("other", "bridge_dataset has 2 cameras with role other: image_2, image_3; name one"),
+    ],
+)
+def test_a_role_that_no_camera_or_more_than_one_has_is_refused(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], camera: str, message: str
+) -> None:
+    code = main([*common(shared_data, tmp_path / "out"), "--camera", camera])
+    assert Result(code, *capsys.readouterr()).error() == f"error: {message}"
+    assert code == EXIT_USAGE
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "shape", "tolerance"),
+    [("256", (256, 256, 3), 3.0), ("96x128", (96, 128, 3), 3.0), ("32", (32, 32, 3), 6.0)],
+)
+def test_frames_of_another_size_are_stretched_to_it(
+    convert: Convert, reference: Reference, size: str, shape: tuple[int, int, int], tolerance: float
+) -> None:
+    converted = convert("--image-size", size, "--episodes", "train[:4]")
+    assert converted.manifest.image["sizes"] == {f"{shape[0]}x{shape[1]}": 4 * STEPS}
+    for pair in converted.some_pairs():
+        for step, frame in zip((pair.step, pair.step + OFFSET), pair.frames, strict=True):
+            found = decode_jpeg(frame)
+            assert found.shape == shape
+            wanted = resize(reference.picture(pair.episode_id, step, camera="observation/image_0"), *shape[:2])
+            assert np.abs(found - wanted).mean() < tolerance
+            assert np.abs(found[:, :, ::-1] - wanted).mean() > 2 * tolerance
+
+
+@pytest.mark.parametrize("expression", ["train[:10]", "train[20:]+val[:3]", "val[-40%:]", "train[3:7]+train[5:9]"])
+def test_only_the_episodes_that_were_asked_for_are_converted(
+    convert: Convert, reference: Reference, expression: str
+) -> None:
+    converted = convert("--episodes", expression, "--image-size", "native")
+    wanted = sorted(set(reference.ids(expression)))
+    found = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
+    assert sorted(found) == wanted
+    assert converted.manifest.records == len(wanted) * (STEPS - OFFSET)
+
+
+def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
+    convert: Convert, native: ConvertedDataset
+) -> None:
+    first = convert("--splits", "train", "--image-size", "native")
+    assert list(first.manifest.splits) == ["train"]
+    before = {path: path.stat().st_mtime_ns for path in (first.folder / "train").iterdir()}
+    both = convert("--splits", "val", "--image-size", "native")
+    assert list(both.manifest.splits) == ["train", "val"]
+    assert {path: path.stat().st_mtime_ns for path in (both.folder / "train").iterdir()} == before
+    assert tree(both.folder) == tree(native.folder)
