@@ -202,7 +202,7 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
     manifests: list[Manifest] = []
     waiting: list[str] = []
     for work in works:
-        manifest = work.manifest or finalise(work.conversion)
+        manifest = finalise(work.conversion)
         if manifest is None:
             waiting.append(work.conversion.spec.name)
         else:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from convert.errors import EXIT_FAILED, EXIT_USAGE
+from convert.journal import Journal
 from convert.run import main
 from stream.manifest import encode_manifest, read_manifest
 from tests.command import Result, start, tree
@@ -120,17 +121,16 @@ def test_other_parameters_in_the_same_place_are_refused_with_both_values(convert
 def test_other_parameters_than_those_of_an_unfinished_conversion_are_refused(
     convert: Convert, done: Path, output: Path
 ) -> None:
-    unfinish(done)
+    start_journal(done)
+    (done / "dataset.json").unlink()
     error = assert_refused(convert("--quality", "80"), output, tree(output))
     assert "quality was 95, now 80" in error
 
 
-def unfinish(done: Path) -> None:
-    """Make of a complete conversion what a killed one with one finished shard would be."""
-    parameters = read_manifest(done).parameters
-    (done / "dataset.json").unlink()
-    (done / ".convert").mkdir()
-    (done / ".convert" / "parameters.json").write_text(json.dumps(parameters))
+def start_journal(done: Path) -> None:
+    """Put a journal beside a complete conversion, as if it was killed before its last act."""
+    manifest = read_manifest(done)
+    Journal(done).begin({**manifest.parameters, "source": manifest.source.fingerprint})
 
 
 def test_manifest_of_another_format_version_is_refused(convert: Convert, done: Path) -> None:
@@ -141,7 +141,7 @@ def test_manifest_of_another_format_version_is_refused(convert: Convert, done: P
     assert "--overwrite" in error
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{\"format_version\": 1}", b"\xff\x00"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format_version": 1}', b"\xff\x00"])
 def test_broken_manifest_is_refused(convert: Convert, done: Path, content: bytes) -> None:
     (done / "dataset.json").write_bytes(content)
     assert str(done / "dataset.json") in assert_refused(convert(), done, tree(done))
@@ -195,9 +195,7 @@ def test_lost_file_of_a_complete_conversion_is_made_again(convert: Convert, done
 
 def test_journal_that_a_kill_left_beside_the_manifest_is_removed(convert: Convert, done: Path) -> None:
     before = tree(done)
-    manifest = (done / "dataset.json").read_bytes()
-    unfinish(done)
-    (done / "dataset.json").write_bytes(manifest)
+    start_journal(done)
     assert convert().code == 0
     assert tree(done) == before
 

@@ -1,0 +1,129 @@
+"""The graph as a service gets it: portable, small, and accepted by Dataflow's translation. Nothing goes out."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.common_urns import deprecated_primitives, primitives
+
+from beam_jobs.graph import build_graph
+from beam_jobs.options import choose_runner, open_runner
+from convert.plan import Conversion
+from tests.command import write_damaged_dataset
+
+DATAFLOW = (
+    "--runner=DataflowRunner",
+    "--project=a-project",
+    "--region=europe-west4",
+    "--temp_location=gs://a-bucket/tmp",
+    "--no_auth",
+    "--dry_run=True",
+)
+"""With dry_run Beam translates the graph into Dataflow's job and stops before it asks any server."""
+
+
+@pytest.fixture(scope="module")
+def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
+    root = tmp_path_factory.mktemp("dataflow")
+    return write_damaged_dataset(root / "source").conversion(root / "out")
+
+
+@pytest.fixture(scope="module")
+def graph(conversion: Conversion) -> beam_runner_api_pb2.Pipeline:
+    """The graph in Beam's portable form."""
+    pipeline = beam.Pipeline()
+    build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
+    return pipeline.to_runner_api()
+
+
+def par_do(graph: beam_runner_api_pb2.Pipeline) -> tuple[Any, beam_runner_api_pb2.ParDoPayload]:
+    """The transform that converts, and what it says of itself."""
+    (transform,) = [one for one in graph.components.transforms.values() if one.unique_name == "Convert"]
+    return transform, beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+
+
+def test_graph_has_one_shuffle_and_it_is_before_any_image_is_read(graph: beam_runner_api_pb2.Pipeline) -> None:
+    shuffles = [
+        name
+        for name, one in graph.components.transforms.items()
+        if one.spec.urn == primitives.GROUP_BY_KEY.urn and "Spread" in one.unique_name
+    ]
+    every = [one for one in graph.components.transforms.values() if one.spec.urn == primitives.GROUP_BY_KEY.urn]
+    assert len(shuffles) == len(every) == 1
+    (produced,) = par_do(graph)[0].outputs.values()
+    assert not [one for one in graph.components.transforms.values() if produced in one.inputs.values()]
+
+
+def test_converting_is_a_plain_par_do(graph: beam_runner_api_pb2.Pipeline) -> None:
+    transform, payload = par_do(graph)
+    assert transform.spec.urn == primitives.PAR_DO.urn
+    assert list(transform.outputs) == ["None"]
+    assert not payload.side_inputs
+    assert not payload.state_specs
+    assert not payload.timer_family_specs
+    assert not payload.requests_finalization
+    assert not payload.requires_stable_input
+
+
+def test_everything_is_bounded(graph: beam_runner_api_pb2.Pipeline) -> None:
+    bounded = beam_runner_api_pb2.IsBounded.BOUNDED
+    assert {one.is_bounded for one in graph.components.pcollections.values()} == {bounded}
+
+
+def test_graph_grows_by_less_than_a_kilobyte_a_shard(conversion: Conversion) -> None:
+    assert len(pickle.dumps(conversion.jobs)) / len(conversion.jobs) < 1000
+
+
+@pytest.fixture
+def apiclient(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of Beam that makes Dataflow's requests."""
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    return pytest.importorskip(
+        "apache_beam.runners.dataflow.internal.apiclient",
+        reason="Dataflow's libraries are not installed; pip install 'pairstream[dataflow]'",
+        exc_type=ImportError,
+    )
+
+
+def submit(conversion: Conversion) -> Any:
+    """Run the pipeline on the Dataflow runner up to the request; returns its job."""
+    choice = choose_runner(DATAFLOW, num_workers=1, known=[])
+    with open_runner(choice) as (runner, options):
+        pipeline = beam.Pipeline(runner=runner, options=options)
+        build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
+        return pipeline.run().job
+
+
+def test_dataflow_accepts_the_graph_as_a_batch_job(apiclient: Any, conversion: Conversion) -> None:
+    job = json.loads(submit(conversion).json())
+    assert job["type"] == "JOB_TYPE_BATCH"
+
+
+def test_dataflow_gets_the_same_steps(
+    apiclient: Any, conversion: Conversion, graph: beam_runner_api_pb2.Pipeline
+) -> None:
+    def names(pipeline: beam_runner_api_pb2.Pipeline) -> set[str]:
+        return {one.unique_name for one in pipeline.components.transforms.values() if not one.subtransforms}
+
+    translated = submit(conversion).proto_pipeline
+    assert names(graph) <= names(translated)
+    assert deprecated_primitives.READ.urn not in {one.spec.urn for one in translated.components.transforms.values()}
+
+
+def test_every_step_runs_in_dataflows_container(apiclient: Any, conversion: Conversion) -> None:
+    job = submit(conversion)
+    environment = apiclient.Environment(
+        packages=[],
+        options=job.options,
+        environment_version="8",
+        proto_pipeline_staged_url="gs://a-bucket/tmp/pipeline.pb",
+        proto_pipeline=job.proto_pipeline,
+    ).proto
+    (pool,) = environment.worker_pools
+    (image,) = pool.sdk_harness_container_images
+    assert "beam_python" in image.container_image
+    assert environment.temp_storage_prefix.startswith("storage.googleapis.com/a-bucket/tmp")
