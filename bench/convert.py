@@ -258,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.convert",
         description="Measure conversion beside the bare codec work of the same frames.",
-        epilog="The defaults take some eight minutes on two cores, 4 GB of the temporary folder and 2 GB of memory.",
+        epilog="The defaults take some eight minutes on two idle cores, and 5 GB of the temporary folder.",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--pairs", type=_positive, help="at least so many in each case (default: what takes about 20 s)")
@@ -307,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = run_benchmark(options, _say)
     except ValueError as error:
         parser.error(str(error))
-    except ConversionFailed as error:
+    except (RuntimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

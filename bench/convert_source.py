@@ -58,8 +58,8 @@ CASES = {
     case.name: case
     for case in (
         Case(name="png", encoding="png", height=480, width=640, transcoded=True, pairs=3_520),
-        Case(name="jpeg", encoding="jpeg", height=480, width=640, transcoded=True, pairs=5_280),
-        Case(name="passthrough", encoding="jpeg", height=256, width=256, transcoded=False, pairs=35_200),
+        Case(name="jpeg", encoding="jpeg", height=480, width=640, transcoded=True, pairs=7_040),
+        Case(name="passthrough", encoding="jpeg", height=256, width=256, transcoded=False, pairs=52_800),
     )
 }
 

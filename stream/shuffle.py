@@ -27,7 +27,7 @@ def make_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def permute(index: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarray:
+def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
     """Return the place of each index in a pseudo-random permutation of [0, size).
 
     A Feistel network over a rectangle a x b that just holds ``size`` places (Black and Rogaway, "Ciphers with arbitrary

@@ -30,7 +30,10 @@ def edit_manifest(folder: Path, edit: Callable[[Any], object]) -> None:
     path = folder / "dataset.json"
     manifest = json.loads(path.read_text())
     edit(manifest)
-    path.write_text(json.dumps(manifest))
+    # Signed anew, so that the checks behind the checksum are reached.
+    manifest["checksum"] = "0" * 64
+    content = json.dumps(manifest).encode()
+    path.write_bytes(content.replace(b"0" * 64, hashlib.sha256(content).hexdigest().encode()))
 
 
 def entry_of(manifest: Any, stem: str = STEM) -> Any:

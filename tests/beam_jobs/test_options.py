@@ -52,12 +52,12 @@ def test_unknown_option_suggests_ours_or_beams(option: str, meant: str) -> None:
 
 
 def test_unknown_option_that_is_like_none_is_named() -> None:
-    with pytest.raises(UsageError, match="^unknown option --xyzzy=1, neither ours nor Beam's$"):
+    with pytest.raises(UsageError, match=r"^unknown option --xyzzy=1, neither ours nor Beam's$"):
         choose("--xyzzy=1")
 
 
 def test_argument_that_is_no_option_is_named() -> None:
-    with pytest.raises(UsageError, match="^unknown option stray"):
+    with pytest.raises(UsageError, match=r"^unknown option stray"):
         choose("stray")
 
 

@@ -138,6 +138,6 @@ def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> N
             most = max(most, len(command.processes()))
             return command.process.poll() is not None
 
-        assert wait_until(ended, seconds=120, poll=0.05)
+        assert wait_until(ended, seconds=120, poll=0.3)
         assert command.wait().code == 0
     assert most == 2

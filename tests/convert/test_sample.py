@@ -1,6 +1,8 @@
 """Generated datasets, read back by TFDS."""
 
 import contextlib
+import fcntl
+import functools
 import io
 import json
 import os
@@ -48,12 +50,17 @@ Sample = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """The directory of a dataset's sample by name, made when it is first asked for."""
-    root = tmp_path_factory.mktemp("sample")
+    """The directory of a dataset's sample by name, made when it is first asked for; workers of xdist share them."""
+    root = tmp_path_factory.getbasetemp()
+    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "sample"
+    root.mkdir(exist_ok=True)
 
+    @functools.cache
     def directory(name: str) -> Path:
         spec = REGISTRY.dataset(name)
-        make_sample(root, [spec], episodes=EPISODES, steps=STEPS, jobs=1)
+        with open(root / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            make_sample(root, [spec], episodes=EPISODES, steps=STEPS, jobs=1)
         return root / spec.tfds_name / spec.version
 
     return directory
