@@ -89,7 +89,9 @@ def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):
             raise MalformedEpisode(f"{camera.path}: expected encoded images, found numbers")
-        return list(proto.bytes_list.value)
+        # Each frame is looked at once, so a list of copies would only cost memory.
+        frames: Sequence[bytes] = proto.bytes_list.value
+        return frames
     values = _numbers(camera, proto)
     size = camera.size or 0
     if not size or len(values) % size:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute  # The first shard of a worker would import it otherwise.
 from etils import epath
 
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -148,14 +149,14 @@ def write_damaged_dataset(root: Path) -> RldsDataset:
     """Nine shards in two splits with all that can be wrong with episodes: short, empty, malformed, unreadable ones,
     a corrupt frame, a truncated file, and one that goes on after its declared records."""
 
-    def shards(count: int, seed: int) -> list[list[object]]:
+    def shards(count: int, seed: int) -> list[list[Any]]:
         lengths = (6, 2, 0, 9)
         return [[demo_episode(n, seed=seed + 4 * i + j) for j, n in enumerate(lengths)] for i in range(count)]
 
     splits = {"train": shards(6, 0), "val": shards(3, 100)}
     splits["train"][1][3] = with_corrupt_frame(serialise(demo_features(), demo_episode(9, seed=50)), 4)
     splits["val"][0][1] = b"not an example"
-    dataset = write_dataset(root, splits=splits)  # type: ignore[arg-type]
+    dataset = write_dataset(root, splits=splits)
     flip(dataset.shard("train", 2, count=6), 300)
     truncated = dataset.shard("train", 4, count=6)
     truncated.write_bytes(truncated.read_bytes()[:-50])

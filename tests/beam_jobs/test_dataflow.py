@@ -6,9 +6,10 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import primitives
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
@@ -99,7 +100,8 @@ def submit(conversion: Conversion) -> Any:
     with open_runner(choice) as (runner, options):
         pipeline = beam.Pipeline(runner=runner, options=options)
         build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
-        return pipeline.run().job
+        result: Any = pipeline.run()
+        return result.job
 
 
 def test_dataflow_accepts_the_graph_as_a_batch_job(apiclient: Any, conversion: Conversion) -> None:
@@ -109,7 +111,7 @@ def test_dataflow_accepts_the_graph_as_a_batch_job(apiclient: Any, conversion: C
 
 def test_graph_that_dataflow_gets_converts_when_it_is_run_here(apiclient: Any, conversion: Conversion) -> None:
     graph = submit(conversion).proto_pipeline
-    here = EmbeddedPythonEnvironment.default().to_runner_api(None)
+    here = EmbeddedPythonEnvironment.default().to_runner_api(PipelineContext())
     for environment in graph.components.environments.values():
         environment.CopyFrom(here)
     Journal(conversion.plan.output).begin(conversion.parameters)
