@@ -117,6 +117,9 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         )
     if arguments.overwrite and arguments.task_count > 1:
         raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
+    for name in ("output", "camera"):
+        if getattr(arguments, name) == "":
+            raise UsageError(f"--{name} is empty; is a variable of the shell not set?")
     if "://" in arguments.output:
         raise UsageError(f"--output {arguments.output}: only local folders can be written; copy the result afterwards")
     if arguments.offset is not None:

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from convert import __version__
 from convert.errors import ConflictError, ConvertError
 from convert.journal import (
     FOLDER,
@@ -35,7 +36,6 @@ from stream.manifest import (
 )
 
 _LIBRARIES = (
-    "pairstream",
     "apache-beam",
     "array-record",
     "numpy",
@@ -175,7 +175,7 @@ def _manifest(
         quarantine=quarantine,
         splits=ordered,
         statistics={name: _statistics(conversion, name, split) for name, split in ordered.items()},
-        versions={name: _version(name) for name in _LIBRARIES},
+        versions={"pairstream": __version__, **{name: _version(name) for name in _LIBRARIES}},
     )
 
 

@@ -202,7 +202,11 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
     manifests: list[Manifest] = []
     waiting: list[str] = []
     for work in works:
-        manifest = finalise(work.conversion)
+        try:
+            manifest = finalise(work.conversion)
+        except ConvertError:
+            Journal(work.output).remove_stale()
+            raise
         if manifest is None:
             waiting.append(work.conversion.spec.name)
         else:
