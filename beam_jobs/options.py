@@ -164,15 +164,19 @@ def _check_runner(choice: RunnerChoice) -> None:
             import apache_beam.runners.dask.dask_runner  # noqa: F401  (it adds its options)
             import dask.distributed  # noqa: F401
         except ImportError:
-            raise UsageError("the Dask runner is not installed; pip install 'pairstream[dask]'") from None
+            raise _not_installed("Dask", "dask") from None
         return
     if choice.is_dataflow:
         try:
             from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
         except ImportError:
-            raise UsageError("the Dataflow runner is not installed; pip install 'pairstream[dataflow]'") from None
+            raise _not_installed("Dataflow", "dataflow") from None
     try:
         create_runner(choice.name)
     except (ImportError, AttributeError, ValueError):
         hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runner")
         raise UsageError(f"no Beam runner {choice.name!r}; {hint}") from None
+
+
+def _not_installed(runner: str, extra: str) -> UsageError:
+    return UsageError(f"the {runner} runner is not installed; pip install -c constraints.txt -e '.[{extra}]'")

@@ -216,7 +216,7 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
     else:
         _print_result(manifests, works)
     if waiting:
-        print(f"waiting for other tasks: {', '.join(waiting)}", file=sys.stderr)
+        print(f"not complete, left to other tasks: {', '.join(waiting)}", file=sys.stderr)
         if parsed.task_count == 1:
             print(
                 "error: another process is converting these; run the same command again when it is done",

@@ -89,7 +89,7 @@ def apiclient(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     return pytest.importorskip(
         "apache_beam.runners.dataflow.internal.apiclient",
-        reason="Dataflow's libraries are not installed; pip install 'pairstream[dataflow]'",
+        reason="Dataflow's libraries are not installed; pip install '.[dataflow]'",
         exc_type=ImportError,
     )
 

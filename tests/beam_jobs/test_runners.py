@@ -98,7 +98,7 @@ def test_tasks_one_after_the_other_in_any_order_write_what_one_process_writes(
     for unfinished in results[:2]:
         assert unfinished.code == 0, unfinished.err
         assert "3/3 shards" in unfinished.err
-        assert "waiting for other tasks: demo" in unfinished.err
+        assert "not complete, left to other tasks: demo" in unfinished.err
     assert_complete(results[2])
     assert tree(tmp_path) == in_memory
 
