@@ -7,10 +7,8 @@ Each is converted three times: at its native size, where pixels and bytes can be
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from convert.registry import DatasetSpec, Part, load_registry
-from stream.format import EPISODE_FIELDS, STEP_FIELDS
+from convert.registry import DatasetSpec, Part
 from stream.manifest import Statistics
-from tests.command import run
-from tests.converted_dataset import ConvertedDataset, open_converted
+from tests.converted_dataset import ConvertedDataset
+from tests.oxe29_sample import NAMES, SELECTED, SWAPPED_WRISTS, make_and_convert, read_converted, read_reference
 from tests.shared_folder import run_folder, shared_folder
-from tests.tfds_reference import Leaf, Reference, ReferenceEpisode, decode_jpeg, resize, summary
+from tests.sidecar_reference import RESERVED, codes, column_name, instruction_of, is_kept, plain, unequal
+from tests.tfds_reference import Reference, decode_jpeg, resize, summary
 
 REPOSITORY = Path(__file__).parents[2]
-EPISODES, STEPS = 3, 12
 
-SELECTED = {selected.spec.name: selected for selected in load_registry().resolve("oxe29")}
-NAMES = list(SELECTED)
-SWAPPED_WRISTS = {
-    name: camera.path
-    for name, (_, spec) in SELECTED.items()
-    for camera in spec.cameras.values()
-    if camera.channels == "bgr" and camera.role == "wrist"
-}
 # Datasets in the outer loop, so that TFDS reads each of them once.
 every_dataset = pytest.mark.parametrize("name", NAMES, scope="module")
 
 # Mean and largest difference in 0 to 255 that a JPEG of quality 95 with 4:2:0 chroma may make; measured: 2.3 and 63.
 MEAN_ERROR, LARGEST_ERROR = 3.0, 96
-RESERVED = {"step": {entry.name for entry in STEP_FIELDS}, "episode": {entry.name for entry in EPISODE_FIELDS}}
-
-
-def command(module: str, *arguments: str | Path) -> None:
-    done = run(*map(str, arguments), module=module)
-    assert done.code == 0, f"{module} {arguments}: {done.err}"
-
-
-def make_and_convert(folder: Path) -> None:
-    source = folder / "source"
-    size = ("--episodes", str(EPISODES), "--steps", str(STEPS))
-    command("convert.sample", "--datasets", "oxe29", "--output", source, *size, "--jobs", "2")
-
-    def convert(output: str, *arguments: str) -> None:
-        command("convert.run", "--source", source, "--output", folder / output, *arguments)
-
-    convert("native", "--datasets", "oxe29", "--image-size", "native", "--num-workers", "2")
-    one = ("--episodes", "train[:1]", "--num-workers", "1")
-    wrists = ("--datasets", ",".join(SWAPPED_WRISTS), "--camera", "wrist", "--image-size", "native")
-    with ThreadPoolExecutor(2) as pool:
-        for done in (
-            pool.submit(convert, "default", "--datasets", "oxe29", *one),
-            pool.submit(convert, "wrist", *wrists, *one),
-        ):
-            done.result()
 
 
 @pytest.fixture(scope="session")
@@ -89,17 +53,6 @@ def reference(root: Path, name: str) -> Reference:
 @pytest.fixture
 def converted(root: Path, name: str) -> ConvertedDataset:
     return read_converted(root, "native", name)
-
-
-@functools.lru_cache(maxsize=1)
-def read_reference(root: Path, name: str) -> Reference:
-    spec = SELECTED[name].spec
-    return Reference(root / "source" / spec.tfds_name / spec.version)
-
-
-@functools.lru_cache(maxsize=3)
-def read_converted(root: Path, output: str, name: str) -> ConvertedDataset:
-    return open_converted(root / output, name, SELECTED[name].spec.version)
 
 
 def picture(reference: Reference, tfds_id: str, step: int, *, camera: str, spec: DatasetSpec) -> np.ndarray:
@@ -249,62 +202,6 @@ def test_frames_of_the_default_size_show_the_same_picture(
 # Everything else of the source
 
 
-def is_kept(leaf: Leaf, spec: DatasetSpec) -> bool:
-    """Whether a leaf belongs into the sidecars: all but pictures, what the registry leaves out, and encoded texts."""
-    pictures = {camera.path for camera in spec.cameras.values()}
-    return not (leaf.is_image or leaf.name in pictures or spec.leaves_out(leaf.name) or leaf.name in codes(spec))
-
-
-def codes(spec: DatasetSpec) -> tuple[str, ...]:
-    """The instruction, where it is stored as numbers."""
-    instruction = spec.instruction
-    return (instruction.path,) if instruction and instruction.encoding == "utf8_codes" else ()
-
-
-def column_name(leaf: Leaf) -> str:
-    """The path; an underscore is added where the sidecar has a column of its own with that name."""
-    path = leaf.name.removeprefix("/")
-    return f"{path}_" if path in RESERVED["step" if leaf.of_steps else "episode"] else path
-
-
-def paired_rows(
-    converted: ConvertedDataset, reference: Reference, leaf: Leaf
-) -> Iterator[tuple[ReferenceEpisode, list[Any], list[Any]]]:
-    """For each episode what the sidecars have of a feature and what TFDS decodes, row by row."""
-    for shard in converted.shards:
-        table = shard.steps if leaf.of_steps else shard.episodes
-        values = table[column_name(leaf)].to_pylist()
-        for number, row in enumerate(shard.episodes.to_pylist()):
-            episode = reference.episodes[row["episode_id"]]
-            if leaf.of_steps:
-                found = values[row["first_steps_row"] : row["first_steps_row"] + row["num_steps"]]
-                wanted = [step[leaf.name] for step in episode.steps]
-            else:
-                found, wanted = [values[number]], [episode.values[leaf.name]]
-            yield episode, found, [plain(value, leaf.depth) for value in wanted]
-
-
-def plain(value: Any, depth: int) -> Any:
-    """A value in Python's types: `depth` sequences around flat lists or scalars."""
-    if hasattr(value, "to_list"):
-        value = value.to_list()
-    if depth:
-        return [plain(child, depth - 1) for child in value]
-    if isinstance(value, bytes):
-        return value.rstrip(b"\0").decode()
-    array = np.asarray(value)
-    return array.ravel().tolist() if array.ndim else array.item()
-
-
-def unequal(converted: ConvertedDataset, reference: Reference, leaves: list[Leaf]) -> list[str]:
-    return [
-        f"{leaf.name} of {episode.tfds_id}"
-        for leaf in leaves
-        for episode, found, wanted in paired_rows(converted, reference, leaf)
-        if found != wanted
-    ]
-
-
 @every_dataset
 def test_every_numeric_feature_of_every_step_and_episode_is_what_tfds_decodes(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
@@ -363,17 +260,6 @@ def test_only_pictures_are_left_out(reference: Reference, name: str, spec: Datas
 
 
 # The instruction
-
-
-def instruction_of(values: dict[str, Any], episode: dict[str, Any], spec: DatasetSpec) -> str:
-    """The instruction of a step as TFDS decodes it: the first of the registry's features that is not empty."""
-    assert spec.instruction is not None
-    for path in (spec.instruction.path, *spec.instruction.alternatives):
-        value = episode[path] if path.startswith("/") else values[path]
-        raw = value.rstrip(b"\0") if isinstance(value, bytes) else bytes(value.tolist()).split(b"\0")[0]
-        if raw:
-            return raw.decode()
-    return ""
 
 
 @every_dataset
