@@ -1,1 +1,70 @@
-"""Read converted datasets: deterministic, random-access mixtures of frame pairs."""
+"""Deterministic, random-access mixtures of converted datasets.
+
+>>> import stream
+>>> loader = stream.make_loader("data/oxe", "oxe29", batch_size=64)  # doctest: +SKIP
+>>> batch = loader.batch_at(51_234)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stream.digest import digest
+    from stream.errors import ArgumentError, RecordError, RingError, StateError, StreamError, WorkerError
+    from stream.grain_api import PairSource, pairs
+    from stream.iterator import LoaderIterator
+    from stream.loader import Loader, load_loader, make_loader
+    from stream.normalize import Normalize
+    from stream.reference import SampleRef
+
+# Imported when first used: a worker imports none of this, and Grain takes a third of a second.
+_PLACES = {
+    "ArgumentError": "stream.errors",
+    "Loader": "stream.loader",
+    "LoaderIterator": "stream.iterator",
+    "Normalize": "stream.normalize",
+    "PairSource": "stream.grain_api",
+    "RecordError": "stream.errors",
+    "RingError": "stream.errors",
+    "SampleRef": "stream.reference",
+    "StateError": "stream.errors",
+    "StreamError": "stream.errors",
+    "WorkerError": "stream.errors",
+    "digest": "stream.digest",
+    "load_loader": "stream.loader",
+    "make_loader": "stream.loader",
+    "pairs": "stream.grain_api",
+}
+
+__all__ = [
+    "ArgumentError",
+    "Loader",
+    "LoaderIterator",
+    "Normalize",
+    "PairSource",
+    "RecordError",
+    "RingError",
+    "SampleRef",
+    "StateError",
+    "StreamError",
+    "WorkerError",
+    "digest",
+    "load_loader",
+    "make_loader",
+    "pairs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'stream' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,6 +27,13 @@ def make_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def derive_keys(key: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
+    """Return keys of keys and numbers, uint64 [n] and int64 [n] each, element by element."""
+    for number in numbers:
+        key = _scramble(number.astype(np.uint64) + np.uint64(1), key)
+    return key
+
+
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
     """Return the place of each index in a pseudo-random permutation of [0, size).
 

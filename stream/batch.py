@@ -1,0 +1,332 @@
+"""From records to arrays: reads, decodes and lays out one batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import simplejpeg
+
+from stream.columns import Column, column_values
+from stream.errors import RecordError
+from stream.format import FormatError, frame_spans
+from stream.plan import Rows
+from stream.shards import OpenShard, ShardCache, ShardInfo
+from stream.vectors import Reduction, Vector, gather, mode_codes, reduce_window, vector_columns
+
+Metadata = Literal["full", "dataset_only", "none"]
+METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSpec:
+    """What a batch holds; the same in the trainer and in every worker.
+
+    shards: of all members. num_frames: frames of a record, by member. frame_shape: (height, width) of all. actions,
+    states:
+    the vector of each member. horizon: steps of the action windows; None takes the steps of the pair. offset: the
+    largest of the mixture, in steps. action: how windows are reduced.
+    """
+
+    datasets: tuple[str, ...]
+    shards: tuple[ShardInfo, ...]
+    num_frames: tuple[int, ...]
+    frame_shape: tuple[int, int]
+    metadata: Metadata
+    actions: tuple[Vector, ...]
+    states: tuple[Vector, ...]
+    action: Reduction
+    horizon: int | None
+    offset: int
+    columns: tuple[Column, ...]
+
+    @property
+    def action_size(self) -> int:
+        """A: dimensions of the largest action."""
+        return max(vector.size for vector in self.actions)
+
+    @property
+    def state_size(self) -> int:
+        """S: dimensions of the largest state."""
+        return max(vector.size for vector in self.states)
+
+    @property
+    def window(self) -> int:
+        """W: steps of an action window."""
+        return self.horizon or self.offset
+
+    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape (of one row) of each array of a batch, in order."""
+        frames = max(self.num_frames)
+        fields: dict[str, tuple[str, tuple[int, ...]]] = {"frames": ("u1", (frames, *self.frame_shape, 3))}
+        if len(set(self.num_frames)) > 1:
+            fields["frames_mask"] = ("?", (frames,))
+        fields["sample"] = ("i8", ())
+        if self.metadata != "none":
+            fields["dataset"] = ("i4", ())
+        if self.metadata == "full":
+            action = (self.window, self.action_size) if self.action == "window" else (self.action_size,)
+            fields |= {
+                "action": ("f4", action),
+                "action_mask": ("?", action),
+                "state": ("f4", (self.state_size,)),
+                "state_mask": ("?", (self.state_size,)),
+                "episode": ("i8", ()),
+                "step": ("i8", ()),
+                "offset": ("i8", ()),
+            }
+            for column in self.columns:
+                if column.dtype is not None:
+                    fields[column.name] = (column.dtype, column.shape)
+                    fields[f"{column.name}_mask"] = ("?", column.shape)
+        return fields
+
+
+@dataclass
+class Work:
+    """What assembling a batch took: seconds of reading and decoding, added over threads, and bytes of records."""
+
+    read: float = 0.0
+    decode: float = 0.0
+    metadata: float = 0.0
+    bytes: int = 0
+
+    def add(self, other: Work) -> None:
+        """Add another's figures."""
+        self.read += other.read
+        self.decode += other.decode
+        self.metadata += other.metadata
+        self.bytes += other.bytes
+
+
+@dataclass
+class Assembled:
+    """What came out beside the arrays: texts by key, the rows that failed, and the work."""
+
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    failed: list[tuple[int, RecordError]] = field(default_factory=list)
+    work: Work = field(default_factory=Work)
+
+
+class Assembler:
+    """Assembles batches of a spec; one a process, safe to use from several threads.
+
+    Args:
+        spec: what a batch holds.
+        threads: rows of a batch are shared out to so many threads.
+        max_open: of the cache of shards.
+    """
+
+    def __init__(self, spec: BatchSpec, *, threads: int = 1, max_open: int | None = None) -> None:
+        self.spec = spec
+        self.fields = spec.fields()
+        self._cache = ShardCache(list(spec.shards), max_open=max_open)
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
+        size = spec.action_size
+        self._action_dims = np.array([vector.size for vector in spec.actions])
+        self._state_dims = np.array([vector.size for vector in spec.states])
+        self._modes = np.stack([mode_codes(vector, size) for vector in spec.actions])
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def empty(self, rows: int) -> dict[str, np.ndarray]:
+        """Make the arrays of a batch, not initialised."""
+        return {name: np.empty((rows, *shape), dtype) for name, (dtype, shape) in self.fields.items()}
+
+    def assemble(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Assembled:
+        """Fill the arrays of a batch.
+
+        Args:
+            rows: where the samples come from, b of them.
+            out: an array [b, ...] for each of ``fields``; all of it is written.
+
+        Returns:
+            the texts, and the rows that could not be read, whose arrays hold anything.
+        """
+        done = Assembled()
+        if self._pool is None:
+            self._decode(range(len(rows)), rows, out, done)
+        else:
+            parts = [Assembled() for _ in range(self._threads)]
+            shares = [range(i, len(rows), self._threads) for i in range(self._threads)]
+            list(self._pool.map(self._decode, shares, [rows] * len(parts), [out] * len(parts), parts))
+            for part in parts:
+                done.failed += part.failed
+                done.work.add(part.work)
+        out["sample"][:] = rows.sample
+        if "dataset" in out:
+            out["dataset"][:] = rows.member
+        if "frames_mask" in out:
+            out["frames_mask"][:] = (
+                np.arange(max(self.spec.num_frames)) < np.array(self.spec.num_frames)[rows.member, None]
+            )
+        if self.spec.metadata == "full":
+            began = time.perf_counter()
+            self._describe(rows, out, done)
+            done.work.metadata += time.perf_counter() - began
+        done.failed.sort(key=lambda failure: failure[0])
+        return done
+
+    def _decode(self, chosen: Sequence[int], rows: Rows, out: Mapping[str, np.ndarray], done: Assembled) -> None:
+        frames = out["frames"]
+        clock = time.perf_counter
+        shape = (*self.spec.frame_shape, 3)
+        for row in chosen:
+            index, record = int(rows.shard[row]), int(rows.record[row])
+            shard = self._cache[index]
+            try:
+                start = clock()
+                data = shard.read(record)
+                middle = clock()
+                spans = frame_spans(data)
+                expected = self.spec.num_frames[shard.info.member]
+                if len(spans) != expected:
+                    raise FormatError(f"holds {len(spans)} frames, expected {expected}")
+                view = memoryview(data)
+                for place, (begin, end) in enumerate(spans):
+                    try:
+                        decoded = simplejpeg.decode_jpeg(view[begin:end], buffer=frames[row, place])
+                    except ValueError as error:
+                        raise FormatError(f"frame {place} cannot be decoded ({error})") from None
+                    if decoded.shape != shape:
+                        raise FormatError(f"frame {place} is {decoded.shape}, the manifest says {shape}")
+                frames[row, len(spans) :] = 0
+                done.work.read += middle - start
+                done.work.decode += clock() - middle
+                done.work.bytes += len(data)
+            except (FormatError, OSError) as error:
+                self._cache.forget(index)
+                done.failed.append((row, self._error(shard, record, int(rows.sample[row]), error)))
+
+    def _describe(self, rows: Rows, out: Mapping[str, np.ndarray], done: Assembled) -> None:
+        spec = self.spec
+        count = len(rows)
+        broken = {row for row, _ in done.failed}
+        window = np.zeros((count, spec.window, spec.action_size), np.float32)
+        state = out["state"]
+        state[:] = 0
+        steps = np.zeros(count, np.int64)
+        places = np.zeros((3, count), np.int64)
+        language = [""] * count
+        texts: dict[str, list[str]] = {column.name: [""] * count for column in spec.columns if column.dtype is None}
+        for column in spec.columns:
+            if column.dtype is not None:
+                out[column.name][:] = 0
+                out[f"{column.name}_mask"][:] = False
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row, (index, record) in enumerate(zip(rows.shard.tolist(), rows.record.tolist(), strict=True)):
+                shard = self._cache[index]
+                try:
+                    tables = self._tables(shard)
+                    step_row, episode, step, offset = tables.place(record)
+                    real = offset if spec.horizon is None else min(spec.horizon, tables.num_steps[episode] - step)
+                    gather(tables.action, step_row, step_row + real, window[row])
+                    gather(tables.state, step_row, step_row + 1, state[row : row + 1])
+                    steps[row] = real
+                    places[:, row] = (shard.info.first_episode + episode, step, offset)
+                    language[row] = tables.language(step_row)
+                    for column, (kind, values) in zip(spec.columns, tables.columns, strict=True):
+                        place = {"episodes": episode, "steps": step_row, "records": record}.get(kind or "")
+                        if place is None:
+                            continue
+                        if column.dtype is None:
+                            texts[column.name][row] = values[place].as_py() or ""
+                        elif column.size is None:
+                            out[column.name][row] = values[place, 0]
+                            out[f"{column.name}_mask"][row] = True
+                        else:
+                            out[column.name][row, : values.shape[1]] = values[place]
+                            out[f"{column.name}_mask"][row, : values.shape[1]] = True
+                except (FormatError, OSError) as error:
+                    if row not in broken:
+                        self._cache.forget(index)
+                        done.failed.append((row, self._error(shard, record, int(rows.sample[row]), error)))
+        member = rows.member
+        real_steps = np.arange(spec.window) < steps[:, None]
+        action_dims = np.arange(spec.action_size) < self._action_dims[member, None]
+        if spec.action == "window":
+            out["action"][:] = window
+            np.logical_and(real_steps[:, :, None], action_dims[:, None], out=out["action_mask"])
+        else:
+            out["action"][:] = reduce_window(window, steps, spec.action, self._modes[member])
+            out["action_mask"][:] = action_dims
+        np.less(np.arange(spec.state_size), self._state_dims[member, None], out=out["state_mask"])
+        out["episode"][:], out["step"][:], out["offset"][:] = places
+        done.texts = {"language": language, **texts}
+
+    def _tables(self, shard: OpenShard) -> _Tables:
+        tables = shard.prepared
+        if not isinstance(tables, _Tables):
+            tables = shard.prepared = _Tables(shard, self.spec)
+        return tables
+
+    def _error(self, shard: OpenShard, record: int, sample: int, error: Exception) -> RecordError:
+        info = shard.info
+        try:
+            episode = info.first_episode + int(shard.records["episode"][record])
+        except (FormatError, OSError, IndexError):
+            episode = -1
+        return RecordError(
+            str(error),
+            dataset=info.dataset,
+            split=info.split,
+            shard=info.stem,
+            record=record,
+            episode=episode,
+            sample=sample,
+        )
+
+
+class _Tables:
+    """The sidecar columns of a shard that a batch takes, checked once to fit together."""
+
+    def __init__(self, shard: OpenShard, spec: BatchSpec) -> None:
+        member = shard.info.member
+        records = shard.records
+        self._episode, self._step, self._offset = records["episode"], records["step"], records["offset"]
+        self._steps_row = records["steps_row"]
+        self.num_steps = shard.episodes["num_steps"].to_numpy()
+        first = shard.episodes["first_steps_row"].to_numpy()
+        if len(self._episode) and not (
+            self._episode.min() >= 0
+            and self._episode.max() < len(first)
+            and (self._steps_row == first[self._episode] + self._step).all()
+            and self._step.min() >= 0
+            and self._offset.min() >= 1
+            and self._offset.max() <= spec.offset
+            and (self._step + self._offset < self.num_steps[self._episode]).all()
+            and (first + self.num_steps).max() <= len(shard.steps)
+        ):
+            raise FormatError(
+                f"{shard.info.path('records')}: does not fit the shard's episodes and steps; it is damaged"
+            )
+        self.action = vector_columns(shard, spec.actions[member])
+        self.state = vector_columns(shard, spec.states[member])
+        self._language, self._texts = shard.language
+        self.columns = [
+            (kind, column_values(shard, kind, column.column) if kind else np.zeros(0))
+            for column in spec.columns
+            for kind in (column.kinds[member],)
+        ]
+
+    def place(self, record: int) -> tuple[int, int, int, int]:
+        """Row in ``steps``, episode in the shard, step and offset of a record."""
+        return (
+            int(self._steps_row[record]),
+            int(self._episode[record]),
+            int(self._step[record]),
+            int(self._offset[record]),
+        )
+
+    def language(self, step_row: int) -> str:
+        """The instruction at a step."""
+        return self._texts[int(self._language[step_row])].as_py()

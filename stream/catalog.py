@@ -1,0 +1,99 @@
+"""What a converted root holds: datasets, versions, splits, shards and counts, from the manifests alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from stream.errors import ArgumentError, closest
+from stream.format import MANIFEST_NAME
+from stream.manifest import Manifest, read_manifest
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A converted dataset. ``folder`` is ``ROOT/<dataset>/<version>``; ``name`` is that of the first folder."""
+
+    name: str
+    version: str
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def shard_lengths(self) -> dict[str, list[int]]:
+        """Episodes of each shard, by split, in the order of the source."""
+        return {split: [shard.episodes for shard in entry.shards] for split, entry in self.manifest.splits.items()}
+
+
+class Catalog:
+    """The datasets below a root. A manifest is read when its dataset is opened, once.
+
+    Args:
+        root: a folder that ``convert.run`` wrote to.
+
+    Raises:
+        ArgumentError: there is no such folder.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        if not self.root.is_dir():
+            raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
+        self._open: dict[str, Dataset] = {}
+
+    @cached_property
+    def versions(self) -> dict[str, list[str]]:
+        """The versions of each dataset, complete or not, oldest first."""
+        found: dict[str, list[str]] = {}
+        for folder in sorted(self.root.iterdir()):
+            if folder.is_dir() and not folder.name.startswith("."):
+                versions = [entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[:1] != "."]
+                if versions:
+                    found[folder.name] = sorted(versions, key=_version_key)
+        return found
+
+    @property
+    def complete(self) -> list[str]:
+        """Names of the datasets that have a manifest, that is, whose conversion is complete."""
+        return [name for name in self.versions if self._newest(name)]
+
+    def open(self, name: str) -> Dataset:
+        """Open a dataset.
+
+        Args:
+            name: ``bridge``, which takes the highest version that is complete, or ``bridge:0.1.0``.
+
+        Raises:
+            ArgumentError: not there, or not complete; lists the closest names.
+            stream.format.FormatError: its manifest cannot be used.
+        """
+        if name not in self._open:
+            base, _, version = name.partition(":")
+            if base not in self.versions:
+                raise ArgumentError(
+                    f"{self.root}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
+                    "Convert it with `python -m convert.run`, or leave it out with weight 0"
+                )
+            if version and version not in self.versions[base]:
+                raise ArgumentError(
+                    f"{self.root / base}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
+                )
+            version = version or self._newest(base)
+            if not version or not (self.root / base / version / MANIFEST_NAME).is_file():
+                raise ArgumentError(
+                    f"{self.root / base}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
+                    "conversion is not complete; run the same `python -m convert.run` command again to finish it"
+                )
+            folder = self.root / base / version
+            self._open[name] = Dataset(base, version, folder, read_manifest(folder))
+        return self._open[name]
+
+    def _newest(self, name: str) -> str:
+        complete = [v for v in self.versions[name] if (self.root / name / v / MANIFEST_NAME).is_file()]
+        return complete[-1] if complete else ""
+
+
+def _version_key(version: str) -> tuple[list[int], str]:
+    return [int(number) for number in re.findall(r"[0-9]+", version)[:6]], version

@@ -1,0 +1,168 @@
+"""The same samples for those who compose Grain themselves, one element a sample."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+
+from stream.batch import Metadata
+from stream.errors import ArgumentError, RecordError
+from stream.job import BatchMaker, Setup
+from stream.mixed import MixedData, Options, open_mixture
+from stream.mixture import Member
+from stream.plan import Rows
+from stream.source import Replacer, make_here
+from stream.vectors import Reduction
+
+Sample = dict[str, Any]
+
+
+class _Samples:
+    """Samples of a mixture one by one. Pickled as what it was made of, so that Grain's worker processes open files
+    anew."""
+
+    def __init__(self, root: Path, members: Sequence[Member], options: Options, on_error: str) -> None:
+        self._arguments = (root, tuple(members), options, on_error)
+        self.data = MixedData(root, members, options)
+        self._replacer = Replacer(self.data.plan, on_error)
+        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
+        self._maker = BatchMaker(setup)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Samples, self._arguments
+
+    def make(self, rows: Rows) -> Sample:
+        """The sample of one row; arrays have no leading dimension."""
+        batch = make_here(self._maker, self._replacer, -1, rows).batch
+        return {key: value[0] for key, value in batch.items()}
+
+
+class PairsMapDataset(grain.MapDataset[Sample]):
+    """See ``pairs``."""
+
+    def __init__(self, samples: _Samples) -> None:
+        super().__init__()
+        self._samples = samples
+
+    @property
+    def data(self) -> MixedData:
+        """The mixture."""
+        return self._samples.data
+
+    def __len__(self) -> int:
+        return sys.maxsize // 16
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        if index < 0:
+            raise ArgumentError(f"sample {index}; the mixture has no end to count from")
+        with self._stats.record_self_time():
+            return self._samples.make(self.data.plan.rows(np.array([int(index)], np.int64)))
+
+    def __str__(self) -> str:
+        return f"pairs({len(self.data.names)} datasets)"
+
+
+def pairs(
+    root: str | Path,
+    mixture: str | Path | Mapping[str, Any],
+    *,
+    split: str = "train",
+    seed: int = 0,
+    metadata: Metadata = "full",
+    action: Reduction = "window",
+    horizon: int | None = None,
+    action_columns: Mapping[str, Sequence[Any]] | None = None,
+    state_columns: Mapping[str, Sequence[Any]] | None = None,
+    columns: Sequence[str] = (),
+    samples_per_episode: int = 0,
+    shuffle: str = "global",
+    filters: Any = None,
+    on_error: str = "raise",
+) -> PairsMapDataset:
+    """Return the order of ``make_loader`` as a Grain ``MapDataset`` of single samples: element k is the loader's
+    sample k.
+
+    Elements have the keys of a batch without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
+    [W, A],
+    ``language`` str, and so on. It has no end (its length is a number beyond any training): weights, not lengths, say
+    how often a dataset comes. Arguments and errors are those of ``make_loader``.
+    """
+    options = Options(
+        seed=seed,
+        shuffle=shuffle,
+        samples_per_episode=samples_per_episode,
+        filters=filters,
+        metadata=metadata,
+        action=action,
+        horizon=horizon,
+        action_columns=action_columns,
+        state_columns=state_columns,
+        columns=columns,
+    )
+    if on_error not in ("raise", "replace"):
+        raise ArgumentError(f"on_error={on_error!r}; expected 'raise' or 'replace'")
+    data = open_mixture(root, mixture, split=split, options=options)
+    return PairsMapDataset(_Samples(data.root, data.members, options, on_error))
+
+
+class PairSource:
+    """Every pair of some datasets once, in storage order: a random-access source for ``grain.DataLoader`` and others.
+
+    ``source[i]`` is a dict as an element of ``pairs``; ``sample`` is i. Datasets come one after the other. Which pairs
+    there are is
+    said by ``split``, ``filters`` and ``samples_per_episode``; weights play no part, except that 0 leaves a dataset
+    out.
+
+    Args:
+        root, mixture, split: as for ``make_loader``.
+        options: its ``metadata``, ``action``, ``horizon``, ``columns``, ``filters``, ...
+
+    Raises:
+        ArgumentError: as ``make_loader``.
+        RecordError: from ``source[i]``, a record that cannot be read.
+    """
+
+    def __init__(
+        self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
+    ) -> None:
+        unknown = set(options) - set(Options.__dataclass_fields__) - {"seed", "shuffle"}
+        if unknown:
+            raise ArgumentError(
+                f"unknown arguments {', '.join(sorted(unknown))}; known: {', '.join(Options.__dataclass_fields__)}"
+            )
+        data = open_mixture(root, mixture, split=split, options=Options(**{**options, "shuffle": "none"}))
+        self._samples = _Samples(data.root, data.members, data.options, "raise")
+        self._ends = np.cumsum(data.views.sizes)
+
+    @property
+    def dataset_names(self) -> tuple[str, ...]:
+        """Names of the datasets, in their order."""
+        return self._samples.data.names
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> Sample:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"pair {index} of {len(self)}")
+        index = int(index) % len(self)
+        member = int(np.searchsorted(self._ends, index, side="right"))
+        position = index - (int(self._ends[member - 1]) if member else 0)
+        plan = self._samples.data.plan
+        zero = np.zeros(1, np.int64)
+        shard, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
+        rows = Rows(zero + index, (zero + member).astype(np.int16), zero, shard, record)
+        try:
+            return self._samples.make(rows)
+        except RecordError as error:
+            raise error from None
+
+    def __repr__(self) -> str:
+        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets)"

@@ -1,0 +1,141 @@
+"""Iterating a loader: batches in turn, prefetched, with a state of one integer."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import grain
+import numpy as np
+
+from stream.batch import Batch
+from stream.plan import ROW_NAMES, Rows
+from stream.ring import Ring
+from stream.source import BatchSource
+
+if TYPE_CHECKING:
+    from stream.loader import Loader
+
+# Steps are planned so many samples at a time: numpy's cost of a call, not of an element, is what planning takes.
+_PLAN_AHEAD = 1024
+
+
+class LoaderIterator(grain.DatasetIterator[Batch]):
+    """The batches of a loader in turn. Its state is the step, and what the order rests on.
+
+    Workers start with the first ``next`` or ``start_prefetch``, and end with ``close``, or when the iterator is
+    collected. After an error it raises the same again until ``set_state``.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__()
+        self._loader = loader
+        self._step = 0
+        self._submitted = 0
+        self._source: BatchSource | None = None
+        self._ring: Ring | None = None
+        self._depth = 1
+        self._end: weakref.finalize[Any, Any] | None = None
+        self._broken: BaseException | None = None
+        self._planned: dict[int, Rows] = {}
+        self._pid = os.getpid()
+
+    @property
+    def loader(self) -> Loader:
+        """The loader that this iterates."""
+        return self._loader
+
+    @property
+    def step(self) -> int:
+        """The step of the next batch."""
+        return self._step
+
+    def __next__(self) -> Batch:
+        self._assert_not_closed()
+        if self._broken is not None:
+            raise self._broken
+        if self._loader.num_steps is not None and self._step >= self._loader.num_steps:
+            raise StopIteration
+        began = time.perf_counter()
+        try:
+            self._fill()
+            assert self._source is not None
+            made = self._source.take(self._step)
+        except Exception as error:
+            # Ctrl-C is not of these: the batch that was waited for is still under way, and the next call gets it.
+            self._broken = error
+            self._stop()
+            raise
+        self._step += 1
+        stats = self._loader.counters
+        stats.add(made, time.perf_counter() - began)
+        if self._ring is not None:
+            stats.ring_slots, stats.ring_bytes = len(self._ring), sum(slot.size for slot in self._ring.slots)
+        return made.batch
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a small JSON with the step of the next batch."""
+        return self._loader.state_at(self._step)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go to the step of a state, of this loader or of one with other workers, ranks, or metadata.
+
+        Raises:
+            StateError: the state is of another order of samples; names what differs.
+        """
+        self._assert_not_closed()
+        self.seek(self._loader.step_of(state))
+
+    def seek(self, step: int) -> None:
+        """Make ``step`` the next one."""
+        if self._source is not None:
+            self._source.forget()
+        self._broken = None
+        self._step = self._submitted = step
+
+    def start_prefetch(self) -> None:
+        """Start workers and the first batches now; ``next`` does it otherwise."""
+        self._assert_not_closed()
+        if self._broken is None:
+            self._fill()
+
+    def close(self) -> None:
+        """End workers; batches that were handed out stay as they are."""
+        super().close()
+        self._stop()
+
+    def _fill(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "this iterator was made in another process, before a fork; make a new one with iter(loader)"
+            )
+        if self._source is None:
+            self._source, self._ring, self._depth = self._loader.make_source()
+            self._submitted = self._step
+            self._end = weakref.finalize(self, self._source.close)
+        last = self._step + self._depth
+        if self._loader.num_steps is not None:
+            last = min(last, self._loader.num_steps)
+        while self._submitted < last:
+            self._source.submit(self._submitted, self._rows(self._submitted))
+            self._submitted += 1
+
+    def _rows(self, step: int) -> Rows:
+        if step not in self._planned:
+            loader = self._loader
+            plan = loader.data.plan
+            ahead = range(step, step + max(1, _PLAN_AHEAD // loader.rows))
+            samples = [plan.batch_samples(s, loader.batch_size, loader.rank, loader.world_size) for s in ahead]
+            rows = plan.rows(np.concatenate(samples))
+            self._planned = {
+                s: Rows(*(getattr(rows, name)[i * loader.rows : (i + 1) * loader.rows] for name in ROW_NAMES))
+                for i, s in enumerate(ahead)
+            }
+        return self._planned[step]
+
+    def _stop(self) -> None:
+        if self._end is not None:
+            self._end()
+        self._source = self._ring = self._end = None

@@ -1,0 +1,312 @@
+"""The loader: a Grain dataset of mixed batches, of which every one can be had at any time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import grain
+import numpy as np
+
+from stream.batch import Batch, Metadata
+from stream.errors import ArgumentError, StateError
+from stream.iterator import LoaderIterator
+from stream.job import BatchMaker, Setup
+from stream.mixed import MixedData, Options, open_mixture
+from stream.mixture import Member
+from stream.plan import Rows
+from stream.reference import SampleRef
+from stream.ring import Ring, Slot
+from stream.running import Running
+from stream.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
+from stream.state import STATE_VERSION, first_difference, make_state, read_json, read_state, write_json
+from stream.stats import Stats
+from stream.vectors import Reduction
+
+
+def make_loader(
+    root: str | Path,
+    mixture: str | Path | Mapping[str, Any],
+    *,
+    batch_size: int,
+    split: str = "train",
+    seed: int = 0,
+    num_workers: int = 0,
+    threads: int | None = None,
+    prefetch: int = 2,
+    rank: int = 0,
+    world_size: int = 1,
+    metadata: Metadata = "full",
+    action: Reduction = "window",
+    horizon: int | None = None,
+    action_columns: Mapping[str, Sequence[Any]] | None = None,
+    state_columns: Mapping[str, Sequence[Any]] | None = None,
+    columns: Sequence[str] = (),
+    samples_per_episode: int = 0,
+    shuffle: str = "global",
+    filters: Any = None,
+    transforms: Sequence[Any] = (),
+    on_error: Literal["raise", "replace"] = "raise",
+    num_steps: int | None = None,
+) -> Loader:
+    """Open a converted root and mix its datasets.
+
+    Args:
+        root: what ``convert.run`` wrote.
+        mixture: a mixture's name (``oxe29``), a dataset's name, a mapping of names to weights, or a YAML file. Weights
+        are
+            numbers, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves a dataset out.
+        batch_size: rows of the global batch; each rank gets ``batch_size / world_size``.
+        split: for a mixture by name or file a role that it defines (``train``, ``val``); else TFDS's grammar, by
+        episodes
+            (``train[:90%]``, ``train+test``).
+        seed: of the order of samples, and of random transforms.
+        num_workers: processes that make batches; 0 makes them in threads of this process.
+        threads: threads of each worker, by default 1; without workers 2, or as many as this process has processors.
+        prefetch: batches that each worker (or thread) is ahead.
+        rank, world_size: which rows of the global batch are this loader's.
+        metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
+        action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first`` (``stream.vectors``).
+        horizon: steps of the action windows, from t on and up to the episode's end; by default those of the pair.
+        action_columns, state_columns: by dataset, the columns of the steps that make the vector, in place of the
+            registry's: names, or ``(name, [indices])``.
+        columns: further columns of the sidecars, each a key of the batch: arrays with a ``_mask`` beside, or texts.
+        samples_per_episode: pairs of each episode in an epoch, 0 for all.
+        shuffle: ``global``; ``block:N``, which draws N neighbouring records together; ``none``.
+        filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
+        transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
+        on_error: ``raise``, or ``replace``: another record of the same dataset takes the place of one that cannot be
+        read. num_steps: steps after which iterating stops; None goes on for ever.
+
+    Raises:
+        ArgumentError: anything of the above that cannot be, with what was found and what is there.
+        stream.format.FormatError: a manifest or a sidecar that is needed is damaged.
+    """
+    options = Options(
+        seed=seed,
+        shuffle=shuffle,
+        samples_per_episode=samples_per_episode,
+        filters=filters,
+        metadata=metadata,
+        action=action,
+        horizon=horizon,
+        action_columns=action_columns,
+        state_columns=state_columns,
+        columns=columns,
+    )
+    running = Running(
+        batch_size=batch_size,
+        num_workers=num_workers,
+        threads=threads,
+        prefetch=prefetch,
+        rank=rank,
+        world_size=world_size,
+        transforms=transforms,
+        on_error=on_error,
+        num_steps=num_steps,
+    )
+    return Loader(open_mixture(root, mixture, split=split, options=options), running)
+
+
+class Loader(grain.IterDataset[Batch]):
+    """Batches of a mixture; see ``make_loader``, which makes one.
+
+    Iterating gives batches from step 0 on, as dicts (b rows, this rank's):
+
+    - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). ``frames_mask`` bool [b, F] if datasets
+      differ in F.
+    - ``action`` float32 [b, W, A] and ``action_mask`` bool alike (no W if reduced); ``state`` float32 [b, S],
+      ``state_mask``. Beyond a dataset's own size, and beyond the pair's steps, values are 0 and the mask is False.
+    - ``language`` list of b str; ``dataset`` int32 [b], numbers in ``dataset_names``.
+    - ``episode``, ``step``, ``offset``, ``sample`` int64 [b]; episode counts in the split, in the order of its shards.
+
+    The arrays lie in memory that is used again when the last of them, views and tensors included, is gone. Write into
+    them as you like.
+    """
+
+    def __init__(self, data: MixedData, running: Running) -> None:
+        super().__init__()
+        # Grain would put a thread that prefetches behind every iterator, if that is switched on; ours prefetches
+        # itself.
+        self.has_child = True
+        self.data = data
+        self.running = running
+        self.batch_size = running.batch_size
+        self.rank = running.rank
+        self.world_size = running.world_size
+        self.num_steps = running.num_steps
+        self._order = data.order()
+        self.counters = Stats(data.names)
+        self._maker: BatchMaker | None = None
+        self.on_new_slot: Callable[[Slot], None] | None = None
+        """Called with each new slot of memory, to register it with a device."""
+        _ = data.spec  # raises now, not in the first batch
+
+    @property
+    def dataset_names(self) -> tuple[str, ...]:
+        """Names of the datasets; ``batch["dataset"]`` counts in them."""
+        return self.data.names
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of each dataset that is really used, a multiple of 2^-20."""
+        return self.data.weights
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Samples of one epoch of each dataset."""
+        return self.data.sizes
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which as many samples are drawn as all datasets have together, rounded up."""
+        return -(-sum(self.sizes.values()) // self.batch_size)
+
+    @property
+    def rows(self) -> int:
+        """Rows of this rank's batches."""
+        return self.batch_size // self.world_size
+
+    def __iter__(self) -> LoaderIterator:
+        return LoaderIterator(self)
+
+    def __str__(self) -> str:
+        return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
+
+    def batch_at(self, step: int) -> Batch:
+        """Return the batch of any step, the same as iterating gives, made in this process in fresh memory."""
+        made = self.make_at(step)
+        return made.batch
+
+    def make_at(self, step: int, *, transform: bool = True) -> Made:
+        """As ``batch_at``, with the rows that were read in the end: replaced ones are those of the replacements."""
+        maker = self._make_maker() if transform else BatchMaker(self._setup(transforms=()))
+        return make_here(maker, Replacer(self.data.plan, self.running.on_error), step, self.rows_at(step))
+
+    def describe(self, step: int) -> list[SampleRef]:
+        """Return where each row of a step comes from; no image is read.
+
+        With ``on_error="replace"`` this is what was drawn; what stood in for it is in the batch and in ``stats()``.
+        """
+        return self.data.describe(self.rows_at(step))
+
+    def rows_at(self, step: int) -> Rows:
+        """Return the plan of a step, this rank's rows."""
+        if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
+            raise ArgumentError(f"step {step!r}; expected a whole number >= 0")
+        return self.data.plan.rows(self.data.plan.batch_samples(int(step), self.batch_size, self.rank, self.world_size))
+
+    def stats(self) -> dict[str, Any]:
+        """Return what all iterators of this loader did so far.
+
+        batches, samples, per_dataset; wait_s: seconds that ``next`` waited; read_s, decode_s, metadata_s: seconds of
+        work, added
+        over workers and threads; bytes: of records read; replaced: rows, and replaced_records the last 100 of them;
+        ring_slots, ring_bytes: of the newest iterator.
+        """
+        return self.counters.as_dict()
+
+    def save(self, path: str | Path) -> None:
+        """Write ``loader.json``: everything that defines the batches, transforms excepted (those are code; their names
+        are noted). ``load_loader`` and ``python -m stream.replay`` read it."""
+        options = self.data.options
+        write_json(
+            Path(path),
+            {
+                "format": "stream-loader",
+                "version": STATE_VERSION,
+                "root": str(self.data.root.resolve()),
+                "batch_size": self.batch_size,
+                "world_size": self.world_size,
+                "rank": self.rank,
+                "on_error": self.running.on_error,
+                "num_steps": self.num_steps,
+                "members": [
+                    {"dataset": f"{dataset.name}:{dataset.version}", "split": member.split, "weight": weight}
+                    for member, dataset, weight in zip(
+                        self.data.members, self.data.datasets, self.data.relative_weights, strict=True
+                    )
+                ],
+                "options": {name: _jsonable(getattr(options, name), name) for name in Options.__dataclass_fields__},
+                "order": self._order,
+                "transforms": [repr(transform) for transform in self.running.transforms],
+            },
+        )
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """Return the state of an iterator whose next batch is that of ``step``."""
+        return make_state(int(step), self.batch_size, self._order)
+
+    def step_of(self, state: Any) -> int:
+        """Return the step of a state; raises StateError if it is of another order."""
+        return read_state(state, self.batch_size, self._order)
+
+    def _setup(self, *, transforms: Iterable[Any] | None = None, threads: int | None = None) -> Setup:
+        return Setup(
+            spec=self.data.spec,
+            transforms=tuple(self.running.transforms if transforms is None else transforms),
+            seed=self.data.options.seed,
+            rank=self.rank,
+            rows=self.rows,
+            threads=threads or self.running.thread_count,
+        )
+
+    def _make_maker(self) -> BatchMaker:
+        if self._maker is None:
+            self._maker = BatchMaker(self._setup())
+        return self._maker
+
+    def make_source(self) -> tuple[BatchSource, Ring, int]:
+        """Start workers or threads; returns them, their ring, and how many batches to keep under way."""
+        replacer = Replacer(self.data.plan, self.running.on_error)
+        maker = BatchMaker(self._setup(threads=1)) if self.running.num_workers == 0 else self._make_maker()
+        ring = Ring(maker.slot_size, on_new=self.on_new_slot)
+        depth = max(1, (self.running.num_workers or self.running.thread_count) * self.running.prefetch)
+        ring.reserve(depth + 1)
+        source: BatchSource
+        if self.running.num_workers == 0:
+            source = ThreadSource(threads=self.running.thread_count, replacer=replacer, ring=ring, maker=maker)
+        else:
+            workers = self.running.num_workers
+            source = ProcessSource(self._setup(), workers=workers, replacer=replacer, ring=ring, maker=maker)
+        return source, ring, depth
+
+
+def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
+    """Make the loader that a ``loader.json`` describes, without its transforms.
+
+    Args:
+        path: the file.
+        root: where the converted data lie now, if not where they did.
+        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``.
+
+    Raises:
+        StateError: not a loader.json, or the data are not those that it was written for; names what differs.
+    """
+    content = read_json(Path(path))
+    try:
+        members = [Member(m["dataset"], m["split"], float(m["weight"])) for m in content["members"]]
+        options = Options(**content["options"])
+        running = {key: content[key] for key in ("batch_size", "world_size", "rank", "on_error", "num_steps")}
+        where = root or content["root"]
+        order = content["order"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
+    try:
+        chosen = Running(**{**running, **overrides})
+    except TypeError as error:
+        raise ArgumentError(f"{error}; arguments are {', '.join(Running.__dataclass_fields__)}") from None
+    loader = Loader(MixedData(where, members, options), chosen)
+    difference = first_difference(order, loader.data.order())
+    if difference:
+        raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
+    return loader
+
+
+def _jsonable(value: Any, name: str) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={value!r:.100} cannot be written as JSON; use texts, numbers and lists") from None

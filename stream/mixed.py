@@ -1,0 +1,234 @@
+"""A mixture resolved against a root: everything that defines which samples there are, in which order, and what they
+hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stream.batch import METADATA, BatchSpec, Metadata
+from stream.catalog import Catalog, Dataset
+from stream.columns import Column, find_column, sidecar_schemas
+from stream.errors import ArgumentError, closest
+from stream.filters import Filters, parse_filters
+from stream.mix import build_mix
+from stream.mixture import Member, resolve_mixture
+from stream.plan import Plan, Rows, Shuffle
+from stream.reference import SampleRef, describe_rows
+from stream.vectors import REDUCTIONS, Reduction, dataset_vector
+from stream.views import Views
+
+_log = logging.getLogger("stream")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What defines the samples, as the user gave it; see ``make_loader``."""
+
+    seed: int = 0
+    shuffle: str = "global"
+    samples_per_episode: int = 0
+    filters: Any = None
+    metadata: Metadata = "full"
+    action: Reduction = "window"
+    horizon: int | None = None
+    action_columns: Mapping[str, Sequence[Any]] | None = None
+    state_columns: Mapping[str, Sequence[Any]] | None = None
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        _check_int("seed", self.seed, least=None)
+        _check_int("samples_per_episode", self.samples_per_episode, least=0)
+        if self.horizon is not None:
+            _check_int("horizon", self.horizon, least=1)
+        if self.metadata not in METADATA:
+            raise ArgumentError(f"metadata={self.metadata!r}; expected one of {', '.join(METADATA)}")
+        if self.action not in REDUCTIONS:
+            raise ArgumentError(f"action={self.action!r}; expected one of {', '.join(REDUCTIONS)}")
+        if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
+            raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+
+class MixedData:
+    """Members of a mixture, opened: their samples by number, and what a batch of them holds.
+
+    Args:
+        root: a converted root.
+        members: datasets with split and weight, none of weight 0.
+        options: see ``Options``.
+        catalog: an open catalog of the root.
+
+    Raises:
+        ArgumentError: see ``make_loader``.
+    """
+
+    def __init__(
+        self, root: str | Path, members: Sequence[Member], options: Options, *, catalog: Catalog | None = None
+    ) -> None:
+        self.root = Path(root)
+        self.members = tuple(members)
+        self.options = options
+        catalog = catalog or Catalog(root)
+        missing = [member.dataset for member in members if member.dataset.partition(":")[0] not in catalog.versions]
+        if len(missing) > 1:
+            raise ArgumentError(
+                f"{self.root}: {len(missing)} of {len(members)} datasets of the mixture are not there: "
+                f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
+            )
+        self.datasets: tuple[Dataset, ...] = tuple(catalog.open(member.dataset) for member in members)
+        self.names = tuple(dataset.name for dataset in self.datasets)
+        twice = {name for name in self.names if self.names.count(name) > 1}
+        if twice:
+            raise ArgumentError(f"dataset {min(twice)} is in the mixture more than once; give it one weight")
+        shuffle = Shuffle.parse(options.shuffle)
+        self.filters: Filters | None = parse_filters(options.filters, self.names)
+        self.views = Views(
+            self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
+        )
+        self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
+        self.relative_weights = [
+            member.relative_weight(size) for member, size in zip(members, self.sizes.values(), strict=True)
+        ]
+        try:
+            self.mix = build_mix(self.relative_weights)
+        except ValueError as error:
+            raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
+        self.plan = Plan(self.mix, self.views, names=self.names, seed=options.seed, shuffle=shuffle)
+        self._warn_of_offsets()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of each dataset, multiples of 2^-20."""
+        return dict(zip(self.names, self.mix.weights.tolist(), strict=True))
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The pair offset of each member, in steps."""
+        return tuple(int(dataset.manifest.parameters["offset"]) for dataset in self.datasets)
+
+    @cached_property
+    def spec(self) -> BatchSpec:
+        """What a batch holds."""
+        options = self.options
+        first = [
+            next(s for s, info in enumerate(self.views.shards) if info.member == m and info.records)
+            for m in range(len(self.names))
+        ]
+        opened = [self.views.cache[shard] for shard in first]
+        vectors = {}
+        for which, chosen in (("action", options.action_columns), ("state", options.state_columns)):
+            for name in chosen or {}:
+                if name not in self.names:
+                    raise ArgumentError(
+                        f"{which}_columns: no member {name!r}; {closest(name, self.names, noun='members')}"
+                    )
+            vectors[which] = tuple(
+                dataset_vector(dataset, which, (chosen or {}).get(dataset.name))  # type: ignore[arg-type]
+                for dataset in self.datasets
+            )
+        columns: tuple[Column, ...] = ()
+        if options.columns and options.metadata == "full":
+            schemas = [sidecar_schemas(shard) for shard in opened]
+            columns = tuple(find_column(name, schemas, self.names) for name in options.columns)
+        spec = BatchSpec(
+            datasets=self.names,
+            shards=tuple(self.views.shards),
+            num_frames=tuple(int(shard.records["num_frames"][0]) for shard in opened),
+            frame_shape=self._frame_shape(),
+            metadata=options.metadata,
+            actions=vectors["action"],
+            states=vectors["state"],
+            action=options.action,
+            horizon=options.horizon,
+            offset=max(self.offsets),
+            columns=columns,
+        )
+        fixed = {"language", *BatchSpec.fields(_without_columns(spec))}
+        for column in columns:
+            if column.name in fixed or f"{column.name}_mask" in fixed:
+                raise ArgumentError(
+                    f"columns: {column.name!r} is a key of every batch already; for the column of that name in a "
+                    "sidecar "
+                    f"write episodes.{column.name}, steps.{column.name} or records.{column.name}"
+                )
+        return spec
+
+    def describe(self, rows: Rows) -> list[SampleRef]:
+        """Say of each row where it comes from; no image is read."""
+        return describe_rows(rows, self.views)
+
+    def order(self) -> dict[str, Any]:
+        """What the order of samples rests on, for states: a small JSON of texts and numbers."""
+        options = self.options
+        members = {}
+        for index, (member, dataset, weight) in enumerate(
+            zip(self.members, self.datasets, self.weights.values(), strict=True)
+        ):
+            filter_ = self.filters.of(dataset.name) if self.filters else None
+            conditions = json.dumps(filter_.conditions, sort_keys=True, default=str) if filter_ else ""
+            members[dataset.name] = {
+                "index": index,
+                "version": dataset.version,
+                "data": dataset.manifest.checksum[:16],
+                "split": member.split,
+                "weight": weight,
+                "filter": hashlib.sha256(conditions.encode()).hexdigest()[:16] if conditions else "",
+            }
+        return {
+            "seed": options.seed,
+            "shuffle": options.shuffle,
+            "samples_per_episode": options.samples_per_episode,
+            "datasets": members,
+        }
+
+    def _frame_shape(self) -> tuple[int, int]:
+        sizes = {
+            dataset.name: sorted(tuple(int(n) for n in size.split("x")) for size in dataset.manifest.image["sizes"])
+            for dataset in self.datasets
+        }
+        found = {size for several in sizes.values() for size in several}
+        if len(found) != 1:
+            listed = "; ".join(
+                f"{name} {' '.join(f'{h}x{w}' for h, w in several)}" for name, several in list(sizes.items())[:8]
+            )
+            raise ArgumentError(
+                f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
+                "load "
+                "datasets of one size together"
+            )
+        height, width = found.pop()
+        return height, width
+
+    def _warn_of_offsets(self) -> None:
+        for member, dataset, offset in zip(self.members, self.datasets, self.offsets, strict=True):
+            if isinstance(member.offset, int) and member.offset != offset:
+                _log.warning(
+                    "%s was converted with offset %d, the mixture says %d; the converted pairs are what is loaded",
+                    dataset.name,
+                    offset,
+                    member.offset,
+                )
+
+
+def open_mixture(
+    root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str, options: Options
+) -> MixedData:
+    """Open what ``mixture`` and ``split`` name below a root; raises ArgumentError as ``make_loader`` does."""
+    catalog = Catalog(root)
+    return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog)
+
+
+def _without_columns(spec: BatchSpec) -> BatchSpec:
+    return BatchSpec(**{**spec.__dict__, "columns": ()})
+
+
+def _check_int(name: str, value: object, *, least: int | None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+        raise ArgumentError(f"{name}={value!r}; expected a whole number{'' if least is None else f' >= {least}'}")

@@ -1,0 +1,162 @@
+"""What to mix: from the ``mixture`` argument to members with a split and a weight each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stream.catalog import Catalog
+from stream.errors import ArgumentError, closest
+
+_MAX_YAML = 4_000_000
+
+
+class SizePower(BaseModel):
+    """A weight of ``factor * size ** size_power``, size in pairs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size_power: Annotated[float, Field(ge=0, le=4)]
+    factor: Annotated[float, Field(gt=0, lt=1e12)] = 1.0
+
+
+Weight = float | Literal["size"] | SizePower
+
+
+@dataclass(frozen=True)
+class Member:
+    """A dataset of the mixture: its name (``bridge`` or ``bridge:0.1.0``), split expression and weight.
+
+    offset: the pair offset that the mixture was written for, if it says so; what was converted decides.
+    """
+
+    dataset: str
+    split: str
+    weight: Weight
+    offset: int | str | None = None
+
+    def relative_weight(self, size: int) -> float:
+        """The weight as a number, for a member of ``size`` pairs."""
+        if isinstance(self.weight, SizePower):
+            return self.weight.factor * float(size) ** self.weight.size_power
+        return float(size if self.weight == "size" else self.weight)
+
+
+class _YamlMember(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    weight: Any
+    offset: int | str | None = None
+    splits: dict[str, str] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
+
+
+def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog: Catalog) -> list[Member]:
+    """Find the members of a mixture; those with weight 0 are left out.
+
+    Args:
+        mixture: the name of a packaged mixture (``oxe29``), of a dataset below the root, a mapping of names to weights
+            (numbers, ``"size"``, or ``{"size_power": p, "factor": f}``), or a YAML file as ``convert.run`` takes it.
+        split: for a named mixture or a YAML file one of the roles that it defines for each member (``train``, ``val``);
+            else a TFDS split expression.
+        catalog: the root, for names of datasets.
+
+    Raises:
+        ArgumentError: unknown name or role, a file that cannot be read, a weight that is negative or not finite, or no
+            weight above 0.
+    """
+    if isinstance(mixture, Mapping):
+        members = [
+            Member(str(name), split, _weight(value, where=f"mixture[{name!r}]")) for name, value in mixture.items()
+        ]
+    elif isinstance(mixture, Path) or mixture.endswith((".yaml", ".yml")):
+        members = _members(_read_file(Path(mixture)), split, where=str(mixture))
+    elif mixture in packaged_mixtures():
+        text = resources.files("configs").joinpath("mixtures", f"{mixture}.yaml").read_text()
+        members = _members(yaml.safe_load(text), split, where=mixture)
+    elif mixture.partition(":")[0] in catalog.versions:
+        members = [Member(mixture, split, 1.0)]
+    else:
+        known = {*packaged_mixtures(), *catalog.versions}
+        raise ArgumentError(f"no mixture or dataset {mixture!r}; {closest(mixture, known, noun='names')}")
+    positive = [member for member in members if member.weight != 0]
+    if not positive:
+        raise ArgumentError(f"mixture {mixture!r:.200}: no member has a weight above 0")
+    return positive
+
+
+def packaged_mixtures() -> list[str]:
+    """Names of the mixtures in ``configs/mixtures``."""
+    folder = resources.files("configs").joinpath("mixtures")
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def _weight(value: Any, *, where: str) -> Weight:
+    if value == "size" or isinstance(value, SizePower):
+        return value
+    if isinstance(value, Mapping):
+        try:
+            return SizePower.model_validate(dict(value))
+        except ValidationError as error:
+            raise ArgumentError(f"{where}: {_first_fault(error)}; keys of a weight: size_power, factor") from None
+    if isinstance(value, str | bytes | bool) or value is None:
+        number = math.nan
+    else:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+    if not 0 <= number < 1e15:
+        raise ArgumentError(
+            f"{where}: weight {value!r:.60}; expected a finite number >= 0, 'size', or a mapping with size_power"
+        )
+    return number
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _MAX_YAML:
+            raise ArgumentError(f"{path}: larger than {_MAX_YAML:,} bytes, so not a mixture")
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ArgumentError(f"{path}: not a YAML file ({' '.join(str(error).split())[:200]})") from None
+    if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
+        mixtures = content["mixtures"]
+        if len(mixtures) != 1:
+            raise ArgumentError(f"{path}: has {len(mixtures)} mixtures, expected one; give a file of its own to each")
+        content = next(iter(mixtures.values()))
+    return content
+
+
+def _members(content: Any, role: str, *, where: str) -> list[Member]:
+    entries = content.get("members") if isinstance(content, dict) else None
+    if not isinstance(entries, dict) or not entries:
+        raise ArgumentError(f"{where}: expected a mapping `members` of dataset names to weight and splits")
+    members = []
+    for name, entry in entries.items():
+        place = f"{where}: members.{name}"
+        try:
+            parsed = _YamlMember.model_validate(entry)
+        except ValidationError as error:
+            raise ArgumentError(f"{place}: {_first_fault(error)}") from None
+        if role not in parsed.splits:
+            raise ArgumentError(
+                f"{place}: split={role!r} is none of its roles ({', '.join(parsed.splits)}); in a mixture `split` is a "
+                "role, for split expressions give a mapping of names to weights"
+            )
+        weight = _weight(parsed.weight, where=place)
+        members.append(Member(str(name), parsed.splits[role], weight, parsed.offset))
+    return members
+
+
+def _first_fault(error: ValidationError) -> str:
+    detail = error.errors()[0]
+    return f"{'.'.join(str(part) for part in detail['loc']) or 'value'}: {detail['msg']}"

@@ -1,0 +1,134 @@
+"""Normalisation of actions and states by the statistics of each dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import grain
+import numpy as np
+
+from stream.batch import Batch
+from stream.errors import ArgumentError
+from stream.loader import Loader
+from stream.mixed import MixedData
+from stream.vectors import Vector
+
+Method = Literal["mean_std", "q01_q99"]
+_EPSILON = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """``value * scale + shift`` for each dataset, float32 [D, size]; ``low`` and ``high`` bound the result.
+
+    Dimensions that do not vary, that have no statistics, or that are flags keep their values.
+    """
+
+    scale: np.ndarray
+    shift: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Normalize(grain.transforms.Map):
+    """Normalise ``action`` and ``state`` of batches, each row by the statistics of its dataset.
+
+    As a transform of ``make_loader`` it works in the workers, on numpy arrays; ``stream.torch.Normalize`` and
+    ``stream.jax.normalize`` take the same tables to a device. Where the mask is False, values stay 0.
+
+    Args:
+        data: a loader made without this transform, or its ``data``.
+        method: ``mean_std`` gives mean 0 and standard deviation 1; ``q01_q99`` takes the 1st and 99th percentile to -1
+        and 1 and
+            cuts off beyond, as OpenVLA does.
+        split: whose statistics; those of training belong to every split.
+        keys: which vectors.
+
+    Raises:
+        ArgumentError: a dataset has no statistics of that split; or actions that were summed, of which there are none;
+        or
+            the vector is not the registry's, whose statistics the manifest has.
+    """
+
+    def __init__(
+        self,
+        data: Loader | MixedData,
+        *,
+        method: Method = "mean_std",
+        split: str = "train",
+        keys: Sequence[Literal["action", "state"]] = ("action", "state"),
+    ) -> None:
+        if isinstance(data, Loader):
+            data = data.data
+        if method not in ("mean_std", "q01_q99"):
+            raise ArgumentError(f"method={method!r}; expected 'mean_std' or 'q01_q99'")
+        if data.options.metadata != "full":
+            raise ArgumentError(f"metadata={data.options.metadata!r} has no action and state; load with 'full'")
+        if "action" in keys and data.options.action == "sum":
+            raise ArgumentError(
+                "actions with action='sum' have no statistics, which are of single steps; take 'window', 'mean' or "
+                "'first', "
+                "or normalise keys=('state',)"
+            )
+        spec = data.spec
+        sizes = {"action": spec.action_size, "state": spec.state_size}
+        vectors = {"action": spec.actions, "state": spec.states}
+        self.method = method
+        self.tables: dict[str, Affine] = {
+            key: _tables(data, key, vectors[key], sizes[key], method, split) for key in keys
+        }
+
+    def map(self, element: Batch) -> Batch:
+        """Return the batch with normalised vectors, float32 as before."""
+        result = dict(element)
+        dataset = element["dataset"]
+        for key, table in self.tables.items():
+            values, mask = element[key], element[f"{key}_mask"]
+            shape = (slice(None), None) if values.ndim == 3 else (slice(None),)
+            scaled = values * table.scale[dataset][shape] + table.shift[dataset][shape]
+            np.clip(scaled, table.low[dataset][shape], table.high[dataset][shape], out=scaled)
+            result[key] = np.where(mask, scaled, np.float32(0))
+        return result
+
+    def __repr__(self) -> str:
+        return f"Normalize(method={self.method!r}, keys={tuple(self.tables)})"
+
+
+def _tables(data: MixedData, key: str, vectors: Sequence[Vector], size: int, method: Method, split: str) -> Affine:
+    shape = (len(vectors), size)
+    affine = Affine(
+        scale=np.ones(shape, np.float32),
+        shift=np.zeros(shape, np.float32),
+        low=np.full(shape, -np.inf, np.float32),
+        high=np.full(shape, np.inf, np.float32),
+    )
+    for member, (dataset, vector) in enumerate(zip(data.datasets, vectors, strict=True)):
+        if not vector.size:
+            continue
+        statistics: Any = dataset.manifest.statistics.get(split, {}).get(key)  # type: ignore[call-overload]
+        if statistics is None:
+            raise ArgumentError(
+                f"dataset {dataset.name}: no statistics of {key} in split {split!r}; splits with statistics: "
+                f"{', '.join(dataset.manifest.statistics)}"
+            )
+        if statistics.names != vector.names:
+            raise ArgumentError(
+                f"dataset {dataset.name}: {key} is {', '.join(vector.names)}, the manifest has statistics of "
+                f"{', '.join(statistics.names)}; normalise chosen columns with a transform of your own"
+            )
+        for dim, mode in enumerate(vector.modes):
+            if method == "mean_std":
+                centre, half, bounded = statistics.mean[dim], statistics.std[dim], False
+            else:
+                low, high = statistics.q01[dim], statistics.q99[dim]
+                centre, half = (None, None) if low is None else ((low + high) / 2, (high - low) / 2)
+                bounded = True
+            if mode == "flag" or centre is None or half is None or half < _EPSILON:
+                continue
+            affine.scale[member, dim] = 1 / half
+            affine.shift[member, dim] = -centre / half
+            if bounded:
+                affine.low[member, dim], affine.high[member, dim] = -1, 1
+    return affine

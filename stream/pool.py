@@ -1,0 +1,171 @@
+"""Worker processes: started as ``python -m stream.worker``, so that no main guard is needed and a notebook works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from multiprocessing.connection import Connection, wait
+
+import cloudpickle
+
+from stream.errors import WorkerError
+from stream.job import Reply, Request, Setup
+from stream.ring import Slot
+
+
+class Worker:
+    """One process and its two sockets."""
+
+    def __init__(self, number: int, setup_fd: int) -> None:
+        self.number = number
+        self.jobs: list[Request] = []
+        self._known: set[int] = set()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        slots, their_slots = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds = (setup_fd, theirs.fileno(), their_slots.fileno())
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "stream.worker", *map(str, fds)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                env=_environment(),
+                # Ctrl-C at a terminal goes to all of its process group; workers end when the trainer lets go of them.
+                process_group=0,
+            )
+        except BaseException:
+            ours.close()
+            slots.close()
+            raise
+        finally:
+            theirs.close()
+            their_slots.close()
+        self.connection = Connection(ours.detach())
+        self._slots = slots
+
+    def send(self, request: Request, slot: Slot) -> None:
+        """Send a request, and its slot if this worker does not know it yet. A worker that is gone is found by
+        ``receive``."""
+        self.jobs.append(request)
+        try:
+            if slot.number not in self._known:
+                self._known.add(slot.number)
+                socket.send_fds(self._slots, [slot.number.to_bytes(8, "little")], [slot.fd])
+            self.connection.send(request)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def close(self) -> None:
+        """Let go of the process and end it; it has nothing that could be lost."""
+        self.connection.close()
+        self._slots.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def fate(self) -> str:
+        """How the process ended."""
+        try:
+            code = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "closed its pipe"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = "; the kernel does this when memory runs out" if -code == signal.SIGKILL else ""
+        return f"was killed by {name}{hint}"
+
+
+class WorkerPool:
+    """Workers that make batches.
+
+    Args:
+        setup: what they are told.
+        count: processes, at least 1.
+
+    Raises:
+        WorkerError: they cannot be started.
+    """
+
+    def __init__(self, setup: Setup, count: int) -> None:
+        self.workers: list[Worker] = []
+        setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
+        try:
+            with open(setup_fd, "wb", closefd=False) as file:
+                file.write(cloudpickle.dumps(setup))
+            for number in range(count):
+                # Each has a position of its own in the file, which it gets by opening it anew.
+                fd = os.open(f"/proc/self/fd/{setup_fd}", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    self.workers.append(Worker(number, fd))
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            self.close()
+            raise WorkerError(
+                f"worker {len(self.workers)} of {count} cannot be started ({error.strerror}); take a smaller "
+                "num_workers",
+                step=-1,
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(setup_fd)
+
+    def send(self, request: Request, slot: Slot) -> None:
+        """Give a request to the worker with the least to do."""
+        min(self.workers, key=lambda worker: len(worker.jobs)).send(request, slot)
+
+    def receive(self) -> list[tuple[Worker, Reply | WorkerError]]:
+        """Wait until there are replies, and return them.
+
+        A worker that is gone gives a WorkerError, after its replies; its ``jobs`` are those that it had not done. It
+        takes no further requests.
+        """
+        replies: list[tuple[Worker, Reply | WorkerError]] = []
+        ready = wait([worker.connection for worker in self.workers])
+        for worker in list(self.workers):
+            if worker.connection in ready:
+                try:
+                    message = worker.connection.recv()
+                except (EOFError, ConnectionResetError):
+                    message = ""
+                if isinstance(message, str):
+                    self.workers.remove(worker)
+                    replies.append((worker, _gone(worker, message)))
+                    worker.close()
+                else:
+                    worker.jobs = [request for request in worker.jobs if request.job != message.job]
+                    replies.append((worker, message))
+        return replies
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.connection.close()
+            if worker.process.poll() is None:
+                worker.process.kill()
+        for worker in self.workers:
+            worker.close()
+
+
+def _gone(worker: Worker, told: str) -> WorkerError:
+    step = min((request.step for request in worker.jobs), default=-1)
+    at = f" at step {step}" if step >= 0 else ""
+    text = f"worker {worker.number} (process {worker.process.pid}) {worker.fate()}{at}"
+    if told:
+        text += f":\n{told.rstrip()}\n"
+    return WorkerError(f"{text}. The iterator goes on from there after set_state(get_state())", step=step)
+
+
+def _environment() -> dict[str, str]:
+    """That of this process, with its import path: what it can import, transforms in a worker can."""
+    path = [entry or os.getcwd() for entry in sys.path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    # A worker is one of many on the machine; a pool of BLAS threads in each would cost memory and time at the start.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment.setdefault(name, "1")
+    return environment

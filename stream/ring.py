@@ -1,0 +1,192 @@
+"""The ring: batches live in slots of shared memory that are made once and used again.
+
+A slot is anonymous memory (``memfd_create``): it has no name, so nothing can be left behind, and Docker's limit on
+/dev/shm does
+not apply. A fresh segment for every batch would cost half the machine in page faults. A slot is free again when the
+last array, view or tensor that points into it is gone; if all are kept, the ring grows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stream.errors import RingError
+
+_ALIGN = 64
+Fields = Mapping[str, tuple[str, tuple[int, ...]]]
+
+
+class Layout:
+    """Where the arrays of a batch of ``rows`` rows lie in a slot, one behind the other, each aligned to 64 bytes.
+
+    >>> layout = Layout({"a": ("u1", (3,)), "b": ("i8", ())}, rows=2)
+    >>> layout.offsets, layout.nbytes
+    ({'a': 0, 'b': 64}, 80)
+    """
+
+    def __init__(self, fields: Fields, *, rows: int) -> None:
+        self.rows = rows
+        self.fields = dict(fields)
+        self.offsets: dict[str, int] = {}
+        self.nbytes = 0
+        for name, (dtype, shape) in fields.items():
+            self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN
+            self.nbytes = self.offsets[name] + int(np.prod((rows, *shape), dtype=np.int64)) * np.dtype(dtype).itemsize
+
+    def arrays(self, buffer: Any, *, base: int = 0) -> dict[str, np.ndarray]:
+        """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
+        return {
+            name: np.frombuffer(
+                buffer, dtype, count=int(np.prod((self.rows, *shape), dtype=np.int64)), offset=base + self.offsets[name]
+            ).reshape(self.rows, *shape)
+            for name, (dtype, shape) in self.fields.items()
+        }
+
+
+class Slot:
+    """One slot. ``fd`` is handed to the workers; ``size`` is in bytes; ``number`` is never used twice in a process."""
+
+    _next_number = 0
+
+    def __init__(self, size: int) -> None:
+        self.number = Slot._next_number
+        Slot._next_number += 1
+        self.size = size
+        self.fd = -1
+        try:
+            self.fd = os.memfd_create("stream-slot", os.MFD_CLOEXEC)
+            # Reserved now: a page that cannot be had later would end the process with SIGBUS.
+            os.posix_fallocate(self.fd, 0, size)
+            self.map = mmap.mmap(self.fd, size)
+        except OSError as error:
+            self.close()
+            raise RingError(_too_little(size, error)) from None
+
+    def refit(self) -> None:
+        """Map the slot again after a worker made it larger."""
+        size = os.fstat(self.fd).st_size
+        if size != self.size:
+            self.map = mmap.mmap(self.fd, size)
+            self.size = size
+
+    def close(self) -> None:
+        """Give the memory back, once no array points into it any more."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self.__dict__.pop("map", None)
+
+
+class Ring:
+    """The slots of one iterator.
+
+    Args:
+        size: bytes of a slot.
+        on_new: called with every new slot, to register its memory with a device, for example.
+    """
+
+    def __init__(self, size: int, *, on_new: Callable[[Slot], None] | None = None) -> None:
+        self.size = size
+        self.slots: list[Slot] = []
+        self._on_new = on_new
+        # Appended to by weak references, in whichever thread lets go of a batch last.
+        self._free: deque[Slot] = deque()
+        self._closed = threading.Event()
+
+    def __len__(self) -> int:
+        """Slots that were made."""
+        return len(self.slots)
+
+    def reserve(self, count: int) -> None:
+        """Make sure that ``count`` slots can be had; raises RingError if memory is short."""
+        needed = count * self.size
+        available = available_memory()
+        if available is not None and needed > available:
+            raise RingError(
+                f"the ring of batches needs {needed:,} bytes ({count} slots of {self.size:,}), {available:,} are "
+                "available; "
+                "take a smaller batch_size, fewer num_workers or a smaller prefetch"
+            )
+
+    def take(self) -> Slot:
+        """Return a free slot, a new one if there is none."""
+        try:
+            return self._free.popleft()
+        except IndexError:
+            pass
+        try:
+            slot = Slot(self.size)
+        except RingError as error:
+            raise RingError(f"{error}; {len(self.slots)} slots of the ring are in use already") from None
+        self.slots.append(slot)
+        if self._on_new is not None:
+            self._on_new(slot)
+        return slot
+
+    def give(self, slot: Slot) -> None:
+        """Give back a slot that nothing points into."""
+        if self._closed.is_set():
+            slot.close()
+        else:
+            self._free.append(slot)
+
+    def lend(self, slot: Slot) -> Any:
+        """Return the memory of a slot as a buffer; it comes back to the ring when the last array over it is gone."""
+        slot.refit()
+        # Arrays made by np.frombuffer keep this object alive; of a memoryview they would keep only the memory behind
+        # it.
+        buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)
+        # The callback must not hold the ring's owner, else a dropped iterator would live as long as its last batch.
+        weakref.finalize(buffer, self.give, slot).atexit = False
+        return buffer
+
+    def close(self) -> None:
+        """Close the free slots now, and the others when they come back."""
+        self._closed.set()
+        while self._free:
+            self._free.popleft().close()
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, by the kernel and the limits of this process's cgroup; None if
+    unknown."""
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    except (OSError, ValueError, IndexError):
+        pass
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            cap = Path(limit).read_text().strip()
+            if cap != "max":
+                stat = dict(line.split() for line in Path(limit).with_name("memory.stat").read_text().splitlines())
+                reclaimable = int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))
+                found.append(max(0, int(cap) - int(Path(used).read_text()) + reclaimable))
+        except (OSError, ValueError):
+            continue
+    return min(found, default=None)
+
+
+def _too_little(size: int, error: OSError) -> str:
+    reason = "too many open files" if error.errno in (errno.EMFILE, errno.ENFILE) else error.strerror
+    return (
+        f"a slot of {size:,} bytes for a batch cannot be had ({reason}); take a smaller batch_size, fewer "
+        "num_workers or a "
+        "smaller prefetch, or let go of batches that were kept"
+    )

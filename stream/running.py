@@ -1,0 +1,67 @@
+"""How a loader runs: what changes neither which samples there are nor their order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stream.errors import ArgumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """See ``make_loader``, which has these as arguments. Raises ArgumentError if they do not fit."""
+
+    batch_size: int
+    num_workers: int = 0
+    threads: int | None = None
+    prefetch: int = 2
+    rank: int = 0
+    world_size: int = 1
+    transforms: Sequence[Any] = ()
+    on_error: Literal["raise", "replace"] = "raise"
+    num_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value: Any = getattr(self, name)
+            if value is None and name in ("threads", "num_steps"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ArgumentError(f"{name}={value!r}; expected a whole number >= {least}")
+        if self.batch_size % self.world_size:
+            below = self.batch_size // self.world_size * self.world_size
+            choices = " or ".join(str(size) for size in (below, below + self.world_size) if size)
+            raise ArgumentError(
+                f"batch_size={self.batch_size} is not divisible by world_size={self.world_size}; batch_size is that "
+                "of all "
+                f"ranks together, take {choices}"
+            )
+        if self.rank >= self.world_size:
+            raise ArgumentError(
+                f"rank={self.rank} of world_size={self.world_size}; expected 0 to {self.world_size - 1}"
+            )
+        if self.on_error not in ("raise", "replace"):
+            raise ArgumentError(f"on_error={self.on_error!r}; expected 'raise' or 'replace'")
+        for transform in self.transforms:
+            if not (hasattr(transform, "map") or hasattr(transform, "random_map")):
+                raise ArgumentError(f"transform {transform!r:.100}; expected a grain.transforms.Map or RandomMap")
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+
+    @property
+    def thread_count(self) -> int:
+        """Threads of a worker, or of this process if there are no workers."""
+        return self.threads or (1 if self.num_workers else min(2, len(os.sched_getaffinity(0))))
+
+
+_LEAST = {
+    "batch_size": 1,
+    "world_size": 1,
+    "rank": 0,
+    "num_workers": 0,
+    "threads": 1,
+    "prefetch": 1,
+    "num_steps": 0,
+}

@@ -1,0 +1,90 @@
+"""States of iterators, and ``loader.json``: small JSON that says what an order of samples rests on."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stream.errors import StateError
+
+STATE_VERSION = 1
+_MAX_BYTES = 50_000_000
+
+
+def make_state(step: int, batch_size: int, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of an iterator whose next batch is ``step``."""
+    return {"version": STATE_VERSION, "step": step, "order": {"batch_size": batch_size, **order}}
+
+
+def read_state(state: Any, batch_size: int, order: Mapping[str, Any]) -> int:
+    """Return the step of a state.
+
+    Raises:
+        StateError: it is not a state, or of another order; names the first field that differs and both values.
+    """
+    if not isinstance(state, Mapping) or not {"version", "step", "order"} <= set(state):
+        raise StateError(f"{state!r:.100}: not a state of a loader, expected a mapping with version, step and order")
+    if state["version"] != STATE_VERSION:
+        raise StateError(f"state of version {state['version']!r}, this program reads version {STATE_VERSION}")
+    step = state["step"]
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise StateError(f"state with step {step!r}; expected a whole number >= 0")
+    difference = first_difference(state["order"], {"batch_size": batch_size, **order})
+    if difference:
+        raise StateError(
+            f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or "
+            "begin at "
+            "step 0 with this one"
+        )
+    return step
+
+
+def first_difference(saved: Any, here: Any, path: str = "") -> str:
+    """Say where two JSON values differ first, with both values; empty if they do not."""
+    if isinstance(saved, Mapping) and isinstance(here, Mapping):
+        for key in [*here, *(key for key in saved if key not in here)]:
+            inner = f"{path}.{key}" if path else str(key)
+            if key not in saved:
+                return f"{inner} is here but not in the state"
+            if key not in here:
+                return f"{inner} is in the state but not here"
+            difference = first_difference(saved[key], here[key], inner)
+            if difference:
+                return difference
+        return ""
+    return "" if saved == here else f"{path} is {saved!r:.80} in the state and {here!r:.80} here"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read ``loader.json``; raises StateError if it is not there or not one."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise StateError(f"{path}: larger than {_MAX_BYTES:,} bytes, so not a loader.json")
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read ({error.strerror}); give the loader.json of a run") from None
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path}: not a JSON file ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != "stream-loader":
+        raise StateError(f"{path}: not a loader.json; loader.save() writes one")
+    if content.get("version") != STATE_VERSION:
+        raise StateError(f"{path}: version {content.get('version')!r}, this program reads version {STATE_VERSION}")
+    return content

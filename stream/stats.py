@@ -1,0 +1,54 @@
+"""What a loader did and waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stream.source import Made
+
+_KEPT = 100
+
+
+class Stats:
+    """Figures of all iterators of a loader."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._lock = threading.Lock()
+        self._counts = np.zeros(len(names), np.int64)
+        self._sums = dict.fromkeys(("batches", "bytes", "replaced"), 0)
+        self._seconds = dict.fromkeys(("wait_s", "read_s", "decode_s", "metadata_s"), 0.0)
+        self._errors: deque[str] = deque(maxlen=_KEPT)
+        self.ring_slots = 0
+        self.ring_bytes = 0
+
+    def add(self, made: Made, waited: float) -> None:
+        """Count a batch that was handed out after ``waited`` seconds."""
+        with self._lock:
+            self._counts += np.bincount(made.rows.member, minlength=len(self._names))
+            self._sums["batches"] += 1
+            self._sums["bytes"] += made.work.bytes
+            self._sums["replaced"] += len(made.replaced)
+            self._errors.extend(str(error) for error in made.replaced)
+            self._seconds["wait_s"] += waited
+            self._seconds["read_s"] += made.work.read
+            self._seconds["decode_s"] += made.work.decode
+            self._seconds["metadata_s"] += made.work.metadata
+
+    def as_dict(self) -> dict[str, Any]:
+        """See ``Loader.stats``."""
+        with self._lock:
+            return {
+                **self._sums,
+                "samples": int(self._counts.sum()),
+                **self._seconds,
+                "ring_slots": self.ring_slots,
+                "ring_bytes": self.ring_bytes,
+                "per_dataset": dict(zip(self._names, self._counts.tolist(), strict=True)),
+                "replaced_records": list(self._errors),
+            }

@@ -1,0 +1,179 @@
+"""Action and state: which columns of the ``steps`` sidecars make the vectors, and how a window becomes an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from stream.catalog import Dataset
+from stream.errors import ArgumentError, closest
+from stream.shards import OpenShard, column_array
+
+Reduction = Literal["window", "sum", "mean", "first"]
+REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Values of one column that stand next to each other in the vector.
+
+    select: which values of the column, None for all; a slice where they are neighbours. start, stop: their place in
+    the vector.
+    """
+
+    column: str
+    select: slice | tuple[int, ...] | None
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector of a dataset: its columns, and of each dimension its name and mode (``delta``, ``velocity``,
+    ``absolute``, ``flag``)."""
+
+    spans: tuple[Span, ...]
+    names: tuple[str, ...]
+    modes: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Dimensions."""
+        return len(self.names)
+
+
+def make_vector(parts: Sequence[Mapping[str, Any]]) -> Vector:
+    """Make a vector of the parts of a registry entry (``path``, ``dims``, ``select``, ``names``, ``mode``)."""
+    columns: list[tuple[str, list[int] | None, int]] = []
+    names: list[str] = []
+    modes: list[str] = []
+    for part in parts:
+        select = list(part["select"]) if part.get("select") is not None else None
+        dims = len(select) if select is not None else int(part["dims"])
+        names += part.get("names") or [f"{part['path']}[{i}]" for i in (select or range(dims))]
+        modes += [str(part.get("mode", "absolute"))] * dims
+        last = columns[-1] if columns else None
+        if last and select is not None and last[0] == part["path"] and last[1] is not None:
+            columns[-1] = (last[0], last[1] + select, last[2] + dims)
+        else:
+            columns.append((str(part["path"]), select, dims))
+    spans, start = [], 0
+    for column, select, dims in columns:
+        spans.append(Span(column, _as_slice(select), start, start + dims))
+        start += dims
+    return Vector(tuple(spans), tuple(names), tuple(modes))
+
+
+def dataset_vector(dataset: Dataset, which: Literal["action", "state"], columns: Sequence[Any] | None) -> Vector:
+    """Return the vector of a dataset: the registry's, or the columns that the caller chose.
+
+    Args:
+        dataset: an open dataset.
+        which: ``action`` or ``state``.
+        columns: None, or names of columns, or ``(column, [indices])``, or mappings like the registry's parts.
+
+    Raises:
+        ArgumentError: a column is not among the converted ones, is not of numbers, or an index is out of range.
+    """
+    if columns is None:
+        return make_vector(dataset.manifest.spec.get(which) or ())
+    known = dataset.manifest.parameters.get("columns", [])
+    schema = _steps_schema(dataset)
+    parts = []
+    for column in columns:
+        if isinstance(column, str):
+            part: dict[str, Any] = {"path": column, "select": None}
+        elif isinstance(column, Mapping):
+            part = dict(column)
+        else:
+            part = {"path": column[0], "select": list(column[1])}
+        name = part.get("path")
+        if schema is None or name not in schema.names:
+            hint = closest(str(name), known, noun="columns")
+            raise ArgumentError(f"dataset {dataset.name}: {which}: no column {name!r}; {hint}")
+        kind = schema.field(name).type
+        size = kind.list_size if isinstance(kind, pa.FixedSizeListType) else 1
+        inner = kind.value_type if isinstance(kind, pa.FixedSizeListType) else kind
+        if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
+            raise ArgumentError(f"dataset {dataset.name}: {which}: column {name!r} is {kind}, expected numbers")
+        chosen = part.get("select")
+        if chosen is not None and not all(isinstance(i, int) and 0 <= i < size for i in chosen):
+            raise ArgumentError(f"dataset {dataset.name}: {which}: {name!r} has {size} values, select is {chosen}")
+        part["dims"] = size if chosen is None else len(chosen)
+        parts.append(part)
+    return make_vector(parts)
+
+
+def _steps_schema(dataset: Dataset) -> pa.Schema | None:
+    """The columns of the first ``steps`` sidecar; all of a dataset are alike."""
+    for split, entry in dataset.manifest.splits.items():
+        for shard in entry.shards:
+            path = dataset.folder / split / f"{shard.name}.steps.arrow"
+            with pa.memory_map(str(path), "r") as source:
+                return pa.ipc.open_file(source).schema
+    return None
+
+
+def vector_columns(shard: OpenShard, vector: Vector) -> list[tuple[np.ndarray, Span]]:
+    """Return the columns of a vector, [steps] or [steps, values] in their own types, with the span that each fills."""
+    found = []
+    for span in vector.spans:
+        values = column_array(shard.steps, span.column)
+        if values.ndim == 1:
+            values = values[:, None]
+        if isinstance(span.select, slice):
+            values = values[:, span.select]
+            found.append((values, Span(span.column, None, span.start, span.stop)))
+        else:
+            found.append((values, span))
+    return found
+
+
+def gather(columns: Sequence[tuple[np.ndarray, Span]], first: int, stop: int, out: np.ndarray) -> None:
+    """Write rows [first, stop) of a vector into ``out``, float32 [>= stop - first, >= dimensions]."""
+    for values, span in columns:
+        rows = values[first:stop]
+        out[: stop - first, span.start : span.stop] = rows if span.select is None else rows[:, np.array(span.select)]
+
+
+def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, modes: np.ndarray) -> np.ndarray:
+    """Reduce windows of actions to one action each.
+
+    Args:
+        window: float32 [b, W, A], zero beyond ``steps``.
+        steps: int [b], how many rows of each window are real, >= 0.
+        how: ``first`` takes the action at t. ``mean`` is the mean of the real rows. ``sum`` adds what may be added,
+        that is
+            ``delta`` and ``velocity``. In ``sum`` and ``mean``, flags, and in ``sum`` absolute values, are those of the
+            last real row: where the pair ends.
+        modes: int8 [b, A], the mode of each dimension: 0 delta or velocity, 1 absolute, 2 flag.
+
+    Returns:
+        float32 [b, A].
+    """
+    if how == "first":
+        return window[:, 0]
+    last = np.take_along_axis(window, np.maximum(steps - 1, 0)[:, None, None].astype(np.int64), axis=1)[:, 0]
+    total = window.sum(axis=1, dtype=np.float32)
+    if how == "mean":
+        return np.where(modes == 2, last, total / np.maximum(steps, 1)[:, None].astype(np.float32))
+    return np.where(modes == 0, total, last)
+
+
+def mode_codes(vector: Vector, size: int) -> np.ndarray:
+    """Return the mode of each dimension as ``reduce_window`` takes it, int8 [size], padded with 0."""
+    codes = np.zeros(size, np.int8)
+    codes[: vector.size] = [{"absolute": 1, "flag": 2}.get(mode, 0) for mode in vector.modes]
+    return codes
+
+
+def _as_slice(select: list[int] | None) -> slice | tuple[int, ...] | None:
+    if select is None:
+        return None
+    if select == list(range(select[0], select[0] + len(select))):
+        return slice(select[0], select[0] + len(select))
+    return tuple(select)

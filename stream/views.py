@@ -1,0 +1,270 @@
+"""Which records make up sample k of a member: splits, samples per episode and filters, as views on the same files.
+
+This is the one place that knows how the positions of an epoch map to records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stream.catalog import Dataset
+from stream.errors import ArgumentError
+from stream.filters import Filters
+from stream.format import FormatError
+from stream.mixture import Member
+from stream.shards import ShardCache, ShardInfo
+from stream.shuffle import derive_keys, make_key, permute
+from stream.splits import EpisodeRange, SplitError, resolve_split
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of neighbouring episodes of one shard, [start, stop) counted in the shard."""
+
+    shard: int
+    start: int
+    stop: int
+
+
+class Views:
+    """The samples of all members of a mixture, by number.
+
+    A member has ``units[m]`` units: pairs, or episodes with pairs if ``samples_per_episode`` is given. Position p of
+    its epoch is unit ``p // samples_per_episode``.
+
+    Args:
+        members: the mixture.
+        datasets: the dataset of each member.
+        samples_per_episode: pairs drawn of an episode in an epoch, 0 for all. An episode's pairs take turns over the
+            epochs, so one with fewer pairs gives some of them again.
+        filters: which pairs to keep, see ``stream.filters``.
+        max_open: of the cache of shards.
+
+    Raises:
+        ArgumentError: a split or filter is wrong or leaves nothing; says how many episodes there were.
+        stream.format.FormatError: a sidecar that is needed is damaged.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        datasets: Sequence[Dataset],
+        *,
+        samples_per_episode: int = 0,
+        filters: Filters | None = None,
+        max_open: int | None = None,
+    ) -> None:
+        self.samples_per_episode = samples_per_episode
+        self.shards: list[ShardInfo] = []
+        self._by_episode = samples_per_episode > 0
+        self._first_shard: list[dict[str, int]] = []
+        for number, dataset in enumerate(datasets):
+            self._first_shard.append(_list_shards(number, dataset, self.shards))
+        self.cache = ShardCache(self.shards, max_open=max_open)
+        self._records: list[np.ndarray] = []
+        segments: list[Segment] = []
+        firsts: list[int] = []
+        counts: list[int] = []
+        bases = [0]
+        selected = 0
+        filtered: list[bool] = []
+        for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
+            filter_ = filters.of(dataset.name) if filters else None
+            found = self._segments(number, member, dataset)
+            for segment in found:
+                first, count = self._extent(segment)
+                if filter_ is not None and count:
+                    chosen = first + np.flatnonzero(filter_.select(self.cache[segment.shard], first, count))
+                    self._records.append(chosen)
+                    first, count = selected, len(chosen)
+                    selected += count
+                if self._by_episode and count:
+                    count = self._paired(segment, self._records[-1] if filter_ is not None else None)
+                if count:
+                    segments.append(segment)
+                    firsts.append(first)
+                    counts.append(count)
+                    filtered.append(filter_ is not None)
+            bases.append(sum(counts))
+            if bases[-1] == bases[-2]:
+                episodes = sum(segment.stop - segment.start for segment in found)
+                raise ArgumentError(_nothing_left(member, dataset, episodes, filter_ is not None))
+        self._segment_list = segments
+        self._shard_of = np.array([segment.shard for segment in segments], np.int32)
+        self._first = np.array(firsts, np.int64)
+        self._filtered = np.array(filtered, bool)
+        self._ends = np.cumsum(np.array(counts, np.int64))
+        self._begins = self._ends - np.array(counts, np.int64)
+        self._bases = np.array(bases[:-1], np.int64)
+        self.units = np.diff(np.array(bases, np.int64))
+        self._selection = np.concatenate(self._records) if self._records else np.zeros(0, np.int64)
+        self._records.clear()
+        if self._by_episode:
+            # Filled segment by segment when first drawn from; 0 pairs means not yet known.
+            self._episode_first = np.zeros(bases[-1], np.int64)
+            self._episode_pairs = np.zeros(bases[-1], np.int32)
+            self._names = [dataset.name for dataset in datasets]
+            self._keys: dict[int, np.ndarray] = {}
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Samples of one epoch of each member, int64 [M]."""
+        return self.units * max(1, self.samples_per_episode)
+
+    def locate(
+        self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, *, seed: int, shuffle: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return where samples lie.
+
+        Args:
+            member, epoch: int64 [n].
+            position: int64 [n], in [0, sizes[member]).
+            seed, shuffle: for the choice among the pairs of an episode; in storage order if not ``shuffle``.
+
+        Returns:
+            number of the shard in ``shards``, int32 [n], and record in it, int64 [n].
+        """
+        per_episode = max(1, self.samples_per_episode)
+        unit = self._bases[member] + position // per_episode
+        segment = np.searchsorted(self._ends, unit, side="right")
+        if self._by_episode:
+            self._learn(segment[self._episode_pairs[unit] == 0])
+            pairs = self._episode_pairs[unit].astype(np.int64)
+            turn, place = np.divmod(epoch * per_episode + position % per_episode, pairs)
+            if shuffle:
+                keys = self._seed_keys(seed)[member]
+                place = permute(place, pairs, derive_keys(keys, unit - self._bases[member], turn))
+            record = self._episode_first[unit] + place
+        else:
+            record = self._first[segment] + unit - self._begins[segment]
+        filtered = self._filtered[segment]
+        if filtered.any():
+            record[filtered] = self._selection[record[filtered]]
+        return self._shard_of[segment], record
+
+    def _seed_keys(self, seed: int) -> np.ndarray:
+        if seed not in self._keys:
+            keys = [make_key(seed, "pairs of an episode", name) for name in self._names]
+            self._keys[seed] = np.array(keys, np.uint64)
+        return self._keys[seed]
+
+    def _segments(self, number: int, member: Member, dataset: Dataset) -> list[Segment]:
+        lengths = dataset.shard_lengths
+        try:
+            ranges = resolve_split(member.split, lengths)
+        except SplitError as error:
+            raise ArgumentError(f"dataset {dataset.name}: {error}") from None
+        return [
+            segment
+            for episodes in ranges
+            for segment in _cut(episodes, lengths[episodes.split], self._first_shard[number][episodes.split])
+        ]
+
+    def _extent(self, segment: Segment) -> tuple[int, int]:
+        """First record and number of records of a segment; the sidecar of a shard that is cut is read."""
+        info = self.shards[segment.shard]
+        if segment.stop - segment.start == info.episodes:
+            return 0, info.records
+        first, pairs = _episode_columns(self.cache, segment.shard)
+        first, pairs = first[segment.start : segment.stop], pairs[segment.start : segment.stop]
+        return int(first[0]), int(pairs.sum())
+
+    def _paired(self, segment: Segment, chosen: np.ndarray | None) -> int:
+        """How many episodes of a segment have pairs, or chosen pairs."""
+        if chosen is not None:
+            return len(np.unique(self.cache[segment.shard].records["episode"][chosen]))
+        info = self.shards[segment.shard]
+        if segment.stop - segment.start == info.episodes:
+            return info.paired_episodes
+        _, pairs = _episode_columns(self.cache, segment.shard)
+        return int((pairs[segment.start : segment.stop] > 0).sum())
+
+    def _learn(self, segments: np.ndarray) -> None:
+        """Find the first pair and the number of pairs of each episode of some segments."""
+        for number in np.unique(segments):
+            segment = self._segment_list[number]
+            if self._filtered[number]:
+                # The next filtered segment starts where this one stops; unfiltered ones have places of their own.
+                later = np.flatnonzero(self._filtered[number + 1 :])
+                stop = self._first[number + 1 + later[0]] if len(later) else len(self._selection)
+                chosen = self._selection[self._first[number] : stop]
+                episodes = self.cache[segment.shard].records["episode"][chosen]
+                _, first, pairs = np.unique(episodes, return_index=True, return_counts=True)
+                first = first + self._first[number]
+            else:
+                first, pairs = _episode_columns(self.cache, segment.shard)
+                first, pairs = first[segment.start : segment.stop], pairs[segment.start : segment.stop]
+                first, pairs = first[pairs > 0], pairs[pairs > 0]
+            begin, end = self._begins[number], self._ends[number]
+            if len(first) != end - begin:
+                info = self.shards[segment.shard]
+                raise FormatError(
+                    f"{info.path('episodes')}: {len(first)} episodes with pairs, the manifest says {end - begin}"
+                )
+            self._episode_first[begin:end] = first
+            self._episode_pairs[begin:end] = pairs
+
+
+def _list_shards(member: int, dataset: Dataset, shards: list[ShardInfo]) -> dict[str, int]:
+    """Append the shards of a dataset; returns the number of the first one of each split."""
+    first_shard = {}
+    for split, entry in dataset.manifest.splits.items():
+        first_shard[split] = len(shards)
+        episodes = 0
+        for shard in entry.shards:
+            shards.append(
+                ShardInfo(
+                    member=member,
+                    dataset=dataset.name,
+                    split=split,
+                    stem=shard.name,
+                    folder=str(dataset.folder / split),
+                    records=shard.records,
+                    episodes=shard.episodes,
+                    paired_episodes=shard.paired_episodes,
+                    first_episode=episodes,
+                    sizes={kind: file.bytes for kind, file in shard.files.items()},
+                )
+            )
+            episodes += shard.episodes
+    return first_shard
+
+
+def _cut(episodes: EpisodeRange, lengths: Sequence[int], first_shard: int) -> list[Segment]:
+    """Cut a range of episodes at the borders of shards."""
+    ends = np.cumsum(lengths)
+    segments = []
+    for shard in range(int(np.searchsorted(ends, episodes.start, side="right")), len(lengths)):
+        begin = int(ends[shard]) - lengths[shard]
+        if begin >= episodes.stop:
+            break
+        start, stop = max(episodes.start, begin), min(episodes.stop, int(ends[shard]))
+        if start < stop:
+            segments.append(Segment(first_shard + shard, start - begin, stop - begin))
+    return segments
+
+
+def _episode_columns(cache: ShardCache, shard: int) -> tuple[np.ndarray, np.ndarray]:
+    """First record and number of records of each episode of a shard."""
+    table = cache[shard].episodes
+    return table["first_record"].to_numpy(), table["num_records"].to_numpy()
+
+
+def _nothing_left(member: Member, dataset: Dataset, episodes: int, filtered: bool) -> str:
+    there = ", ".join(
+        f"{name} ({entry.episodes:,} episodes, {entry.records:,} pairs)"
+        for name, entry in dataset.manifest.splits.items()
+    )
+    if episodes == 0:
+        return (
+            f"dataset {dataset.name}: split {member.split!r} leaves no episode; splits converted: {there}. "
+            "Widen the split, or leave the dataset out with weight 0"
+        )
+    what = "the filter leaves no pair" if filtered else "these are all too short for a pair, or damaged"
+    return (
+        f"dataset {dataset.name}: split {member.split!r} has {episodes:,} episodes, but {what}; "
+        f"splits converted: {there}. Change it, or leave the dataset out with weight 0"
+    )

@@ -1,0 +1,34 @@
+"""Converted datasets to load from, made once for all processes of a test run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command import run
+from tests.oxe29_sample import NAMES, SELECTED
+from tests.shared_folder import run_folder, shared_folder
+
+
+def _make(folder: Path) -> None:
+    """All 29 datasets, of 4 training episodes in 2 shards each, at 64x64."""
+    longer = [name for name in NAMES if SELECTED[name].offset == 10]
+    for steps, names in (("10", [name for name in NAMES if name not in longer]), ("14", longer)):
+        chosen = ("--datasets", ",".join(names), "--output", str(folder / "source"))
+        _command("convert.sample", *chosen, "--episodes", "4", "--steps", steps, "--jobs", "2")
+    chosen = ("--datasets", "oxe29", "--source", str(folder / "source"), "--output", str(folder / "oxe"))
+    _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "2")
+
+
+def _command(module: str, *arguments: str) -> None:
+    done = run(*arguments, module=module)
+    assert done.code == 0, f"{module} {arguments}: {done.err}"
+
+
+@pytest.fixture(scope="session")
+def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A converted root with the 29 datasets of oxe29; not to be written to."""
+    with shared_folder(run_folder(tmp_path_factory) / "stream-oxe", _make) as folder:
+        yield folder / "oxe"
