@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,8 @@ def _make(folder: Path) -> None:
     """All 29 datasets, of 4 training episodes in 2 shards each, at 64x64."""
     longer = [name for name in NAMES if SELECTED[name].offset == 10]
     for steps, names in (("10", [name for name in NAMES if name not in longer]), ("14", longer)):
-        chosen = ("--datasets", ",".join(names), "--output", str(folder / "source"))
-        _command("convert.sample", *chosen, "--episodes", "4", "--steps", steps, "--jobs", "2")
+        where = ("--datasets", ",".join(names), "--output", str(folder / "source"))
+        _command("convert.sample", *where, "--episodes", "4", "--steps", steps, "--jobs", "2")
     chosen = ("--datasets", "oxe29", "--source", str(folder / "source"), "--output", str(folder / "oxe"))
     _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "2")
 
@@ -29,6 +30,12 @@ def _command(module: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A converted root with the 29 datasets of oxe29; not to be written to."""
+    """A converted root with the 29 datasets of oxe29; not to be written to.
+
+    PAIRSTREAM_TEST_OXE names one that is there already, to save its making while tests are written.
+    """
+    if ready := os.environ.get("PAIRSTREAM_TEST_OXE"):
+        yield Path(ready)
+        return
     with shared_folder(run_folder(tmp_path_factory) / "stream-oxe", _make) as folder:
         yield folder / "oxe"
