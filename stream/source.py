@@ -165,8 +165,10 @@ class ProcessSource:
     def close(self) -> None:
         """End the workers."""
         self._pool.close()
-        self._jobs.clear()
         self._ring.close()
+        for job in self._jobs.values():
+            self._ring.give(job.slot)
+        self._jobs.clear()
 
     def _send(self, number: int, job: _Job) -> None:
         store_rows(job.rows, self._row_layout.arrays(job.slot.map))

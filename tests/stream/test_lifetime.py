@@ -1,0 +1,304 @@
+"""However a training run ends, nothing of the loader stays behind, and the next one starts."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from stream import WorkerError, digest, make_loader
+from stream.iterator import LoaderIterator
+from tests.command import wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GONE_S = 2.0
+
+
+def workers_of(pid: int) -> list[psutil.Process]:
+    """The worker processes of a process."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [child for child in children if "stream.worker" in " ".join(_command_line(child))]
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE]
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_ZOMBIE
+
+
+def traces(folder: Path) -> set[str]:
+    """What lies in /dev/shm and the temporary folder of the run."""
+    return {entry.name for place in (Path("/dev/shm"), folder) for entry in place.iterdir()}
+
+
+SCRIPT = """
+import os, sys
+from stream import make_loader
+iterator = iter(make_loader({root!r}, "oxe29", batch_size=24, num_workers=2))
+for step in range(3):
+    batch = next(iterator)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "by", "code"),
+    [
+        ("pass", None, 0),
+        ("raise ValueError('the loss is NaN')", None, 1),
+        ("os._exit(7)", None, 7),
+        ("print('ready', flush=True)\nfor batch in iterator: pass", signal.SIGINT, -signal.SIGINT),
+        ("print('ready', flush=True)\nfor batch in iterator: pass", signal.SIGTERM, -signal.SIGTERM),
+        ("print('ready', flush=True)\nfor batch in iterator: pass", signal.SIGKILL, -signal.SIGKILL),
+    ],
+    ids=["normal", "exception", "os._exit", "ctrl-c", "terminate", "kill"],
+)
+def test_nothing_is_left_when_the_trainer_ends(
+    oxe_root: Path, tmp_path: Path, end: str, by: signal.Signals | None, code: int
+) -> None:
+    before = traces(tmp_path)
+    trainer = subprocess.Popen(
+        # Without a main guard, and from another folder: the workers import what the trainer can.
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})" + SCRIPT.format(root=str(oxe_root), end=end),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    seen: list[psutil.Process] = []
+    if by is not None:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "ready\n"
+        seen = workers_of(trainer.pid)
+        assert len(seen) == 2
+        trainer.send_signal(by)
+    _, errors = trainer.communicate(timeout=60)
+    assert trainer.returncode == code, errors
+    assert wait_until(lambda: not alive(seen), seconds=GONE_S)
+    assert "resource_tracker" not in errors
+    # A worker that says anything of its own end would spoil the one error that counts.
+    assert errors.count("Traceback") == (1 if "raise" in end or by == signal.SIGINT else 0), errors
+    assert traces(tmp_path) <= before | {"__pycache__"}
+
+
+def batches(oxe_root: Path, *, num_workers: int = 2) -> LoaderIterator:
+    return iter(make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_dropped_iterator_ends_its_workers(oxe_root: Path, num_workers: int) -> None:
+    iterator = batches(oxe_root, num_workers=num_workers)
+    kept = next(iterator)
+    content = digest(kept)
+    workers = workers_of(os.getpid())
+    assert len(workers) == num_workers
+    del iterator
+    gc.collect()
+    assert wait_until(lambda: not alive(workers), seconds=GONE_S)
+    assert digest(kept) == content
+
+
+def test_fifty_iterators_made_and_dropped_leave_nothing(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, metadata="none")
+    next(iter(loader))
+    files = len(os.listdir("/proc/self/fd"))
+    before = traces(Path("/dev/shm"))
+    for number in range(50):
+        iterator = iter(loader)
+        if number % 10 == 0:
+            next(iterator)
+        elif number % 2:
+            iterator.start_prefetch()
+        del iterator
+    gc.collect()
+    assert wait_until(lambda: not workers_of(os.getpid()), seconds=GONE_S)
+    # The loader itself keeps files open: those of the shards that it read.
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert traces(Path("/dev/shm")) <= before
+
+
+def test_a_killed_worker_is_one_error_at_its_step_and_set_state_goes_on(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=2)
+    iterator = iter(loader)
+    next(iterator)
+    victim = workers_of(os.getpid())[0]
+    victim.kill()
+    step = 1
+    with pytest.raises(WorkerError, match=r"worker \d .*was killed by SIGKILL") as caught:
+        while step < 20:
+            assert digest(next(iterator)) == digest(loader.batch_at(step))
+            step += 1
+    assert caught.value.step in (step, -1)
+    assert iterator.get_state()["step"] == step
+    with pytest.raises(WorkerError) as again:
+        next(iterator)
+    assert again.value is caught.value
+    assert wait_until(lambda: not workers_of(os.getpid()), seconds=GONE_S)
+    iterator.set_state(iterator.get_state())
+    for following in (step, step + 1):
+        assert digest(next(iterator)) == digest(loader.batch_at(following))
+    iterator.close()
+
+
+def test_a_stopped_worker_holds_up_nothing_once_it_goes_on(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=2)
+    iterator = iter(loader)
+    next(iterator)
+    victim = workers_of(os.getpid())[0]
+    victim.suspend()
+    time.sleep(0.3)
+    victim.resume()
+    for step in range(1, 10):
+        assert digest(next(iterator)) == digest(loader.batch_at(step))
+    iterator.close()
+
+
+def test_ctrl_c_while_waiting_loses_no_batch(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, transforms=[Slow()])
+    iterator = iter(loader)
+    next(iterator)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                step = iterator.get_state()["step"]
+                next(iterator)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert iterator.get_state()["step"] == step
+    assert next(iterator)["sample"][0] == step * 24
+    iterator.close()
+
+
+class Slow:
+    """Half a second a batch."""
+
+    def map(self, element: dict[str, object]) -> dict[str, object]:
+        time.sleep(0.5)
+        return element
+
+
+def test_a_transform_that_fails_is_one_error_with_its_traceback(oxe_root: Path) -> None:
+    for num_workers in (0, 1):
+        loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers, transforms=[Failing()])
+        iterator = iter(loader)
+        assert next(iterator)["sample"][0] == 0
+        with pytest.raises(WorkerError, match=r"(?s)step 1: .*Failing.*sample 24 is unlucky") as caught:
+            next(iterator)
+        assert caught.value.step == 1
+        iterator.close()
+
+
+class Failing:
+    def map(self, element: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if element["sample"][0] == 24:
+            raise ValueError("Failing: sample 24 is unlucky")
+        return element
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_that_are_all_kept_stay_right_while_the_ring_grows(oxe_root: Path, num_workers: int) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers)
+    iterator = iter(loader)
+    kept = [next(iterator) for _ in range(30)]
+    assert loader.stats()["ring_slots"] >= 30
+    # Views keep their batch as well as whole arrays do.
+    views = [batch["frames"][3:5, 1, ::2] for batch in kept[:10]]
+    expected = [loader.batch_at(step) for step in range(30)]
+    del kept[:10]
+    gc.collect()
+    for _ in range(10):
+        next(iterator)
+    for step, view in enumerate(views):
+        np.testing.assert_array_equal(view, expected[step]["frames"][3:5, 1, ::2])
+    for step, batch in enumerate(kept, start=10):
+        assert digest(batch) == digest(expected[step])
+    iterator.close()
+    assert digest(kept[-1]) == digest(expected[29])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_that_are_not_kept_take_a_constant_number_of_slots(oxe_root: Path, num_workers: int) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers)
+    slots = []
+    for step, batch in enumerate(loader):
+        assert batch["sample"][0] == step * 24
+        slots.append(loader.stats()["ring_slots"])
+        if step == 60:
+            break
+    assert slots[-1] == slots[8] <= 8
+
+
+def test_python_c_and_a_notebook_need_no_main_guard(oxe_root: Path, tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    code = textwrap.dedent(
+        f"""
+        import sys; sys.path.insert(0, {str(REPOSITORY)!r})
+        import grain, numpy as np
+        from stream import make_loader, digest
+
+        class Darker(grain.transforms.Map):  # defined in the notebook itself
+            def map(self, element):
+                return {{**element, "frames": element["frames"] // 2}}
+
+        loader = make_loader({str(oxe_root)!r}, "oxe29", batch_size=8, num_workers=1, transforms=[Darker()])
+        print(digest(next(iter(loader))) == digest(loader.batch_at(0)))
+        """
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    assert notebook.cells[0].outputs[0].text == "True\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None:
+    iterator = batches(oxe_root, num_workers=1)
+    next(iterator)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(iterator)
+        except RuntimeError as error:
+            os._exit(5 if "fork" in str(error) else 6)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    assert next(iterator)["sample"][0] == 24
+    iterator.close()
