@@ -14,7 +14,7 @@ import simplejpeg
 from stream.columns import Column, column_values
 from stream.errors import RecordError
 from stream.format import FormatError, frame_spans
-from stream.plan import Rows
+from stream.rows import Rows
 from stream.shards import OpenShard, ShardCache, ShardInfo
 from stream.vectors import Reduction, Vector, gather, mode_codes, reduce_window, vector_columns
 

@@ -15,7 +15,7 @@ from stream.errors import ArgumentError, RecordError
 from stream.job import BatchMaker, Setup
 from stream.mixed import MixedData, Options, open_mixture
 from stream.mixture import Member
-from stream.plan import Rows
+from stream.rows import Rows
 from stream.source import Replacer, make_here
 from stream.vectors import Reduction
 

@@ -8,11 +8,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import grain
-import numpy as np
 
 from stream.batch import Batch
-from stream.plan import ROW_NAMES, Rows
 from stream.ring import Ring
+from stream.rows import Rows
 from stream.source import BatchSource
 
 if TYPE_CHECKING:
@@ -124,15 +123,9 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
 
     def _rows(self, step: int) -> Rows:
         if step not in self._planned:
-            loader = self._loader
-            plan = loader.data.plan
-            ahead = range(step, step + max(1, _PLAN_AHEAD // loader.rows))
-            samples = [plan.batch_samples(s, loader.batch_size, loader.rank, loader.world_size) for s in ahead]
-            rows = plan.rows(np.concatenate(samples))
-            self._planned = {
-                s: Rows(*(getattr(rows, name)[i * loader.rows : (i + 1) * loader.rows] for name in ROW_NAMES))
-                for i, s in enumerate(ahead)
-            }
+            steps = self._loader.steps
+            ahead = range(step, step + max(1, _PLAN_AHEAD // steps.rows))
+            self._planned = dict(zip(ahead, steps.plan(ahead), strict=True))
         return self._planned[step]
 
     def _stop(self) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from stream.batch import Assembled, Assembler, Batch, BatchSpec, Work
 from stream.errors import RecordError
-from stream.plan import Rows
 from stream.ring import Fields, Layout
+from stream.rows import Rows
 
 # The rows of a batch stand in its slot before the arrays, so that messages stay small whatever the batch size.
 ROW_FIELDS: Fields = {

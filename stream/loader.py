@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import grain
-import numpy as np
 
 from stream.batch import Batch, Metadata
-from stream.errors import ArgumentError, StateError
 from stream.iterator import LoaderIterator
-from stream.job import BatchMaker, Setup
+from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
-from stream.mixture import Member
-from stream.plan import Rows
 from stream.reference import SampleRef
 from stream.ring import Ring, Slot
 from stream.running import Running
-from stream.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
-from stream.state import STATE_VERSION, first_difference, make_state, read_json, read_state, write_json
+from stream.saved import read_saved, save_loader
+from stream.source import BatchSource, Made, ProcessSource, ThreadSource
+from stream.state import make_state, read_state
 from stream.stats import Stats
+from stream.steps import Steps
 from stream.vectors import Reduction
 
 
@@ -139,7 +137,7 @@ class Loader(grain.IterDataset[Batch]):
         self.num_steps = running.num_steps
         self._order = data.order()
         self.counters = Stats(data.names)
-        self._maker: BatchMaker | None = None
+        self.steps = Steps(data, running)
         self.on_new_slot: Callable[[Slot], None] | None = None
         """Called with each new slot of memory, to register it with a device."""
         _ = data.spec  # raises now, not in the first batch
@@ -164,11 +162,6 @@ class Loader(grain.IterDataset[Batch]):
         """Steps in which as many samples are drawn as all datasets have together, rounded up."""
         return -(-sum(self.sizes.values()) // self.batch_size)
 
-    @property
-    def rows(self) -> int:
-        """Rows of this rank's batches."""
-        return self.batch_size // self.world_size
-
     def __iter__(self) -> LoaderIterator:
         return LoaderIterator(self)
 
@@ -177,26 +170,20 @@ class Loader(grain.IterDataset[Batch]):
 
     def batch_at(self, step: int) -> Batch:
         """Return the batch of any step, the same as iterating gives, made in this process in fresh memory."""
-        made = self.make_at(step)
-        return made.batch
+        return self.steps.make(step).batch
 
     def make_at(self, step: int, *, transform: bool = True) -> Made:
         """As ``batch_at``, with the rows that were read in the end: replaced ones are those of the replacements."""
-        maker = self._make_maker() if transform else BatchMaker(self._setup(transforms=()))
-        return make_here(maker, Replacer(self.data.plan, self.running.on_error), step, self.rows_at(step))
+        if transform or not self.running.transforms:
+            return self.steps.make(step)
+        return Steps(self.data, replace(self.running, transforms=())).make(step)
 
     def describe(self, step: int) -> list[SampleRef]:
         """Return where each row of a step comes from; no image is read.
 
         With ``on_error="replace"`` this is what was drawn; what stood in for it is in the batch and in ``stats()``.
         """
-        return self.data.describe(self.rows_at(step))
-
-    def rows_at(self, step: int) -> Rows:
-        """Return the plan of a step, this rank's rows."""
-        if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
-            raise ArgumentError(f"step {step!r}; expected a whole number >= 0")
-        return self.data.plan.rows(self.data.plan.batch_samples(int(step), self.batch_size, self.rank, self.world_size))
+        return self.steps.describe(step)
 
     def stats(self) -> dict[str, Any]:
         """Return what all iterators of this loader did so far.
@@ -211,29 +198,7 @@ class Loader(grain.IterDataset[Batch]):
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``: everything that defines the batches, transforms excepted (those are code; their names
         are noted). ``load_loader`` and ``python -m stream.replay`` read it."""
-        options = self.data.options
-        write_json(
-            Path(path),
-            {
-                "format": "stream-loader",
-                "version": STATE_VERSION,
-                "root": str(self.data.root.resolve()),
-                "batch_size": self.batch_size,
-                "world_size": self.world_size,
-                "rank": self.rank,
-                "on_error": self.running.on_error,
-                "num_steps": self.num_steps,
-                "members": [
-                    {"dataset": f"{dataset.name}:{dataset.version}", "split": member.split, "weight": weight}
-                    for member, dataset, weight in zip(
-                        self.data.members, self.data.datasets, self.data.relative_weights, strict=True
-                    )
-                ],
-                "options": {name: _jsonable(getattr(options, name), name) for name in Options.__dataclass_fields__},
-                "order": self._order,
-                "transforms": [repr(transform) for transform in self.running.transforms],
-            },
-        )
+        save_loader(path, self.data, self.running)
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state of an iterator whose next batch is that of ``step``."""
@@ -243,34 +208,20 @@ class Loader(grain.IterDataset[Batch]):
         """Return the step of a state; raises StateError if it is of another order."""
         return read_state(state, self.batch_size, self._order)
 
-    def _setup(self, *, transforms: Iterable[Any] | None = None, threads: int | None = None) -> Setup:
-        return Setup(
-            spec=self.data.spec,
-            transforms=tuple(self.running.transforms if transforms is None else transforms),
-            seed=self.data.options.seed,
-            rank=self.rank,
-            rows=self.rows,
-            threads=threads or self.running.thread_count,
-        )
-
-    def _make_maker(self) -> BatchMaker:
-        if self._maker is None:
-            self._maker = BatchMaker(self._setup())
-        return self._maker
-
     def make_source(self) -> tuple[BatchSource, Ring, int]:
         """Start workers or threads; returns them, their ring, and how many batches to keep under way."""
-        replacer = Replacer(self.data.plan, self.running.on_error)
-        maker = BatchMaker(self._setup(threads=1)) if self.running.num_workers == 0 else self._make_maker()
+        workers, threads = self.running.num_workers, self.running.thread_count
+        replacer = self.steps.replacer
+        maker = self.steps.maker if workers else BatchMaker(self.steps.setup(threads=1))
         ring = Ring(maker.slot_size, on_new=self.on_new_slot)
-        depth = max(1, (self.running.num_workers or self.running.thread_count) * self.running.prefetch)
+        depth = max(1, (workers or threads) * self.running.prefetch)
         ring.reserve(depth + 1)
         source: BatchSource
-        if self.running.num_workers == 0:
-            source = ThreadSource(threads=self.running.thread_count, replacer=replacer, ring=ring, maker=maker)
+        if workers:
+            setup = self.steps.setup()
+            source = ProcessSource(setup, workers=workers, replacer=replacer, ring=ring, maker=maker)
         else:
-            workers = self.running.num_workers
-            source = ProcessSource(self._setup(), workers=workers, replacer=replacer, ring=ring, maker=maker)
+            source = ThreadSource(threads=threads, replacer=replacer, ring=ring, maker=maker)
         return source, ring, depth
 
 
@@ -285,28 +236,5 @@ def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides
     Raises:
         StateError: not a loader.json, or the data are not those that it was written for; names what differs.
     """
-    content = read_json(Path(path))
-    try:
-        members = [Member(m["dataset"], m["split"], float(m["weight"])) for m in content["members"]]
-        options = Options(**content["options"])
-        running = {key: content[key] for key in ("batch_size", "world_size", "rank", "on_error", "num_steps")}
-        where = root or content["root"]
-        order = content["order"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
-    try:
-        chosen = Running(**{**running, **overrides})
-    except TypeError as error:
-        raise ArgumentError(f"{error}; arguments are {', '.join(Running.__dataclass_fields__)}") from None
-    loader = Loader(MixedData(where, members, options), chosen)
-    difference = first_difference(order, loader.data.order())
-    if difference:
-        raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
-    return loader
-
-
-def _jsonable(value: Any, name: str) -> Any:
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={value!r:.100} cannot be written as JSON; use texts, numbers and lists") from None
+    data, running = read_saved(path, root=root, overrides=overrides)
+    return Loader(data, running)

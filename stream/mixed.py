@@ -19,8 +19,9 @@ from stream.errors import ArgumentError, closest
 from stream.filters import Filters, parse_filters
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
-from stream.plan import Plan, Rows, Shuffle
+from stream.plan import Plan, Shuffle
 from stream.reference import SampleRef, describe_rows
+from stream.rows import Rows
 from stream.vectors import REDUCTIONS, Reduction, dataset_vector
 from stream.views import Views
 
@@ -53,6 +54,9 @@ class Options:
             raise ArgumentError(f"action={self.action!r}; expected one of {', '.join(REDUCTIONS)}")
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
             raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
+        for name, chosen in (("action_columns", self.action_columns), ("state_columns", self.state_columns)):
+            if chosen is not None and not isinstance(chosen, Mapping):
+                raise ArgumentError(f"{name}={chosen!r:.100}; expected a mapping of dataset names to lists of columns")
         object.__setattr__(self, "columns", tuple(self.columns))
 
 

@@ -18,32 +18,12 @@ import numpy as np
 
 from stream.errors import ArgumentError
 from stream.mix import MixTable
+from stream.rows import Rows
 from stream.shuffle import derive_keys, make_key, permute
 from stream.views import Views
 
 _MAX_SAMPLE = 1 << 61
 _SHUFFLE = re.compile(r"global|none|block:([1-9][0-9]{0,8})")
-
-
-ROW_NAMES = ("sample", "member", "epoch", "shard", "record")
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Where samples come from, one element a sample.
-
-    sample int64, member int16 (number of the dataset), epoch int64 (of that dataset, from 0), shard int32 (number in
-    ``Views.shards``), record int64 (in the shard).
-    """
-
-    sample: np.ndarray
-    member: np.ndarray
-    epoch: np.ndarray
-    shard: np.ndarray
-    record: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.sample)
 
 
 @dataclass(frozen=True)

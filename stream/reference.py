@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stream.plan import Rows
+from stream.rows import Rows
 from stream.views import Views
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from stream.batch import Assembled, Batch, Work
 from stream.errors import RecordError, WorkerError
 from stream.job import BatchMaker, Reply, Request, Setup, finish_batch, store_rows
-from stream.plan import ROW_NAMES, Plan, Rows
+from stream.plan import Plan
 from stream.pool import WorkerPool
 from stream.ring import Ring, Slot
+from stream.rows import ROW_NAMES, Rows
 
 MAX_ATTEMPTS = 100
 """How many replacements are tried for one sample before giving up."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from stream.catalog import Dataset
 from stream.errors import ArgumentError, closest
 from stream.shards import OpenShard, column_array
 
+if TYPE_CHECKING:
+    from stream.catalog import Dataset
+
 Reduction = Literal["window", "sum", "mean", "first"]
+_MODES = ("delta", "velocity", "absolute", "flag")
 REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
 
 
@@ -81,6 +84,9 @@ def dataset_vector(dataset: Dataset, which: Literal["action", "state"], columns:
     """
     if columns is None:
         return make_vector(dataset.manifest.spec.get(which) or ())
+    place = f"dataset {dataset.name}: {which}"
+    if not isinstance(columns, Sequence) or isinstance(columns, str):
+        raise ArgumentError(f"{place}: columns are {columns!r:.100}; expected a list of them")
     known = dataset.manifest.parameters.get("columns", [])
     schema = _steps_schema(dataset)
     parts = []
@@ -89,21 +95,28 @@ def dataset_vector(dataset: Dataset, which: Literal["action", "state"], columns:
             part: dict[str, Any] = {"path": column, "select": None}
         elif isinstance(column, Mapping):
             part = dict(column)
+        elif isinstance(column, Sequence) and len(column) == 2:
+            part = {"path": column[0], "select": column[1]}
         else:
-            part = {"path": column[0], "select": list(column[1])}
+            raise ArgumentError(f"{place}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
         name = part.get("path")
         if schema is None or name not in schema.names:
             hint = closest(str(name), known, noun="columns")
-            raise ArgumentError(f"dataset {dataset.name}: {which}: no column {name!r}; {hint}")
+            raise ArgumentError(f"{place}: no column {name!r}; {hint}")
         kind = schema.field(name).type
         size = kind.list_size if isinstance(kind, pa.FixedSizeListType) else 1
         inner = kind.value_type if isinstance(kind, pa.FixedSizeListType) else kind
         if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
-            raise ArgumentError(f"dataset {dataset.name}: {which}: column {name!r} is {kind}, expected numbers")
+            raise ArgumentError(f"{place}: column {name!r} is {kind}, expected numbers")
         chosen = part.get("select")
-        if chosen is not None and not all(isinstance(i, int) and 0 <= i < size for i in chosen):
-            raise ArgumentError(f"dataset {dataset.name}: {which}: {name!r} has {size} values, select is {chosen}")
+        if chosen is not None and not _are_indices(chosen, size):
+            raise ArgumentError(f"{place}: {name!r} has {size} values, select is {chosen!r:.100}")
         part["dims"] = size if chosen is None else len(chosen)
+        names, mode = part.get("names"), part.get("mode", "absolute")
+        if names and len(names) != part["dims"]:
+            raise ArgumentError(f"{place}: {name!r} gives {part['dims']} values, names are {names!r:.100}")
+        if mode not in _MODES:
+            raise ArgumentError(f"{place}: {name!r} has mode {mode!r:.60}; expected one of {', '.join(_MODES)}")
         parts.append(part)
     return make_vector(parts)
 
@@ -169,6 +182,14 @@ def mode_codes(vector: Vector, size: int) -> np.ndarray:
     codes = np.zeros(size, np.int8)
     codes[: vector.size] = [{"absolute": 1, "flag": 2}.get(mode, 0) for mode in vector.modes]
     return codes
+
+
+def _are_indices(select: Any, size: int) -> bool:
+    return (
+        isinstance(select, Sequence)
+        and len(select) > 0
+        and all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < size for i in select)
+    )
 
 
 def _as_slice(select: list[int] | None) -> slice | tuple[int, ...] | None:

@@ -1,0 +1,73 @@
+"""Any step of a mixture, at once: its plan, where its rows come from, and its batch made in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stream.errors import ArgumentError
+from stream.job import BatchMaker, Setup
+from stream.mixed import MixedData
+from stream.reference import SampleRef
+from stream.rows import Rows
+from stream.running import Running
+from stream.source import Made, Replacer, make_here
+
+
+class Steps:
+    """The steps of one rank of a mixture, by number.
+
+    Args:
+        data: the mixture.
+        running: batch size, rank, world size, transforms, and what happens to records that cannot be read.
+    """
+
+    def __init__(self, data: MixedData, running: Running) -> None:
+        self.data = data
+        self.running = running
+        self.replacer = Replacer(data.plan, running.on_error)
+        self._maker: BatchMaker | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of this rank's batches."""
+        return self.running.batch_size // self.running.world_size
+
+    @property
+    def maker(self) -> BatchMaker:
+        """Makes batches in this process."""
+        if self._maker is None:
+            self._maker = BatchMaker(self.setup())
+        return self._maker
+
+    def setup(self, *, threads: int | None = None) -> Setup:
+        """What a worker is told."""
+        return Setup(
+            spec=self.data.spec,
+            transforms=tuple(self.running.transforms),
+            seed=self.data.options.seed,
+            rank=self.running.rank,
+            rows=self.rows,
+            threads=threads or self.running.thread_count,
+        )
+
+    def samples(self, step: int) -> np.ndarray:
+        """Global sample numbers of a step, int64 [rows]."""
+        if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
+            raise ArgumentError(f"step {step!r}; expected a whole number >= 0")
+        running = self.running
+        return self.data.plan.batch_samples(int(step), running.batch_size, running.rank, running.world_size)
+
+    def plan(self, steps: Sequence[int]) -> list[Rows]:
+        """The rows of some steps, planned together."""
+        rows = self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
+        return rows.split(self.rows)
+
+    def describe(self, step: int) -> list[SampleRef]:
+        """Where each row of a step comes from; no image is read."""
+        return self.data.describe(self.plan([step])[0])
+
+    def make(self, step: int) -> Made:
+        """Make the batch of a step; raises RecordError, or what a transform raises."""
+        return make_here(self.maker, self.replacer, step, self.plan([step])[0])

@@ -1,0 +1,93 @@
+"""The samples through Grain's own interfaces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+import pytest
+
+from stream import ArgumentError, PairSource, make_loader, pairs
+
+MIXTURE = {"bridge": 2, "kuka": 1, "bc_z": "size"}
+
+
+def test_pairs_compose_with_grains_own_transformations(oxe_root: Path) -> None:
+    dataset = pairs(oxe_root, MIXTURE, seed=1, metadata="dataset_only")
+    batches = dataset.map(lambda sample: {**sample, "mean": sample["frames"].mean()}).batch(4)
+    iterator = iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)))
+    loader = make_loader(oxe_root, MIXTURE, batch_size=4, seed=1)
+    for step in range(3):
+        batch, expected = next(iterator), loader.batch_at(step)
+        for key in ("frames", "sample", "dataset"):
+            np.testing.assert_array_equal(batch[key], expected[key])
+    state = iterator.get_state()
+    after = next(iterator)["sample"]
+    iterator.set_state(state)
+    np.testing.assert_array_equal(next(iterator)["sample"], after)
+
+
+def test_pairs_can_be_sliced_for_ranks(oxe_root: Path) -> None:
+    dataset = pairs(oxe_root, MIXTURE, metadata="none")
+    assert [dataset[1::3][k]["sample"] for k in range(3)] == [1, 4, 7]
+
+
+def test_pairs_work_in_grains_worker_processes(oxe_root: Path) -> None:
+    from absl import flags
+
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    dataset = pairs(oxe_root, MIXTURE, metadata="dataset_only").batch(4).to_iter_dataset()
+    iterator = iter(dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=1, per_worker_buffer_size=1)))
+    expected = make_loader(oxe_root, MIXTURE, batch_size=4)
+    for step in range(2):
+        np.testing.assert_array_equal(next(iterator)["frames"], expected.batch_at(step)["frames"])
+
+
+def test_a_loader_composes_as_an_iter_dataset(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, MIXTURE, batch_size=4, num_workers=1)
+    mapped = iter(loader.map(lambda batch: batch["sample"].copy()))
+    assert next(mapped).tolist() == [0, 1, 2, 3]
+    state = mapped.get_state()
+    assert next(mapped).tolist() == [4, 5, 6, 7]
+    mapped.set_state(state)
+    assert next(mapped).tolist() == [4, 5, 6, 7]
+    assert isinstance(iter(loader), grain.DatasetIterator)
+    assert isinstance(loader, grain.IterDataset)
+
+
+def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
+    source = PairSource(oxe_root, MIXTURE, split="train")
+    refs = Counter()
+    for index in range(len(source)):
+        sample = source[index]
+        assert sample["sample"] == index
+        refs[int(sample["dataset"]), int(sample["episode"]), int(sample["step"])] += 1
+    sizes = make_loader(oxe_root, MIXTURE, batch_size=1).sizes
+    assert len(refs) == len(source) == sum(sizes.values())
+    np.testing.assert_array_equal(source[-1]["frames"], source[len(source) - 1]["frames"])
+    with pytest.raises(IndexError):
+        source[len(source)]
+
+
+def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
+    source = PairSource(oxe_root, {"bridge": 1}, metadata="dataset_only")
+    sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=3, num_epochs=1)
+    loader = grain.DataLoader(
+        data_source=source, sampler=sampler, operations=[grain.transforms.Batch(5)], worker_count=0
+    )
+    seen = np.concatenate([batch["sample"] for batch in loader])
+    assert sorted(seen) == list(range(len(source)))
+
+
+def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="unknown arguments batch_size"):
+        PairSource(oxe_root, MIXTURE, batch_size=3)
+    with pytest.raises(ArgumentError, match="on_error='skip'"):
+        pairs(oxe_root, MIXTURE, on_error="skip")
+    dataset: Any = pairs(oxe_root, MIXTURE)
+    with pytest.raises(ArgumentError, match="no end"):
+        dataset[-1]

@@ -1,0 +1,54 @@
+"""What `import stream` costs and brings along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+STREAM = Path(__file__).resolve().parents[2] / "stream"
+
+
+def python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=STREAM.parent
+    ).stdout
+
+
+HEAVY = ("tensorflow", "apache_beam", "tensorflow_datasets", "torch", "jax", "cv2", "convert")
+
+
+def test_importing_brings_no_framework() -> None:
+    assert python(f"import sys, stream; print([m for m in {HEAVY} if m in sys.modules])") == "[]\n"
+
+
+def test_the_loader_brings_nothing_that_grain_does_not() -> None:
+    listed = f"print([m for m in {HEAVY} if m in sys.modules])"
+    loader = python(f"import sys, stream as s; s.make_loader, s.pairs, s.Normalize; {listed}")
+    assert loader == python(f"import sys, grain; {listed}")
+
+
+def test_importing_a_worker_brings_no_grain() -> None:
+    assert python(
+        "import sys, stream.worker, stream.job; print('grain' in sys.modules, 'pydantic' in sys.modules)"
+    ) == ("False False\n")
+
+
+def test_importing_takes_less_than_half_a_second_beyond_numpy_and_grain() -> None:
+    code = """
+import time, numpy, grain
+began = time.process_time()
+import stream
+stream.make_loader, stream.pairs
+print(time.process_time() - began)
+"""
+    assert min(float(python(code)) for _ in range(3)) < 0.5
+
+
+def test_torch_and_jax_are_imported_in_their_own_modules_only() -> None:
+    for path in STREAM.glob("*.py"):
+        text = path.read_text()
+        for name in ("torch", "jax", "lightning"):
+            if path.stem != ("torch" if name == "lightning" else name):
+                assert f"import {name}" not in text, path
+                assert f"from {name}" not in text, path
