@@ -63,8 +63,11 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
             assert self._source is not None
             made = self._source.take(self._step)
         except Exception as error:
-            # Ctrl-C is not of these: the batch that was waited for is still under way, and the next call gets it.
             self._broken = error
+            self._stop()
+            raise
+        except BaseException:
+            # Ctrl-C may have cut a worker's message in two; the next call starts anew at the same step.
             self._stop()
             raise
         self._step += 1
@@ -113,7 +116,7 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         if self._source is None:
             self._source, self._ring, self._depth = self._loader.make_source()
             self._submitted = self._step
-            self._end = weakref.finalize(self, self._source.close)
+            self._end = weakref.finalize(self, _close, self._source, self._pid)
         last = self._step + self._depth
         if self._loader.num_steps is not None:
             last = min(last, self._loader.num_steps)
@@ -132,3 +135,9 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         if self._end is not None:
             self._end()
         self._source = self._ring = self._end = None
+
+
+def _close(source: BatchSource, pid: int) -> None:
+    """End the workers, unless this is a child that was forked: they are its parent's."""
+    if os.getpid() == pid:
+        source.close()

@@ -211,14 +211,15 @@ class MixedData:
         return height, width
 
     def _warn_of_offsets(self) -> None:
-        for member, dataset, offset in zip(self.members, self.datasets, self.offsets, strict=True):
-            if isinstance(member.offset, int) and member.offset != offset:
-                _log.warning(
-                    "%s was converted with offset %d, the mixture says %d; the converted pairs are what is loaded",
-                    dataset.name,
-                    offset,
-                    member.offset,
-                )
+        other = [
+            f"{name} {offset} (the mixture says {member.offset})"
+            for name, offset, member in zip(self.names, self.offsets, self.members, strict=True)
+            if isinstance(member.offset, int) and member.offset != offset
+        ]
+        if other:
+            _log.warning(
+                "the pairs are those that were converted, with other offsets than the mixture's: %s", ", ".join(other)
+            )
 
 
 def open_mixture(

@@ -61,7 +61,7 @@ def test_a_loader_composes_as_an_iter_dataset(oxe_root: Path) -> None:
 
 def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
     source = PairSource(oxe_root, MIXTURE, split="train")
-    refs = Counter()
+    refs: Counter[tuple[int, int, int]] = Counter()
     for index in range(len(source)):
         sample = source[index]
         assert sample["sample"] == index

@@ -300,5 +300,12 @@ def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None
             os._exit(5 if "fork" in str(error) else 6)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    # A child that lets go of it leaves its parent's workers alone.
+    leaving = os.fork()
+    if leaving == 0:
+        del iterator
+        gc.collect()
+        os._exit(0)
+    os.waitpid(leaving, 0)
     assert next(iterator)["sample"][0] == 24
     iterator.close()
