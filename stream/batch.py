@@ -215,7 +215,7 @@ class Assembler:
         state = out["state"]
         state[:] = 0
         steps = np.zeros(count, np.int64)
-        places = np.zeros((3, count), np.int64)
+        places = [(0, 0, 0)] * count
         language = [""] * count
         texts: dict[str, list[str]] = {column.name: [""] * count for column in spec.columns if column.dtype is None}
         for column in spec.columns:
@@ -232,7 +232,7 @@ class Assembler:
                     gather(tables.action, step_row, step_row + real, window[row])
                     gather(tables.state, step_row, step_row + 1, state[row : row + 1])
                     steps[row] = real
-                    places[:, row] = (shard.info.first_episode + episode, step, offset)
+                    places[row] = (shard.info.first_episode + episode, step, offset)
                     language[row] = tables.language(step_row)
                     for column, (kind, values) in zip(spec.columns, tables.columns, strict=True):
                         place = {"episodes": episode, "steps": step_row, "records": record}.get(kind or "")
@@ -260,7 +260,7 @@ class Assembler:
             out["action"][:] = reduce_window(window, steps, spec.action, self._modes[member])
             out["action_mask"][:] = action_dims
         np.less(np.arange(spec.state_size), self._state_dims[member, None], out=out["state_mask"])
-        out["episode"][:], out["step"][:], out["offset"][:] = places
+        out["episode"][:], out["step"][:], out["offset"][:] = np.array(places, np.int64).T
         done.texts = {"language": language, **texts}
 
     def _tables(self, shard: OpenShard) -> _Tables:
@@ -312,6 +312,7 @@ class _Tables:
         self.action = vector_columns(shard, spec.actions[member])
         self.state = vector_columns(shard, spec.states[member])
         self._language, self._texts = shard.language
+        self._decoded: dict[int, str] = {}
         self.columns = [
             (kind, column_values(shard, kind, column.column) if kind else np.zeros(0))
             for column in spec.columns
@@ -321,12 +322,16 @@ class _Tables:
     def place(self, record: int) -> tuple[int, int, int, int]:
         """Row in ``steps``, episode in the shard, step and offset of a record."""
         return (
-            int(self._steps_row[record]),
-            int(self._episode[record]),
-            int(self._step[record]),
-            int(self._offset[record]),
+            self._steps_row.item(record),
+            self._episode.item(record),
+            self._step.item(record),
+            self._offset.item(record),
         )
 
     def language(self, step_row: int) -> str:
         """The instruction at a step."""
-        return self._texts[int(self._language[step_row])].as_py()
+        number = self._language.item(step_row)
+        text = self._decoded.get(number)
+        if text is None:
+            text = self._decoded[number] = self._texts[number].as_py()
+        return text

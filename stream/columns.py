@@ -90,12 +90,16 @@ def sidecar_schemas(shard: OpenShard) -> dict[Kind, pa.Schema]:
 
 
 def column_values(shard: OpenShard, kind: Kind, column: str) -> np.ndarray | pa.ChunkedArray:
-    """The values of a column of a shard: numbers [rows, values], or an Arrow array of texts."""
+    """The values of a column of a shard: numbers [rows, values], or an Arrow array of texts.
+
+    Integers and booleans keep their type where rows have none, and are 0 there; floats are NaN.
+    """
     table = {"episodes": shard.episodes, "steps": shard.steps}.get(kind)
     if table is None:
         return shard.records[column][:, None]
     field = table.schema.field(column).type
     if pa.types.is_string(field) or pa.types.is_dictionary(field):
         return table[column]
-    values = column_array(table, column)
+    inner = field.value_type if isinstance(field, pa.FixedSizeListType) else field
+    values = column_array(table, column, fill=None if pa.types.is_floating(inner) else 0)
     return values[:, None] if values.ndim == 1 else values

@@ -87,8 +87,13 @@ def _filter(conditions: Any) -> Filter:
         column, operator, value = condition
         if operator not in OPERATORS or not isinstance(column, str):
             raise ArgumentError(f"filters: {condition!r:.100}; operators are {' '.join(OPERATORS)}")
+        if operator in ("in", "not in") and isinstance(value, str | bytes | Mapping):
+            raise ArgumentError(f"filters: {condition!r:.100}; {operator!r} takes a list of values")
         if isinstance(value, set | tuple | frozenset):
-            value = sorted(value)
+            try:
+                value = sorted(value)
+            except TypeError:
+                raise ArgumentError(f"filters: {condition!r:.100}; values of one type are expected") from None
         parsed.append((column, operator, value))
     return Filter(tuple(parsed))
 
@@ -96,9 +101,8 @@ def _filter(conditions: Any) -> Filter:
 def _values(shard: OpenShard, column: str, first: int, count: int) -> pa.Array:
     """The values of a column for some records of a shard."""
     records = {name: values[first : first + count] for name, values in shard.records.items()}
-    kind, _, name = (
-        column.rpartition(".") if column.partition(".")[0] in ("episodes", "steps", "records") else ("", "", column)
-    )
+    first_part, _, rest = column.partition(".")
+    kind, name = (first_part, rest) if first_part in ("episodes", "steps", "records") and rest else ("", column)
     rows = {"episodes": records["episode"], "steps": records["steps_row"]}
     for candidate in [kind] if kind else ("episodes", "steps", "records"):
         if candidate == "records":
@@ -129,7 +133,7 @@ def _holds(values: pa.Array, operator: str, value: Any, *, where: str) -> np.nda
             found = pc.and_(found if operator == "in" else pc.invert(found), pc.is_valid(values))
         else:
             found = _COMPARE[operator](values, pa.scalar(value))
-    except (pa.ArrowException, TypeError, NotImplementedError) as error:
+    except (pa.ArrowException, TypeError, OverflowError, NotImplementedError) as error:
         raise ArgumentError(
             f"{where}: cannot compare {values.type} by {operator} with {value!r:.60} ({str(error).splitlines()[0]})"
         ) from None

@@ -18,6 +18,15 @@ from stream.errors import ArgumentError, closest
 _MAX_YAML = 4_000_000
 
 
+class _YamlLoader(yaml.SafeLoader):
+    """YAML without aliases: a few lines of them can stand for more than any memory holds."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
+        return super().compose_node(parent, index)
+
+
 class SizePower(BaseModel):
     """A weight of ``factor * size ** size_power``, size in pairs."""
 
@@ -71,6 +80,12 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
         ArgumentError: unknown name or role, a file that cannot be read, a weight that is negative or not finite, or no
             weight above 0.
     """
+    if not isinstance(mixture, str | Path | Mapping):
+        raise ArgumentError(
+            f"mixture={mixture!r:.100}; expected a name, a mapping of dataset names to weights, or a YAML file"
+        )
+    if not isinstance(split, str):
+        raise ArgumentError(f"split={split!r:.100}; expected a text, such as 'train' or 'train[:90%]'")
     if isinstance(mixture, Mapping):
         members = [
             Member(str(name), split, _weight(value, where=f"mixture[{name!r}]")) for name, value in mixture.items()
@@ -98,8 +113,10 @@ def packaged_mixtures() -> list[str]:
 
 
 def _weight(value: Any, *, where: str) -> Weight:
-    if value == "size" or isinstance(value, SizePower):
+    if isinstance(value, SizePower):
         return value
+    if isinstance(value, str) and value == "size":
+        return "size"
     if isinstance(value, Mapping):
         try:
             return SizePower.model_validate(dict(value))
@@ -110,7 +127,7 @@ def _weight(value: Any, *, where: str) -> Weight:
     else:
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
     if not 0 <= number < 1e15:
         raise ArgumentError(
@@ -123,10 +140,11 @@ def _read_file(path: Path) -> Any:
     try:
         if path.stat().st_size > _MAX_YAML:
             raise ArgumentError(f"{path}: larger than {_MAX_YAML:,} bytes, so not a mixture")
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    # Beside YAMLError, PyYAML raises whatever its constructors do, KeyError for `!!bool maybe` for one.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise ArgumentError(f"{path}: not a YAML file ({' '.join(str(error).split())[:200]})") from None
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]

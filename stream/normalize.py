@@ -64,6 +64,8 @@ class Normalize(grain.transforms.Map):
             data = data.data
         if method not in ("mean_std", "q01_q99"):
             raise ArgumentError(f"method={method!r}; expected 'mean_std' or 'q01_q99'")
+        if isinstance(keys, str) or not set(keys) <= {"action", "state"}:
+            raise ArgumentError(f"keys={keys!r:.100}; expected a list of 'action', 'state' or both")
         if data.options.metadata != "full":
             raise ArgumentError(f"metadata={data.options.metadata!r} has no action and state; load with 'full'")
         if "action" in keys and data.options.action == "sum":

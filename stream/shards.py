@@ -162,10 +162,11 @@ def _single(table: pa.Table, name: str) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def column_array(table: pa.Table, name: str) -> np.ndarray:
+def column_array(table: pa.Table, name: str, *, fill: int | None = None) -> np.ndarray:
     """Return a numeric column in its own type, [rows] or [rows, values], without a copy where that is possible.
 
-    Booleans become uint8. Columns with nulls become float, NaN where there is none.
+    Booleans become uint8. Columns with nulls become float, NaN where there is none; with ``fill`` they keep their type
+    and have that number there.
     """
     array = _single(table, name)
     rows = len(array)
@@ -176,11 +177,13 @@ def column_array(table: pa.Table, name: str) -> np.ndarray:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if array.null_count or values.null_count:
-        numbers = values.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+        # Not safe: integers beyond 2^53 have no float64 of their own, the closest one is taken.
+        values = values.cast(pa.float64(), safe=False).fill_null(np.nan) if fill is None else values.fill_null(fill)
+        numbers = values.to_numpy(zero_copy_only=False)
         numbers = numbers.reshape(rows, size) if size is not None else numbers
         if array.null_count:
             numbers = numbers.copy()
-            numbers[np.asarray(array.is_null())] = np.nan
+            numbers[np.asarray(array.is_null())] = np.nan if fill is None else fill
         return numbers
     numbers = values.to_numpy(zero_copy_only=False)
     return numbers.reshape(rows, size) if size is not None else numbers
