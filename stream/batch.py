@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import simplejpeg
 
-from stream.columns import Column, column_values
+from stream.columns import Column, column_validity, column_values
 from stream.errors import RecordError
 from stream.format import FormatError, frame_spans
 from stream.rows import Rows
@@ -234,9 +234,9 @@ class Assembler:
                     steps[row] = real
                     places[row] = (shard.info.first_episode + episode, step, offset)
                     language[row] = tables.language(step_row)
-                    for column, (kind, values) in zip(spec.columns, tables.columns, strict=True):
+                    for column, (kind, values, valid) in zip(spec.columns, tables.columns, strict=True):
                         place = {"episodes": episode, "steps": step_row, "records": record}.get(kind or "")
-                        if place is None:
+                        if place is None or (valid is not None and not valid[place]):
                             continue
                         if column.dtype is None:
                             texts[column.name][row] = values[place].as_py() or ""
@@ -314,7 +314,9 @@ class _Tables:
         self._language, self._texts = shard.language
         self._decoded: dict[int, str] = {}
         self.columns = [
-            (kind, column_values(shard, kind, column.column) if kind else np.zeros(0))
+            (kind, column_values(shard, kind, column.column), column_validity(shard, kind, column.column))
+            if kind
+            else (None, np.zeros(0), None)
             for column in spec.columns
             for kind in (column.kinds[member],)
         ]

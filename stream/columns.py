@@ -103,3 +103,11 @@ def column_values(shard: OpenShard, kind: Kind, column: str) -> np.ndarray | pa.
     inner = field.value_type if isinstance(field, pa.FixedSizeListType) else field
     values = column_array(table, column, fill=None if pa.types.is_floating(inner) else 0)
     return values[:, None] if values.ndim == 1 else values
+
+
+def column_validity(shard: OpenShard, kind: Kind, column: str) -> np.ndarray | None:
+    """Which rows of a column have a value, bool [rows]; None if all have."""
+    table = {"episodes": shard.episodes, "steps": shard.steps}.get(kind)
+    if table is None or not table[column].null_count:
+        return None
+    return table[column].is_valid().to_numpy()

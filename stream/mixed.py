@@ -27,6 +27,8 @@ from stream.views import Views
 
 _log = logging.getLogger("stream")
 
+_MAX_PER_EPISODE = 1_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -46,6 +48,8 @@ class Options:
     def __post_init__(self) -> None:
         _check_int("seed", self.seed, least=None)
         _check_int("samples_per_episode", self.samples_per_episode, least=0)
+        if self.samples_per_episode > _MAX_PER_EPISODE:
+            raise ArgumentError(f"samples_per_episode={self.samples_per_episode}; at most {_MAX_PER_EPISODE:,}")
         if self.horizon is not None:
             _check_int("horizon", self.horizon, least=1)
         if self.metadata not in METADATA:

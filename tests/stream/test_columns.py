@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from stream.catalog import Catalog
-from stream.columns import Kind, column_values, find_column, sidecar_schemas
+from stream.columns import Kind, column_validity, column_values, find_column, sidecar_schemas
 from stream.errors import ArgumentError
 from stream.format import open_sidecar
 from stream.mixture import Member
@@ -143,3 +143,13 @@ def test_where_rows_have_no_value_integers_keep_theirs_to_the_last_digit(shards:
     assert column_values(shard, "episodes", "ok").tolist() == [[0], [1]]
     assert column_values(shard, "episodes", "ids").tolist() == [[large, 0], [0, 0]]
     np.testing.assert_array_equal(column_values(shard, "episodes", "score"), [[0.5], [np.nan]])
+
+
+def test_rows_without_a_value_are_said_by_the_validity() -> None:
+    table = pa.table({"reward": pa.array([1.0, None, 3.0]), "step": pa.array([0, 1, 2])})
+    shard = OpenShard.__new__(OpenShard)
+    shard.__dict__.update(steps=table, episodes=table, prepared=None)
+    validity = column_validity(shard, "steps", "reward")
+    assert validity is not None
+    assert validity.tolist() == [True, False, True]
+    assert column_validity(shard, "steps", "step") is None
