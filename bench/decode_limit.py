@@ -1,0 +1,187 @@
+"""The limit of a loader: the same JPEGs decoded and nothing else. No files, no order, no batches, no trainer.
+
+The processes hold the JPEGs of the mixture's first samples in memory and decode them in turn into one buffer each,
+which stays in the processor's cache. Between the slices that are measured they wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+
+import numpy as np
+import simplejpeg
+
+from bench.machine import busy_seconds
+from stream.format import frame_spans
+from stream.loader import Loader
+from stream.shards import OpenShard, ShardInfo
+
+PAIRS = 512
+"""So many samples are held by each thread."""
+
+_Held = list[tuple[ShardInfo, list[int]]]
+
+
+class LimitFailed(RuntimeError):
+    """A process of the limit ended before its time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitSlice:
+    """What was decoded in one slice.
+
+    pairs_per_s: of all processes together. cpu_seconds: CPU time of all; others_cpu_seconds: of everything else on the
+    machine.
+    """
+
+    pairs: int
+    seconds: float
+    pairs_per_s: float
+    cpu_seconds: float
+    others_cpu_seconds: float
+
+
+class DecodeLimit:
+    """Processes that decode the samples of a loader; to be closed, or used in a ``with`` statement.
+
+    Args:
+        loader: whose samples, from the first on.
+        processes: how many.
+        threads: of each.
+
+    Raises:
+        LimitFailed: a process ended, because a record cannot be read or memory is short.
+    """
+
+    def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._pipes: list[Connection] = []
+        try:
+            for number in range(processes):
+                ours, theirs = context.Pipe()
+                held = _share(loader, number, of=processes, pairs=PAIRS * threads)
+                process = context.Process(target=_serve, args=(theirs, held, threads), daemon=True)
+                process.start()
+                theirs.close()
+                self._processes.append(process)
+                self._pipes.append(ours)
+            for pipe in self._pipes:
+                _receive(pipe)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> DecodeLimit:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def measure(self, seconds: float) -> LimitSlice:
+        """Decode for so long; raises LimitFailed."""
+        busy = busy_seconds()
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(seconds)
+        shares = [_receive(pipe) for pipe in self._pipes]
+        busy = busy_seconds() - busy
+        cpu = sum(share[2] for share in shares)
+        return LimitSlice(
+            pairs=sum(int(share[0]) for share in shares),
+            seconds=max(share[1] for share in shares),
+            pairs_per_s=sum(share[0] / share[1] for share in shares),
+            cpu_seconds=cpu,
+            others_cpu_seconds=max(0.0, busy - cpu),
+        )
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+
+def _share(loader: Loader, number: int, *, of: int, pairs: int) -> _Held:
+    """Every ``of``-th batch from the ``number``-th on, until there are ``pairs`` samples; by shard."""
+    held: dict[int, list[int]] = {}
+    plan, batch_size = loader.data.plan, loader.batch_size
+    for step in range(number, number + of * -(-pairs // batch_size), of):
+        rows = plan.rows(plan.batch_samples(step, batch_size))
+        for shard, record in zip(rows.shard.tolist(), rows.record.tolist(), strict=True):
+            held.setdefault(shard, []).append(record)
+    return [(loader.data.views.shards[shard], records) for shard, records in held.items()]
+
+
+def _receive(pipe: Connection) -> tuple[float, float, float]:
+    try:
+        answer = pipe.recv()
+    except (EOFError, OSError):
+        raise LimitFailed("a process that decodes alone died; is there enough memory?") from None
+    if isinstance(answer, str):
+        raise LimitFailed(f"decoding alone: {answer}")
+    pairs, seconds, cpu = answer
+    return pairs, seconds, cpu
+
+
+def _serve(pipe: Connection, held: _Held, threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        samples = [sample for info, records in held for sample in _read(info, records)]
+        # Shuffled: neighbours are of one dataset, and a slice must not end with only the first ones decoded.
+        order = np.random.default_rng(0).permutation(len(samples)).tolist()
+        shares = [[samples[place] for place in order[thread::threads]] for thread in range(threads)]
+        turns = [_Turns(share) for share in shares]
+        pipe.send((len(samples), 0.0, 0.0))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+        return
+    with contextlib.suppress(EOFError, OSError), ThreadPoolExecutor(threads) as pool:
+        while True:
+            seconds = pipe.recv()
+            start, cpu = time.monotonic(), time.process_time()
+            pairs = sum(pool.map(_Turns.run, turns, [start + seconds] * threads))
+            pipe.send((pairs, time.monotonic() - start, time.process_time() - cpu))
+
+
+def _read(info: ShardInfo, records: Sequence[int]) -> list[list[bytes]]:
+    shard = OpenShard(info)
+    samples = []
+    for record in records:
+        data = shard.read(record)
+        samples.append([data[start:stop] for start, stop in frame_spans(data)])
+    return samples
+
+
+class _Turns:
+    """The share of one thread; each slice goes on where the last one ended."""
+
+    def __init__(self, samples: list[list[bytes]]) -> None:
+        self._samples = samples
+        self._next = 0
+        first = simplejpeg.decode_jpeg(samples[0][0])
+        self._buffer = np.empty_like(first)
+
+    def run(self, until: float) -> int:
+        """Decode until that time of the monotonic clock; returns how many samples."""
+        samples, buffer, place = self._samples, self._buffer, self._next
+        count = 0
+        while time.monotonic() < until:
+            for frame in samples[place]:
+                simplejpeg.decode_jpeg(frame, buffer=buffer)
+            place = (place + 1) % len(samples)
+            count += 1
+        self._next = place
+        return count

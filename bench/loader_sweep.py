@@ -1,0 +1,155 @@
+"""The parameters of one measured point of the loader's benchmark, and the points that sweeps make of them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stream.batch import METADATA
+from stream.catalog import Catalog
+from stream.errors import ArgumentError, closest
+from stream.loader import Loader
+from stream.mixed import MixedData, Options
+from stream.mixture import resolve_mixture
+from stream.running import Running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """What one point is measured with; see ``PARAMETERS`` for what each is."""
+
+    root: str
+    mixture: str = "oxe29"
+    datasets: int | None = None
+    split: str = "train"
+    batch_size: int = 64
+    num_workers: int = 2
+    threads: int | None = None
+    prefetch: int = 2
+    metadata: str = "full"
+    samples_per_episode: int = 0
+    shuffle: str = "global"
+    warmup: int = 8
+    steps: int = 160
+    compute_sleep_ms: float = 0.0
+    seed: int = 0
+    limit_s: float = 1.0
+
+
+def open_loader(parameters: Parameters) -> Loader:
+    """Make the loader of a point; nothing is started by that.
+
+    Raises:
+        ArgumentError: there is no such loader.
+        stream.format.FormatError: a manifest or a sidecar is damaged.
+    """
+    catalog = Catalog(parameters.root)
+    members = resolve_mixture(parameters.mixture, parameters.split, catalog)
+    if parameters.datasets is not None:
+        if parameters.datasets > len(members):
+            raise ArgumentError(
+                f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
+            )
+        members = [dataclasses.replace(member, weight=1.0) for member in members[: parameters.datasets]]
+    options = Options(
+        seed=parameters.seed,
+        shuffle=parameters.shuffle,
+        samples_per_episode=parameters.samples_per_episode,
+        metadata=parameters.metadata,  # type: ignore[arg-type]
+    )
+    running = Running(
+        batch_size=parameters.batch_size,
+        num_workers=parameters.num_workers,
+        threads=parameters.threads,
+        prefetch=parameters.prefetch,
+    )
+    return Loader(MixedData(parameters.root, members, options, catalog=catalog), running)
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``least`` on; it raises argparse.ArgumentTypeError."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least {least}")
+        return int(text)
+
+    return read
+
+
+def _duration(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of at least 0")
+    return value
+
+
+def _metadata(text: str) -> str:
+    if text not in METADATA:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(METADATA)}")
+    return text
+
+
+PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "root": (str, "converted root"),
+    "mixture": (str, "name of a mixture or dataset, or a YAML file"),
+    "datasets": (whole(1), "only the first so many members of the mixture, with equal weights"),
+    "split": (str, "role of the mixture, or split expression of a dataset"),
+    "batch_size": (whole(1), "rows of a batch"),
+    "num_workers": (whole(0), "worker processes; 0 makes batches in threads"),
+    "threads": (whole(1), "threads of a worker, or of the trainer if there are no workers"),
+    "prefetch": (whole(1), "batches that each worker is ahead"),
+    "metadata": (_metadata, f"one of {', '.join(METADATA)}"),
+    "samples_per_episode": (whole(0), "pairs of each episode in an epoch, 0 for all"),
+    "shuffle": (str, "global, block:N or none"),
+    "warmup": (whole(1), "batches that are not measured, the first one included"),
+    "steps": (whole(1), "batches that are measured"),
+    "compute_sleep_ms": (_duration, "the trainer sleeps so long after each batch"),
+    "seed": (whole(0), "of the order of samples"),
+    "limit_s": (_duration, "seconds of each slice of decoding alone; 0 leaves it out, as --no-limit does"),
+}
+"""By name: what reads it from a text, and what it is."""
+
+
+def parse_sweep(text: str) -> tuple[str, list[Any]]:
+    """Read ``key=a,b,c``; returns the parameter's name and its values.
+
+    >>> parse_sweep("num-workers=1,2,4")
+    ('num_workers', [1, 2, 4])
+
+    Raises:
+        argparse.ArgumentTypeError: no such parameter, or a value that it cannot have.
+    """
+    key, equals, values = text.partition("=")
+    name = key.strip().replace("-", "_")
+    if not equals or not values.strip():
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected key=a,b,c")
+    if name not in PARAMETERS:
+        raise argparse.ArgumentTypeError(f"no parameter {key!r}; {closest(name, PARAMETERS, noun='parameters')}")
+    read = PARAMETERS[name][0]
+    try:
+        return name, [read(value.strip()) for value in values.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{name}: {error}") from None
+
+
+def make_points(sweeps: Sequence[tuple[str, Sequence[Any]]]) -> list[dict[str, Any]]:
+    """Return the swept parameters of every point: all combinations, the last sweep changing fastest.
+
+    >>> make_points([("seed", [1, 2]), ("threads", [1])])
+    [{'seed': 1, 'threads': 1}, {'seed': 2, 'threads': 1}]
+    """
+    names = [name for name, _ in sweeps]
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in sweeps))]
+
+
+def label(point: Mapping[str, Any]) -> str:
+    """Return a point's name in tables: its swept parameters."""
+    return " ".join(f"{name}={value}" for name, value in point.items()) or "all"

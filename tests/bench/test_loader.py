@@ -1,0 +1,242 @@
+"""The benchmark of the loader, run tiny: its figures mean nothing here, but they are all there and fit together."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.decode_limit import DecodeLimit
+from bench.loader import RESULT_FILE, main
+from bench.loader_run import measure_point, plan_slices
+from bench.loader_sweep import Parameters, open_loader
+from bench.memory import slope
+from stream.shards import OpenShard
+from tests.command import Command, Result, run, start, wait_until
+from tests.shared_folder import run_folder, shared_folder
+
+BATCH, STEPS = 8, 8
+_SPLITS = "splits: {train: 'train', val: 'train[:2]'}"
+
+
+def _fill(folder: Path) -> None:
+    if ready := os.environ.get("PAIRSTREAM_TEST_OXE"):
+        (folder / "oxe").symlink_to(ready)
+    else:
+        _convert(folder / "source", folder / "oxe")
+    members = f"  bridge: {{weight: 3, {_SPLITS}}}\n  kuka: {{weight: 1, {_SPLITS}}}\n"
+    (folder / "two.yaml").write_text(f"members:\n{members}")
+
+
+def _convert(source: Path, output: Path) -> None:
+    chosen = ("--datasets", "bridge,kuka")
+    size = ("--episodes", "4", "--steps", "10", "--jobs", "1")
+    done = run("--output", str(source), *chosen, *size, module="convert.sample")
+    assert done.code == 0, done.err
+    where = ("--source", str(source), "--output", str(output))
+    done = run(*where, *chosen, "--image-size", "64", "--num-workers", "1")
+    assert done.code == 0, done.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A converted root of two datasets at 64x64, ``oxe``, and a mixture of them, 3 to 1, ``two.yaml``.
+
+    PAIRSTREAM_TEST_OXE names a root that is there already, as for the tests of the loader itself.
+    """
+    with shared_folder(run_folder(tmp_path_factory) / "bench-loader", _fill) as made:
+        yield made
+
+
+def _arguments(folder: Path, *more: str) -> list[str]:
+    size = ["--batch-size", str(BATCH), "--steps", str(STEPS), "--warmup", "2", "--limit-s", "0.1", "--repeat", "1"]
+    return ["--root", str(folder / "oxe"), "--mixture", str(folder / "two.yaml"), *size, *more]
+
+
+def _parameters(folder: Path, **more: Any) -> Parameters:
+    size = {"batch_size": BATCH, "steps": STEPS, "warmup": 2, "limit_s": 0.0}
+    return Parameters(root=str(folder / "oxe"), mixture=str(folder / "two.yaml"), **{**size, **more})
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that ``--out`` names."""
+    return tmp_path_factory.mktemp("bench") / "new" / "out"
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path, out: Path) -> dict[str, Any]:
+    """What a sweep over two points prints with ``--json``, and nothing beside."""
+    more = ("--num-workers", "1", "--sweep", "datasets=1,2", "--json", "--out", str(out))
+    done = run(*_arguments(folder, *more), module="bench.loader")
+    assert (done.code, done.err) == (0, "")
+    return dict(json.loads(done.out))
+
+
+def test_each_value_of_a_sweep_is_a_point(printed: dict[str, Any]) -> None:
+    assert printed["sweep"] == {"datasets": [1, 2]}
+    assert [point["point"] for point in printed["points"]] == [{"datasets": 1}, {"datasets": 2}]
+    assert [len(point["repeats"]) for point in printed["points"]] == [1, 1]
+
+
+def test_the_first_members_are_mixed_with_equal_weights(printed: dict[str, Any]) -> None:
+    one, two = (point["repeats"][0]["stats"]["per_dataset"] for point in printed["points"])
+    assert list(one) == ["bridge"]
+    assert abs(two["bridge"] - two["kuka"]) < 2
+
+
+def test_the_kept_file_has_what_was_printed(printed: dict[str, Any], out: Path) -> None:
+    assert json.loads((out / RESULT_FILE).read_text()) == printed
+
+
+def test_rates_and_ratio_follow_from_the_slices(printed: dict[str, Any]) -> None:
+    (measured,) = printed["points"][1]["repeats"]
+    rate = statistics.median(part["batches"] / part["seconds"] for part in measured["slices"])
+    limit = statistics.median(part["pairs_per_s"] for part in measured["limit_slices"])
+    assert measured["samples_per_s"] == pytest.approx(rate * BATCH)
+    assert measured["limit_samples_per_s"] == pytest.approx(limit)
+    assert measured["ratio"] == pytest.approx(rate * BATCH / limit)
+    assert len(measured["limit_slices"]) == len(measured["slices"]) + 1
+
+
+def test_all_steps_are_measured_and_each_takes_its_time(printed: dict[str, Any]) -> None:
+    (measured,) = printed["points"][0]["repeats"]
+    assert sum(part["batches"] for part in measured["slices"]) == STEPS
+    for part in measured["slices"]:
+        assert sum(part["step_seconds"]) == pytest.approx(part["seconds"])
+        assert part["wait_seconds"] <= part["seconds"]
+    step = measured["step_ms"]
+    assert 0 < step["p50"] <= step["p90"] <= step["p99"] <= step["max"]
+
+
+def test_bytes_are_those_of_the_records(printed: dict[str, Any], folder: Path) -> None:
+    (measured,) = printed["points"][1]["repeats"]
+    loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
+    rows = loader.data.plan.rows(np.arange(measured["stats"]["samples"]))
+    shards = [OpenShard(info) for info in loader.data.views.shards]
+    sizes = [len(shards[s].read(r)) for s, r in zip(rows.shard.tolist(), rows.record.tolist(), strict=True)]
+    assert measured["stats"]["bytes"] == sum(sizes)
+    assert min(sizes) < measured["bytes_per_pair"] < max(sizes)
+
+
+def test_memory_of_trainer_and_worker_is_watched(printed: dict[str, Any]) -> None:
+    (measured,) = printed["points"][0]["repeats"]
+    samples = measured["memory_samples"]
+    assert [len(sample["pss"]) for sample in samples] == [2] * len(samples)
+    assert [sample["batches"] for sample in samples] == sorted({sample["batches"] for sample in samples})
+    assert measured["peak_pss_bytes"] >= measured["final_pss_bytes"] > 2**24
+    assert measured["lowest_available_bytes"] == min(sample["available"] for sample in samples)
+
+
+def test_threads_are_measured_without_workers_or_limit(folder: Path) -> None:
+    measured = measure_point(_parameters(folder, num_workers=0, threads=2))
+    assert measured["ratio"] is None and measured["limit_slices"] == []
+    assert all(part["worker_cpu_seconds"] == 0 < part["trainer_cpu_seconds"] for part in measured["slices"])
+    assert measured["stats"]["per_dataset"]["bridge"] / measured["stats"]["samples"] == pytest.approx(0.75, abs=0.05)
+
+
+def test_compute_is_part_of_a_step_and_not_of_waiting(folder: Path) -> None:
+    measured = measure_point(_parameters(folder, num_workers=0, threads=1, compute_sleep_ms=30.0))
+    assert measured["step_ms"]["p50"] > 30
+    assert measured["wait_share"] < 0.7
+
+
+def test_decoding_alone_goes_on_from_slice_to_slice(folder: Path) -> None:
+    with DecodeLimit(open_loader(_parameters(folder)), processes=1, threads=2) as limit:
+        slices = [limit.measure(0.1) for _ in range(2)]
+    for part in slices:
+        assert part.pairs > 2
+        assert part.seconds >= 0.1
+        assert part.pairs_per_s == pytest.approx(part.pairs / part.seconds)
+        assert 0 < part.cpu_seconds < 2.2 * part.seconds + 0.05
+
+
+@given(st.integers(1, 5000), st.floats(1e-4, 10), st.integers(1, 16))
+def test_slices_hold_all_steps_and_whole_rounds_of_the_workers(steps: int, step_seconds: float, lanes: int) -> None:
+    slices = plan_slices(steps, step_seconds=step_seconds, lanes=lanes)
+    assert all(part % lanes == 0 and part > 0 for part in slices)
+    assert steps <= sum(slices) < steps + slices[0]
+
+
+def test_the_slope_and_its_error_are_those_of_least_squares() -> None:
+    batches, pss = [0.0, 10.0, 25.0, 40.0, 70.0], [100.0, 131.0, 149.0, 190.0, 270.0]
+    fit, covariance = np.polyfit(batches, pss, 1, cov=True)
+    rise, error = slope(batches, pss)
+    assert rise == pytest.approx(fit[0])
+    assert error == pytest.approx(covariance[0, 0] ** 0.5)
+
+
+def _failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    try:
+        code: Any = main(arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return code, line
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--sweep", "num-worker=1,2"), "no parameter 'num-worker'; did you mean 'num_workers'"),
+        (("--sweep", "metadata=full,some"), "metadata: found 'some', expected one of full, dataset_only, none"),
+        (("--sweep", "seed=1", "--sweep", "seed=2"), "seed is swept more than once"),
+        (("--steps", "0"), "argument --steps: found '0', expected a whole number of at least 1"),
+        (("--datasets", "3"), "datasets=3: mixture"),
+        (("--sweep", "mixture=bridge,kuku", "--split", "train"), "no mixture or dataset 'kuku'; did you mean 'kuka'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line_before_anything_runs(
+    more: tuple[str, ...], told: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = _failure(_arguments(folder, *more), capsys)
+    assert code == 2
+    assert line.startswith("error: ") and told in line
+
+
+def test_a_damaged_record_is_one_line_that_names_the_point(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bridge", "kuka"):
+        shutil.copytree(folder / "oxe" / name, tmp_path / "oxe" / name)
+    for path in (tmp_path / "oxe" / "kuka").rglob("*.arrayrecord"):
+        path.write_bytes(path.read_bytes()[:-100])
+    more = ("--root", str(tmp_path / "oxe"), "--num-workers", "1", "--sweep", "seed=7")
+    code, line = _failure(_arguments(folder, *more), capsys)
+    assert code == 1
+    assert line.startswith("error: point seed=7: RecordError: ")
+    assert "dataset kuka" in line
+
+
+def _begin(command: Command) -> None:
+    def working() -> bool:
+        return any("stream.worker" in " ".join(process.cmdline()) for process in command.processes())
+
+    assert wait_until(working, seconds=60, poll=0.2)
+
+
+def test_an_interrupt_ends_everything(folder: Path) -> None:
+    with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
+        _begin(command)
+        command.signal(signal.SIGINT)
+        assert command.wait() == Result(130, "", "interrupted\n")
+        assert command.processes() == []
+
+
+def test_nothing_is_left_when_the_benchmark_is_killed(folder: Path) -> None:
+    with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
+        _begin(command)
+        command.kill()
+        assert wait_until(lambda: not command.processes(), seconds=30, poll=0.2)
