@@ -19,17 +19,20 @@ LOCK_EXTRAS := convert,tensorflow,dask,dataflow,lightning,torch,jax,bench,dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow lint format bench-convert lock clean
+.PHONY: help venv demo test test-slow lint format bench-convert bench-loader lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## make .venv and install everything needed below, if not done yet
 
-demo: $(STAMP) ## make a small sample of all 29 datasets, convert it, check and show what came out
+demo: $(STAMP) ## make a small sample of all 29 datasets, convert and check it, train on it, show a step again
 	$(BIN)/python -m convert.sample --datasets oxe29 --output $(DEMO)/source --episodes 4 --steps 30
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe
 	$(BIN)/python -m convert.verify $(DEMO)/oxe
+	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_torch.py --root $(DEMO)/oxe --steps 40 --every 10 \
+		--batch-size 16 --out $(DEMO)/run
+	$(BIN)/python -m stream.replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
 
 test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
@@ -49,6 +52,9 @@ format: $(STAMP) ## put the sources into the shape that lint asks for
 
 bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)
 	$(BIN)/python -m bench.convert $(ARGS)
+
+bench-loader: $(STAMP) ## the loader on the demo's data beside decoding alone (ARGS=--json for figures only)
+	$(BIN)/python -m bench.loader --root $(DEMO)/oxe --mixture oxe29 $(ARGS)
 
 # The build of torch (+cpu) and its CUDA packages, which it pins itself, depend on the machine and are left out.
 lock: ## write constraints.txt anew: the newest versions that pyproject.toml allows together

@@ -1,7 +1,8 @@
 """The limit of a loader: the same JPEGs decoded and nothing else. No files, no order, no batches, no trainer.
 
-The processes hold the JPEGs of the mixture's first samples in memory and decode them in turn into one buffer each,
-which stays in the processor's cache. Between the slices that are measured they wait.
+The processes hold the JPEGs of the mixture's first samples in memory and decode them in turn into one array as large as
+a batch, used again and again: a batch has to be written to memory, and a buffer of one frame, which stays in the
+processor's cache, would be a limit that no loader can come near. Between the slices that are measured they wait.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class DecodeLimit:
             for number in range(processes):
                 ours, theirs = context.Pipe()
                 held = _share(loader, number, of=processes, pairs=PAIRS * threads)
-                process = context.Process(target=_serve, args=(theirs, held, threads), daemon=True)
+                process = context.Process(target=_serve, args=(theirs, held, threads, loader.batch_size), daemon=True)
                 process.start()
                 theirs.close()
                 self._processes.append(process)
@@ -136,14 +137,14 @@ def _receive(pipe: Connection) -> tuple[float, float, float]:
     return pairs, seconds, cpu
 
 
-def _serve(pipe: Connection, held: _Held, threads: int) -> None:
+def _serve(pipe: Connection, held: _Held, threads: int, rows: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         samples = [sample for info, records in held for sample in _read(info, records)]
         # Shuffled: neighbours are of one dataset, and a slice must not end with only the first ones decoded.
         order = np.random.default_rng(0).permutation(len(samples)).tolist()
         shares = [[samples[place] for place in order[thread::threads]] for thread in range(threads)]
-        turns = [_Turns(share) for share in shares]
+        turns = [_Turns(share, rows) for share in shares]
         pipe.send((len(samples), 0.0, 0.0))
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
@@ -168,19 +169,20 @@ def _read(info: ShardInfo, records: Sequence[int]) -> list[list[bytes]]:
 class _Turns:
     """The share of one thread; each slice goes on where the last one ended."""
 
-    def __init__(self, samples: list[list[bytes]]) -> None:
+    def __init__(self, samples: list[list[bytes]], rows: int) -> None:
         self._samples = samples
         self._next = 0
-        first = simplejpeg.decode_jpeg(samples[0][0])
-        self._buffer = np.empty_like(first)
+        frame = simplejpeg.decode_jpeg(samples[0][0])
+        self._batch = np.zeros((rows, max(map(len, samples)), *frame.shape), np.uint8)
 
     def run(self, until: float) -> int:
         """Decode until that time of the monotonic clock; returns how many samples."""
-        samples, buffer, place = self._samples, self._buffer, self._next
+        samples, batch, place = self._samples, self._batch, self._next
         count = 0
         while time.monotonic() < until:
-            for frame in samples[place]:
-                simplejpeg.decode_jpeg(frame, buffer=buffer)
+            row = batch[count % len(batch)]
+            for number, frame in enumerate(samples[place]):
+                simplejpeg.decode_jpeg(frame, buffer=row[number])
             place = (place + 1) % len(samples)
             count += 1
         self._next = place

@@ -162,7 +162,12 @@ def load_rows(arrays: dict[str, np.ndarray]) -> Rows:
     return Rows(**{name: arrays[name].copy() for name in ROW_FIELDS})
 
 
-def finish_batch(reply: Reply, buffer: Any, *, rows: int) -> Batch:
-    """Return the batch that lies in a slot's buffer, its keys in the order of the transforms' result."""
-    arrays = Layout(reply.fields, rows=rows).arrays(buffer, base=reply.offset)
+def finish_batch(reply: Reply, buffer: Any, *, layout: Layout) -> Batch:
+    """Return the batch that lies in a slot's buffer, its keys in the order of the transforms' result.
+
+    ``layout`` is that of batches without transforms; it serves if the reply has the same arrays.
+    """
+    if reply.fields != layout.fields:
+        layout = Layout(reply.fields, rows=layout.rows)
+    arrays = layout.arrays(buffer, base=reply.offset)
     return {key: arrays[key] if key in arrays else reply.rest[key] for key in reply.keys}

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
+import math
 import mmap
 import os
 import threading
@@ -40,16 +42,18 @@ class Layout:
         self.fields = dict(fields)
         self.offsets: dict[str, int] = {}
         self.nbytes = 0
+        self._counts: dict[str, int] = {}
         for name, (dtype, shape) in fields.items():
             self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN
-            self.nbytes = self.offsets[name] + int(np.prod((rows, *shape), dtype=np.int64)) * np.dtype(dtype).itemsize
+            self._counts[name] = math.prod((rows, *shape))
+            self.nbytes = self.offsets[name] + self._counts[name] * np.dtype(dtype).itemsize
 
     def arrays(self, buffer: Any, *, base: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
         return {
-            name: np.frombuffer(
-                buffer, dtype, count=int(np.prod((self.rows, *shape), dtype=np.int64)), offset=base + self.offsets[name]
-            ).reshape(self.rows, *shape)
+            name: np.frombuffer(buffer, dtype, count=self._counts[name], offset=base + self.offsets[name]).reshape(
+                self.rows, *shape
+            )
             for name, (dtype, shape) in self.fields.items()
         }
 
@@ -57,11 +61,14 @@ class Layout:
 class Slot:
     """One slot. ``fd`` is handed to the workers; ``size`` is in bytes; ``number`` is never used twice in a process."""
 
-    _next_number = 0
+    _numbers = itertools.count()
 
     def __init__(self, size: int) -> None:
-        self.number = Slot._next_number
-        Slot._next_number += 1
+        self.on_map: Callable[[Slot], None] | None = None
+        """Called with the slot whenever its memory lies somewhere new."""
+        self.on_unmap: Callable[[], None] | None = None
+        """Called before its memory goes from where it lies, once."""
+        self.number = next(Slot._numbers)
         self.size = size
         self.fd = -1
         try:
@@ -77,14 +84,23 @@ class Slot:
         """Map the slot again after a worker made it larger."""
         size = os.fstat(self.fd).st_size
         if size != self.size:
-            self.map = mmap.mmap(self.fd, size)
-            self.size = size
+            grown = mmap.mmap(self.fd, size)
+            self._unmap()
+            self.map, self.size = grown, size
+            if self.on_map is not None:
+                self.on_map(self)
 
     def close(self) -> None:
         """Give the memory back, once no array points into it any more."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        self._unmap()
+
+    def _unmap(self) -> None:
+        on_unmap, self.on_unmap = self.on_unmap, None
+        if on_unmap is not None:
+            on_unmap()
         self.__dict__.pop("map", None)
 
 
@@ -126,20 +142,23 @@ class Ring:
         except IndexError:
             pass
         try:
+            # Asked first: where a cgroup is full, the kernel ends the process instead of refusing the memory.
+            self.reserve(1)
             slot = Slot(self.size)
         except RingError as error:
             raise RingError(f"{error}; {len(self.slots)} slots of the ring are in use already") from None
         self.slots.append(slot)
+        slot.on_map = self._on_new
         if self._on_new is not None:
             self._on_new(slot)
         return slot
 
     def give(self, slot: Slot) -> None:
         """Give back a slot that nothing points into."""
+        self._free.append(slot)
+        # Looked at afterwards, so that no slot is left over if another thread closes the ring meanwhile.
         if self._closed.is_set():
-            slot.close()
-        else:
-            self._free.append(slot)
+            self._close_free()
 
     def lend(self, slot: Slot) -> Any:
         """Return the memory of a slot as a buffer; it comes back to the ring when the last array over it is gone."""
@@ -154,8 +173,14 @@ class Ring:
     def close(self) -> None:
         """Close the free slots now, and the others when they come back."""
         self._closed.set()
-        while self._free:
-            self._free.popleft().close()
+        self._close_free()
+
+    def _close_free(self) -> None:
+        while True:
+            try:
+                self._free.popleft().close()
+            except IndexError:
+                return
 
 
 def available_memory() -> int | None:

@@ -121,7 +121,7 @@ class ProcessSource:
     def __init__(self, setup: Setup, *, workers: int, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
         self._replacer = replacer
         self._ring = ring
-        self._rows = setup.rows
+        self._layout = maker.layout
         self._row_layout = maker.row_layout
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
@@ -153,7 +153,7 @@ class ProcessSource:
             raise job.error
         assert job.reply is not None
         return Made(
-            finish_batch(job.reply, self._ring.lend(job.slot), rows=self._rows), job.rows, job.work, job.replaced
+            finish_batch(job.reply, self._ring.lend(job.slot), layout=self._layout), job.rows, job.work, job.replaced
         )
 
     def forget(self) -> None:
