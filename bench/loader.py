@@ -242,17 +242,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure the loader beside decoding the same JPEGs alone.",
         epilog="A point with the defaults takes some 15 s a repeat on two idle cores.",
     )
-    defaults = {field.name: field.default for field in dataclasses.fields(Parameters)}
-    for name, (read, what) in PARAMETERS.items():
-        default = defaults[name]
-        needed = default is dataclasses.MISSING
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=read,
-            required=needed,
-            default=None if needed else default,
-            help=what if needed or default is None else f"{what} (default: {default})",
-        )
+    for field in dataclasses.fields(Parameters):
+        read, what = PARAMETERS[field.name]
+        default = "" if field.default is None else f" (default: {field.default})"
+        flag = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(flag, type=read, default=field.default, help=what + default)
     parser.add_argument("--no-limit", action="store_true", help="do not measure decoding alone")
     parser.add_argument("--repeat", type=whole(1), default=3, help="measurements of each point (default: 3)")
     parser.add_argument(

@@ -22,7 +22,7 @@ from stream.running import Running
 class Parameters:
     """What one point is measured with; see ``PARAMETERS`` for what each is."""
 
-    root: str
+    root: str = "build/demo/oxe"
     mixture: str = "oxe29"
     datasets: int | None = None
     split: str = "train"
@@ -98,7 +98,7 @@ def _metadata(text: str) -> str:
 
 
 PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "root": (str, "converted root"),
+    "root": (str, "converted root; the default is what `make demo` leaves"),
     "mixture": (str, "name of a mixture or dataset, or a YAML file"),
     "datasets": (whole(1), "only the first so many members of the mixture, with equal weights"),
     "split": (str, "role of the mixture, or split expression of a dataset"),

@@ -1,0 +1,141 @@
+"""Batches carried on towards a device before they are asked for, with a state that counts those handed out only."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grain
+
+from stream.batch import Batch
+from stream.errors import ArgumentError
+from stream.iterator import LoaderIterator
+from stream.loader import Loader
+
+
+class Carrier(Protocol):
+    """Takes batches to where they are used."""
+
+    def start(self, batch: Batch) -> Any:
+        """Begin with a batch, without waiting for the end; returns what ``finish`` takes."""
+
+    def finish(self, carried: Any) -> Batch:
+        """Return the batch, fit for use."""
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+
+
+class Ahead(grain.DatasetIterator[Batch]):
+    """Batches of a loader in turn, of which the next ``prefetch`` are on their way already.
+
+    A Grain iterator itself: ``get_state`` gives the step of the next batch that will be handed out, whatever was
+    fetched beyond it, and Grain's checkpoint handler takes it.
+
+    Args:
+        source: the batches.
+        carrier: takes each to its place.
+        prefetch: batches that are started beyond the one handed out, 0 for none.
+        note: called with the step of the next batch after each one that is handed out.
+
+    Raises:
+        ArgumentError: a ``prefetch`` that is not a number >= 0.
+        StreamError: from ``next``, what ``source`` raises, at its step; then again until ``set_state``.
+    """
+
+    def __init__(
+        self,
+        source: LoaderIterator,
+        carrier: Carrier,
+        *,
+        prefetch: int = 1,
+        note: Callable[[int], None] | None = None,
+    ) -> None:
+        if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 0:
+            raise ArgumentError(f"prefetch={prefetch!r}; expected a whole number >= 0")
+        super().__init__()
+        self._source = source
+        self._carrier = carrier
+        self._prefetch = prefetch
+        self._note = note
+        self._queue: deque[Any] = deque()
+        self._step = source.step
+        self._failed: Exception | None = None
+
+    @property
+    def loader(self) -> Loader:
+        """The loader that this iterates."""
+        return self._source.loader
+
+    @property
+    def step(self) -> int:
+        """The step of the next batch."""
+        return self._step
+
+    def __next__(self) -> Batch:
+        self.start_prefetch()
+        if not self._queue:
+            assert self._failed is not None
+            raise self._failed
+        try:
+            batch = self._carrier.finish(self._queue.popleft())
+        except Exception as error:
+            self._queue.clear()
+            self._failed = error
+            raise
+        self._step += 1
+        if self._note is not None:
+            self._note(self._step)
+        return batch
+
+    def start_prefetch(self) -> None:
+        """Fetch the next batches now; ``next`` does it otherwise."""
+        self._assert_not_closed()
+        if self._failed is None and self._step + len(self._queue) != self._source.step:
+            # Ctrl-C came between taking a batch and queueing it, or somebody else took one.
+            self.seek(self._step)
+        while self._failed is None and len(self._queue) <= self._prefetch:
+            try:
+                self._queue.append(self._carrier.start(next(self._source)))
+            except StopIteration:
+                # Without the traceback, which would keep this iterator and its workers alive in a circle.
+                self._failed = StopIteration()
+            except Exception as error:
+                # Raised when its step is asked for: the batches before it are good.
+                self._failed = error
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a small JSON with the step of the next batch."""
+        return self.loader.state_at(self._step)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go to the step of a state; raises StateError if it is of another order of samples."""
+        self._assert_not_closed()
+        self.seek(self.loader.step_of(state))
+
+    def seek(self, step: int) -> None:
+        """Make ``step`` the next one."""
+        self._queue.clear()
+        self._failed = None
+        self._source.seek(step)
+        self._step = step
+
+    def __del__(self) -> None:
+        """Grain's would close; but somebody else may go on with the source, which ends by itself with its last user."""
+
+    def close(self) -> None:
+        """End workers and what is under way; batches that were handed out stay as they are."""
+        super().close()
+        self._queue.clear()
+        self._carrier.close()
+        self._source.close()
+
+
+def begin(source: Any) -> LoaderIterator:
+    """Return the iterator of a Loader, or the LoaderIterator itself; raises ArgumentError for anything else."""
+    if isinstance(source, Loader):
+        return iter(source)
+    if isinstance(source, LoaderIterator):
+        return source
+    raise ArgumentError(f"{type(source).__name__}: expected a Loader of make_loader, or an iterator of one")

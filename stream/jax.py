@@ -1,0 +1,128 @@
+"""JAX: batches on devices and across processes, and normalisation there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stream.ahead import Ahead, begin
+from stream.batch import Batch
+from stream.errors import ArgumentError
+from stream.iterator import LoaderIterator
+from stream.loader import Loader
+from stream.loader import make_loader as _make_loader
+from stream.normalize import Affine
+
+__all__ = ["make_loader", "normalize", "to_devices"]
+
+
+def make_loader(
+    root: str | Path,
+    mixture: str | Path | Mapping[str, Any],
+    *,
+    batch_size: int,
+    rank: int | None = None,
+    world_size: int | None = None,
+    **arguments: Any,
+) -> Loader:
+    """As ``stream.make_loader``, with rank and world size by default those of JAX's processes."""
+    return _make_loader(
+        root,
+        mixture,
+        batch_size=batch_size,
+        rank=jax.process_index() if rank is None else rank,
+        world_size=jax.process_count() if world_size is None else world_size,
+        **arguments,
+    )
+
+
+def to_devices(
+    source: Loader | LoaderIterator, sharding: jax.sharding.Sharding | None = None, *, prefetch: int = 1
+) -> Ahead:
+    """Return an iterator of batches with ``jax.Array`` in place of all arrays of numbers.
+
+    Shapes and types are those of the loader, but JAX makes int32 of int64 unless ``jax_enable_x64`` is set. ``sample``
+    stays int64, as it would overflow in a long run. ``language`` stays a list of str, of this process's rows; leave it
+    out of what goes into ``jax.jit``.
+
+    A slot of the ring is used again when its transfer has ended and, on the CPU, where JAX may use the memory as it
+    lies, when the array is gone.
+
+    Args:
+        source: a loader, or an iterator of one, from where it is.
+        sharding: over the rows, e.g. ``NamedSharding(mesh, PartitionSpec("data"))``; with several processes arrays
+            are global, [batch_size, ...]. Without it, the default device of this process.
+        prefetch: batches whose transfer has begun before they are asked for.
+
+    Raises:
+        ArgumentError: ``source`` is neither; or the rows cannot be divided among the devices of ``sharding``.
+    """
+    iterator = begin(source)
+    if sharding is not None:
+        loader = iterator.loader
+        rows = loader.batch_size if jax.process_count() > 1 else loader.batch_size // loader.world_size
+        try:
+            sharding.shard_shape((rows,))
+        except ValueError as error:
+            raise ArgumentError(
+                f"batches of {rows} rows and {sharding}: {error}; take a batch_size that the devices divide"
+            ) from None
+    return Ahead(iterator, _OnDevices(sharding), prefetch=prefetch)
+
+
+class _OnDevices:
+    """Transfers run by themselves; JAX holds on to the memory of a slot for as long as it reads it."""
+
+    def __init__(self, sharding: jax.sharding.Sharding | None) -> None:
+        self._sharding = sharding
+
+    def start(self, batch: Batch) -> Batch:
+        return {
+            key: self._put(key, value) if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" else value
+            for key, value in batch.items()
+        }
+
+    def finish(self, carried: Batch) -> Batch:
+        return carried
+
+    def close(self) -> None:
+        pass
+
+    def _put(self, key: str, value: np.ndarray) -> jax.Array:
+        if key == "sample":
+            with jax.enable_x64(True):
+                return self._transfer(value)
+        return self._transfer(value)
+
+    def _transfer(self, value: np.ndarray) -> jax.Array:
+        if self._sharding is not None and jax.process_count() > 1:
+            return jax.make_array_from_process_local_data(self._sharding, value)
+        return jax.device_put(value, self._sharding)
+
+
+def normalize(tables: Mapping[str, Affine]) -> Callable[[Batch], Batch]:
+    """Return a pure function that normalises ``action`` and ``state`` of a batch, as ``stream.Normalize`` does.
+
+    It takes numpy's arrays or JAX's and may be part of what ``jax.jit`` compiles.
+
+    Args:
+        tables: ``stream.Normalize(loader).tables``.
+    """
+
+    def apply(batch: Batch) -> Batch:
+        result = dict(batch)
+        for key, table in tables.items():
+            values, mask = batch[key], batch[f"{key}_mask"]
+            scale, shift, low, high = (
+                jnp.expand_dims(jnp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
+                for part in (table.scale, table.shift, table.low, table.high)
+            )
+            result[key] = jnp.where(mask, jnp.clip(values * scale + shift, low, high), 0.0)
+        return result
+
+    return apply

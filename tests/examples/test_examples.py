@@ -1,0 +1,98 @@
+"""The examples as commands: they learn, stop at Ctrl-C with a checkpoint, and go on exactly."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import REPOSITORY
+
+
+def _command(example: str, root: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, f"examples/{example}.py", "--root", str(root), "--out", str(out), "--mixture", "bridge"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        [*command, "--batch-size", "8", "--num-workers", "1", *more],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _run(example: str, root: Path, out: Path, *more: str) -> tuple[int, str, str]:
+    process = _command(example, root, out, *more)
+    try:
+        told, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, told, errors
+
+
+def _interrupt(example: str, root: Path, out: Path, *more: str) -> tuple[int, str]:
+    """Send Ctrl-C when the first steps are reported."""
+    process = _command(example, root, out, *more)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert line.startswith("step "), errors
+    return process.returncode, errors
+
+
+def _losses(example: str, out: Path) -> list[list[float]]:
+    """Of each step the loss, and that of predicting frame t."""
+    if example == "train_torch":
+        import torch
+
+        return torch.load(out / "checkpoint.pt", weights_only=True)["losses"]
+    import orbax.checkpoint as ocp
+
+    with ocp.CheckpointManager(out / "checkpoints") as manager:
+        return manager.restore(None, args=ocp.args.Composite(losses=ocp.args.JsonRestore())).losses
+
+
+def _needs(example: str, *marks: Any) -> Any:
+    modules = {"train_torch": ["torch"], "train_jax": ["jax", "orbax"]}[example]
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    return pytest.param(example, marks=[*marks, pytest.mark.skipif(bool(missing), reason=f"{missing} not installed")])
+
+
+# A checkpoint of Orbax takes a second, and there are some in three runs.
+@pytest.mark.parametrize("example", [_needs("train_torch"), _needs("train_jax", pytest.mark.slow)])
+def test_a_run_that_was_interrupted_goes_on_with_the_same_losses(example: str, oxe_root: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    code, told, errors = _run(example, oxe_root, whole, "--steps", "40")
+    assert code == 0, errors
+    assert "of the time waiting for data" in told and "predicting frame t" in told
+    code, errors = _interrupt(example, oxe_root, parts, "--steps", "40", "--every", "2")
+    assert code == 130, errors
+    assert "go on with --resume" in errors and "Traceback" not in errors
+    assert 0 < len(_losses(example, parts)) < 40
+    code, told, errors = _run(example, oxe_root, parts, "--steps", "40", "--resume")
+    assert code == 0, errors
+    losses = _losses(example, parts)
+    assert losses == _losses(example, whole)
+    assert (parts / "loader.json").read_text() == (whole / "loader.json").read_text()
+    # At its start the model says what the baseline says, that nothing moves; then it learns what does.
+    assert losses[0][0] == pytest.approx(losses[0][1], rel=1e-4)
+    assert sum(loss for loss, _ in losses[-8:]) < 0.9 * sum(still for _, still in losses[-8:])
+
+
+@pytest.mark.parametrize("example", [_needs("train_torch"), _needs("train_jax")])
+def test_a_root_that_is_not_there_is_one_line_of_error(example: str, tmp_path: Path) -> None:
+    code, _, errors = _run(example, tmp_path / "nowhere", tmp_path / "out")
+    assert code == 1
+    assert errors.splitlines()[-1].startswith(f"error: {tmp_path}/nowhere: no such folder")
+    assert "Traceback" not in errors
