@@ -80,7 +80,7 @@ class Trainer:
     def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
         self.loader = loader
         self.lanes = loader.running.num_workers or loader.running.thread_count
-        self.depth = max(1, self.lanes * loader.running.prefetch)
+        self.depth = loader.running.prefetch + 1
         self.batches = 0
         self._compute = compute_seconds
         self._batch: Any = None

@@ -105,7 +105,7 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "batch_size": (whole(1), "rows of a batch"),
     "num_workers": (whole(0), "worker processes; 0 makes batches in threads"),
     "threads": (whole(1), "threads of a worker, or of the trainer if there are no workers"),
-    "prefetch": (whole(1), "batches that each worker is ahead"),
+    "prefetch": (whole(1), "batches that are ready or under way while the trainer works on one"),
     "metadata": (_metadata, f"one of {', '.join(METADATA)}"),
     "samples_per_episode": (whole(0), "pairs of each episode in an epoch, 0 for all"),
     "shuffle": (str, "global, block:N or none"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,32 +38,47 @@ class Setup:
 
 @dataclass(frozen=True)
 class Request:
-    """Make the batch of a step in a slot of ``size`` bytes; its rows stand there. ``job`` comes back with the reply."""
+    """Make rows [start, stop) of the batch of a step in a slot of ``size`` bytes; where they come from stands there.
+
+    ``job`` and ``start`` come back with the reply.
+    """
 
     job: int
     step: int
     slot: int
     size: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What transforms made of a batch.
+
+    keys: all, in order. fields: type and shape of a row of the arrays, which lie in the slot from ``offset`` on. rest:
+    values that are not arrays of the batch's length.
+    """
+
+    keys: tuple[str, ...]
+    fields: dict[str, tuple[str, tuple[int, ...]]]
+    offset: int
+    rest: dict[str, Any]
 
 
 @dataclass
 class Reply:
     """What came of a request.
 
-    fields: name -> type, shape of a row, for the arrays in the slot; ``offset`` is where they begin. rest: values that
-    are not
-    arrays of the batch's length, by key. keys: all keys in order. failed: rows that could not be read. error: what a
-    transform raised, as text.
+    texts: of the rows, by key. failed: rows that could not be read, counted in the batch. transformed: if there are
+    transforms. error: what one of them raised, as text.
     """
 
-    step: int
-    job: int = -1
-    keys: list[str] = field(default_factory=list)
-    fields: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    offset: int = 0
-    rest: dict[str, Any] = field(default_factory=dict)
+    job: int
+    start: int
+    texts: dict[str, list[str]] = field(default_factory=dict)
     failed: list[tuple[int, RecordError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
+    transformed: Transformed | None = None
     error: str = ""
 
 
@@ -76,7 +91,6 @@ class BatchMaker:
         self.row_layout = Layout(ROW_FIELDS, rows=setup.rows)
         self.base = -(-self.row_layout.nbytes // 4096) * 4096
         self.layout = Layout(self.assembler.fields, rows=setup.rows)
-        self._keys = [*self.assembler.fields]
         self._scratch: dict[str, np.ndarray] | None = None
 
     @property
@@ -92,30 +106,24 @@ class BatchMaker:
             return {}, done
         return self.transform({**out, **done.texts}, step), done
 
-    def make_in(self, step: int, rows: Rows, buffer: Any) -> Reply:
-        """Make a batch in a slot's buffer. Without transforms nothing is copied; with some, their results are written
-        by the caller through ``store``."""
-        out = self.layout.arrays(buffer, base=self.base)
-        done = self.assembler.assemble(rows, out)
-        reply = Reply(step, failed=done.failed, work=done.work)
-        if not done.failed:
-            reply.keys = [*self._keys, *done.texts]
-            reply.fields = dict(self.layout.fields)
-            reply.offset = self.base
-            reply.rest = dict(done.texts)
-        return reply
+    def make_part(self, rows: Rows, out: Mapping[str, np.ndarray], *, start: int, stop: int) -> Assembled:
+        """Make rows [start, stop) of a batch in its arrays; failed rows are counted in the batch."""
+        part = {name: values[start:stop] for name, values in out.items()}
+        done = self.assembler.assemble(rows.cut(start, stop), part)
+        done.failed = [(start + row, error) for row, error in done.failed]
+        return done
 
-    def make_transformed(self, step: int, rows: Rows) -> tuple[Reply, dict[str, np.ndarray]]:
-        """Make a batch and transform it; returns the arrays that have to be stored in the slot."""
+    def make_transformed(self, request: Request, rows: Rows) -> tuple[Reply, dict[str, np.ndarray]]:
+        """Make a whole batch and transform it; returns the arrays that have to be stored in the slot."""
         # Transforms may return views of what they got, so this memory is used again only after the result is stored.
-        if self._scratch is None or len(self._scratch["sample"]) != len(rows):
+        if self._scratch is None:
             self._scratch = self.assembler.empty(len(rows))
         done = self.assembler.assemble(rows, self._scratch)
-        reply = Reply(step, failed=done.failed, work=done.work)
+        reply = Reply(request.job, request.start, failed=done.failed, work=done.work)
         if done.failed:
             return reply, {}
         try:
-            batch = self.transform({**self._scratch, **done.texts}, step)
+            batch = self.transform({**self._scratch, **done.texts}, request.step)
         except Exception:
             reply.error = traceback.format_exc()
             return reply, {}
@@ -124,10 +132,9 @@ class BatchMaker:
             for name, value in batch.items()
             if isinstance(value, np.ndarray) and value.ndim and len(value) == len(rows) and not value.dtype.hasobject
         }
-        reply.keys = list(batch)
-        reply.fields = {name: (value.dtype.str, value.shape[1:]) for name, value in arrays.items()}
-        reply.offset = self.base
-        reply.rest = {name: value for name, value in batch.items() if name not in arrays}
+        fields = {name: (value.dtype.str, value.shape[1:]) for name, value in arrays.items()}
+        rest = {name: value for name, value in batch.items() if name not in arrays}
+        reply.transformed = Transformed(tuple(batch), fields, self.base, rest)
         return reply, arrays
 
     def transform(self, batch: Batch, step: int) -> Batch:
@@ -162,12 +169,7 @@ def load_rows(arrays: dict[str, np.ndarray]) -> Rows:
     return Rows(**{name: arrays[name].copy() for name in ROW_FIELDS})
 
 
-def finish_batch(reply: Reply, buffer: Any, *, layout: Layout) -> Batch:
-    """Return the batch that lies in a slot's buffer, its keys in the order of the transforms' result.
-
-    ``layout`` is that of batches without transforms; it serves if the reply has the same arrays.
-    """
-    if reply.fields != layout.fields:
-        layout = Layout(reply.fields, rows=layout.rows)
-    arrays = layout.arrays(buffer, base=reply.offset)
-    return {key: arrays[key] if key in arrays else reply.rest[key] for key in reply.keys}
+def read_transformed(transformed: Transformed, buffer: Any, *, rows: int) -> Batch:
+    """Return the batch that transforms left in a slot's buffer, its keys in their order."""
+    arrays = Layout(transformed.fields, rows=rows).arrays(buffer, base=transformed.offset)
+    return {key: arrays[key] if key in arrays else transformed.rest[key] for key in transformed.keys}

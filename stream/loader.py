@@ -15,6 +15,7 @@ from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
 from stream.reference import SampleRef
 from stream.ring import Ring, Slot
+from stream.rows import share_rows
 from stream.running import Running
 from stream.saved import read_saved, save_loader
 from stream.source import BatchSource, Made, ProcessSource, ThreadSource
@@ -63,7 +64,7 @@ def make_loader(
         seed: of the order of samples, and of random transforms.
         num_workers: processes that make batches; 0 makes them in threads of this process.
         threads: threads of each worker, by default 1; without workers 2, or as many as this process has processors.
-        prefetch: batches that each worker (or thread) is ahead.
+        prefetch: batches that are ready or under way while you work on one.
         rank, world_size: which rows of the global batch are this loader's.
         metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
         action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first`` (``stream.vectors``).
@@ -214,7 +215,10 @@ class Loader(grain.IterDataset[Batch]):
         replacer = self.steps.replacer
         maker = self.steps.maker if workers else BatchMaker(self.steps.setup(threads=1))
         ring = Ring(maker.slot_size, on_new=self.on_new_slot)
-        depth = max(1, (workers or threads) * self.running.prefetch)
+        shares = share_rows(self.steps.rows, 1 if workers and self.running.transforms else workers or threads)
+        # Each worker has a part to go on with when it is done with one, also where a batch has fewer parts than
+        # workers.
+        depth = self.running.prefetch + -(-(workers or threads) // len(shares))
         ring.reserve(depth + 1)
         source: BatchSource
         if workers:

@@ -138,7 +138,8 @@ class WorkerPool:
                     replies.append((worker, _gone(worker, message)))
                     worker.close()
                 else:
-                    worker.jobs = [request for request in worker.jobs if request.job != message.job]
+                    done = (message.job, message.start)
+                    worker.jobs = [request for request in worker.jobs if (request.job, request.start) != done]
                     replies.append((worker, message))
         return replies
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_LEAST_ROWS = 8
 ROW_NAMES = ("sample", "member", "epoch", "shard", "record")
 
 
@@ -26,9 +27,23 @@ class Rows:
     def __len__(self) -> int:
         return len(self.sample)
 
+    def cut(self, start: int, stop: int) -> Rows:
+        """Rows [start, stop), without a copy."""
+        return Rows(*(getattr(self, name)[start:stop] for name in ROW_NAMES))
+
     def split(self, length: int) -> list[Rows]:
         """Cut into runs of ``length`` rows."""
-        return [
-            Rows(*(getattr(self, name)[start : start + length] for name in ROW_NAMES))
-            for start in range(0, len(self), length)
-        ]
+        return [self.cut(start, start + length) for start in range(0, len(self), length)]
+
+
+def share_rows(rows: int, shares: int) -> list[tuple[int, int]]:
+    """Return (start, stop) of the parts of a batch that workers make at the same time.
+
+    A batch that is shared is there in a part of the time, at even intervals, and with fewer batches under way than if
+    each worker made a whole one. A part has 8 rows or more, because each costs a message.
+
+    >>> share_rows(64, 3), share_rows(12, 4)
+    ([(0, 21), (21, 42), (42, 64)], [(0, 12)])
+    """
+    shares = max(1, min(shares, rows // _LEAST_ROWS))
+    return [(rows * i // shares, rows * (i + 1) // shares) for i in range(shares)]

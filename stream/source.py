@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from stream.batch import Assembled, Batch, Work
 from stream.errors import RecordError, WorkerError
-from stream.job import BatchMaker, Reply, Request, Setup, finish_batch, store_rows
+from stream.job import BatchMaker, Reply, Request, Setup, read_transformed, store_rows
 from stream.plan import Plan
 from stream.pool import WorkerPool
 from stream.ring import Ring, Slot
-from stream.rows import ROW_NAMES, Rows
+from stream.rows import ROW_NAMES, Rows, share_rows
 
 MAX_ATTEMPTS = 100
 """How many replacements are tried for one sample before giving up."""
@@ -111,18 +112,26 @@ class _Job:
     work: Work
     replaced: list[RecordError]
     attempt: int = 0
-    reply: Reply | None = None
+    waiting: int = 0
+    replies: list[Reply] = field(default_factory=list)
     error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.error is not None or not self.waiting
 
 
 class ProcessSource:
-    """Batches from worker processes, through the ring."""
+    """Batches from worker processes, through the ring. Workers share each batch; with transforms one makes all of
+    it."""
 
     def __init__(self, setup: Setup, *, workers: int, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
         self._replacer = replacer
         self._ring = ring
         self._layout = maker.layout
+        self._base = maker.base
         self._row_layout = maker.row_layout
+        self._shares = share_rows(setup.rows, 1 if setup.transforms else workers)
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
         self._next_job = 0
@@ -145,22 +154,19 @@ class ProcessSource:
         do."""
         number = self._by_step[step]
         job = self._jobs[number]
-        while job.reply is None and job.error is None:
+        while not job.done:
             self._receive()
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
             raise job.error
-        assert job.reply is not None
-        return Made(
-            finish_batch(job.reply, self._ring.lend(job.slot), layout=self._layout), job.rows, job.work, job.replaced
-        )
+        return Made(self._finish(job), job.rows, job.work, job.replaced)
 
     def forget(self) -> None:
         """Drop what was submitted; slots come back as the workers finish with them."""
         self._by_step.clear()
         for number, job in list(self._jobs.items()):
-            if job.reply is not None or job.error is not None:
+            if not job.waiting:
                 self._ring.give(self._jobs.pop(number).slot)
 
     def close(self) -> None:
@@ -173,7 +179,10 @@ class ProcessSource:
 
     def _send(self, number: int, job: _Job) -> None:
         store_rows(job.rows, self._row_layout.arrays(job.slot.map))
-        self._pool.send(Request(number, job.step, job.slot.number, job.slot.size), job.slot)
+        job.replies = []
+        job.waiting = len(self._shares)
+        for start, stop in self._shares:
+            self._pool.send(Request(number, job.step, job.slot.number, job.slot.size, start, stop), job.slot)
 
     def _receive(self) -> None:
         for worker, reply in self._pool.receive():
@@ -183,72 +192,138 @@ class ProcessSource:
                     self._jobs[request.job].error = WorkerError(str(reply), step=request.step)
                 continue
             job = self._jobs[reply.job]
-            if reply.job not in self._by_step.values():
-                self._ring.give(self._jobs.pop(reply.job).slot)
+            job.waiting -= 1
+            job.replies.append(reply)
+            if job.waiting:
                 continue
+            if self._by_step.get(job.step) != reply.job:
+                self._ring.give(self._jobs.pop(reply.job).slot)
+            else:
+                self._complete(reply.job, job)
+
+    def _complete(self, number: int, job: _Job) -> None:
+        """All parts of a batch are there: keep it, or send it again with other rows in place of those that failed."""
+        job.slot.refit()
+        for reply in job.replies:
             job.work.add(reply.work)
-            job.slot.refit()
             if reply.error:
                 job.error = _transform_failed(reply.error, job.step)
-            elif reply.failed:
-                job.attempt += 1
-                try:
-                    job.rows = self._replacer.replace(job.rows, reply.failed, job.attempt, job.step)
-                except RecordError as error:
-                    job.error = error
-                else:
-                    job.replaced += [error.at(step=job.step) for _, error in reply.failed]
-                    self._send(reply.job, job)
-            else:
-                job.reply = reply
+                return
+        failed = sorted((failure for reply in job.replies for failure in reply.failed), key=lambda failure: failure[0])
+        if not failed:
+            return
+        job.attempt += 1
+        try:
+            job.rows = self._replacer.replace(job.rows, failed, job.attempt, job.step)
+        except RecordError as error:
+            job.error = error
+            return
+        job.replaced += [error.at(step=job.step) for _, error in failed]
+        self._send(number, job)
+
+    def _finish(self, job: _Job) -> Batch:
+        buffer = self._ring.lend(job.slot)
+        if job.replies[0].transformed is not None:
+            return read_transformed(job.replies[0].transformed, buffer, rows=len(job.rows))
+        parts = sorted(job.replies, key=lambda reply: reply.start)
+        texts = {key: [text for part in parts for text in part.texts[key]] for key in parts[0].texts}
+        return {**self._layout.arrays(buffer, base=self._base), **texts}
+
+
+class _Shared:
+    """A batch that several threads make."""
+
+    def __init__(self, rows: Rows, buffer: Any, maker: BatchMaker, waiting: int) -> None:
+        self.rows = rows
+        self.arrays = maker.layout.arrays(buffer, base=maker.base)
+        self.made: Future[Made] = Future()
+        self._waiting = waiting
+        self._parts: list[tuple[int, Assembled]] = []
+        self._lock = threading.Lock()
+
+    def add(self, start: int, done: Assembled) -> Assembled | None:
+        """Add a part; returns all of them as one when it was the last."""
+        with self._lock:
+            self._parts.append((start, done))
+            self._waiting -= 1
+            if self._waiting:
+                return None
+        whole = Assembled()
+        for _, part in sorted(self._parts, key=lambda part: part[0]):
+            whole.failed += part.failed
+            whole.work.add(part.work)
+            for key, texts in part.texts.items():
+                whole.texts.setdefault(key, []).extend(texts)
+        return whole
 
 
 class ThreadSource:
-    """Batches from threads of this process, each making a whole batch; still in slots of the ring."""
+    """Batches from threads of this process, which share each of them; still in slots of the ring."""
 
     def __init__(self, *, threads: int, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
         self._replacer = replacer
         self._ring = ring
         self._maker = maker
+        self._shares = share_rows(maker.setup.rows, threads)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-batch")
-        self._futures: dict[int, Future[Made]] = {}
-        self._pid = os.getpid()
+        self._batches: dict[int, Future[Made]] = {}
 
     def submit(self, step: int, rows: Rows) -> None:
         """Queue a batch."""
-        self._futures[step] = self._pool.submit(self._make, step, rows)
+        shared = _Shared(rows, self._ring.lend(self._ring.take()), self._maker, len(self._shares))
+        self._batches[step] = shared.made
+        for start, stop in self._shares:
+            self._pool.submit(self._make, step, shared, start, stop)
 
     def take(self, step: int) -> Made:
         """Wait for a batch."""
-        return self._futures.pop(step).result()
+        return self._batches.pop(step).result()
 
     def forget(self) -> None:
         """Drop what was submitted."""
-        for future in self._futures.values():
-            future.cancel()
-        self._futures.clear()
+        for made in self._batches.values():
+            made.cancel()
+        self._batches.clear()
 
     def close(self) -> None:
-        """End the threads, each after the batch that it is at."""
+        """End the threads, each after the rows that it is at."""
         self.forget()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._ring.close()
 
-    def _make(self, step: int, rows: Rows) -> Made:
-        buffer = self._ring.lend(self._ring.take())
+    def _make(self, step: int, shared: _Shared, start: int, stop: int) -> None:
+        if shared.made.cancelled():
+            return
         maker = self._maker
+        try:
+            done = shared.add(start, maker.make_part(shared.rows, shared.arrays, start=start, stop=stop))
+            if done is None:
+                return
+            first: list[Assembled] = [done]
 
-        def make(chosen: Rows) -> tuple[Batch, Assembled]:
-            out = maker.layout.arrays(buffer, base=maker.base)
-            done = maker.assembler.assemble(chosen, out)
-            if done.failed:
-                return {}, done
-            try:
-                return maker.transform({**out, **done.texts}, step), done
-            except Exception:
-                raise _transform_failed(traceback.format_exc(), step) from None
+            def make(rows: Rows) -> tuple[Batch, Assembled]:
+                done = first.pop() if first else maker.assembler.assemble(rows, shared.arrays)
+                if done.failed:
+                    return {}, done
+                try:
+                    return maker.transform({**shared.arrays, **done.texts}, step), done
+                except Exception:
+                    raise _transform_failed(traceback.format_exc(), step) from None
 
-        return _retry(self._replacer, step, rows, make)
+            made = _retry(self._replacer, step, shared.rows, make)
+        except BaseException as error:
+            _settle(shared.made, error)
+        else:
+            _settle(shared.made, made)
+
+
+def _settle(future: Future[Made], outcome: Made | BaseException) -> None:
+    """Give a batch or an error to whoever waits, unless nobody does any more."""
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
 def _transform_failed(told: str, step: int) -> WorkerError:

@@ -16,12 +16,18 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 
+# Before the slow imports: Ctrl-C is for the trainer, which then closes the pipe.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+from stream.job import BatchMaker, Reply, Request, load_rows  # noqa: E402
+from stream.ring import Layout  # noqa: E402
+from stream.rows import Rows  # noqa: E402
+
 _POLL_S = 1.0
 
 
 def main(arguments: list[str]) -> int:
     """Serve requests until the trainer is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which then closes the pipe
     parent = os.getppid()
     setup_fd, request_fd, slot_fd = (int(argument) for argument in arguments)
     requests = Connection(request_fd)
@@ -38,65 +44,74 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(setup_fd: int, requests: Connection, slots: socket.socket, parent: int) -> None:
-    from stream.job import BatchMaker, Reply, load_rows
-    from stream.ring import Layout
-
     with open(setup_fd, "rb") as file:
         setup = pickle.load(file)
     maker = BatchMaker(setup)
-    known: dict[int, tuple[int, mmap.mmap]] = {}
+    known: dict[int, _Slot] = {}
     while True:
         # A child that the trainer forked may hold its end of the pipe open, so the pipe alone does not tell.
         while not requests.poll(_POLL_S):
             if os.getppid() != parent:
                 return
         request = requests.recv()
-        fd, buffer = _slot(known, slots, request.slot, request.size)
-        rows = load_rows(maker.row_layout.arrays(buffer))
+        slot = _slot(known, slots, request, maker)
+        rows = load_rows(slot.rows)
         if setup.transforms:
-            reply, arrays = maker.make_transformed(request.step, rows)
-            layout = Layout(reply.fields, rows=setup.rows)
-            needed = reply.offset + layout.nbytes
-            if needed > len(buffer):
-                try:
-                    os.posix_fallocate(fd, 0, needed)
-                except OSError as error:
-                    reply = Reply(request.step, error=f"a batch of {needed:,} bytes cannot be had ({error.strerror})")
-                    arrays = {}
-                else:
-                    buffer = mmap.mmap(fd, needed)
-                    known[request.slot] = (fd, buffer)
-            if arrays:
-                for name, target in layout.arrays(buffer, base=reply.offset).items():
-                    target[...] = arrays[name]
-            reply.job = request.job
-            try:
-                requests.send(reply)
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
-                requests.send(
-                    Reply(request.step, request.job, error=f"the batch cannot be sent to the trainer: {error}")
-                )
+            reply = _transformed(maker, request, rows, slot)
         else:
-            reply = maker.make_in(request.step, rows, buffer)
-            reply.job = request.job
+            done = maker.make_part(rows, slot.arrays, start=request.start, stop=request.stop)
+            reply = Reply(request.job, request.start, done.texts, done.failed, done.work)
+        try:
             requests.send(reply)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            told = f"the batch cannot be sent to the trainer: {error}"
+            requests.send(Reply(request.job, request.start, error=told))
 
 
-def _slot(
-    known: dict[int, tuple[int, mmap.mmap]], slots: socket.socket, number: int, size: int
-) -> tuple[int, mmap.mmap]:
-    """The memory of a slot, received through the socket when it is new, mapped again when another worker enlarged
+class _Slot:
+    """A slot as this process sees it: its memory, the rows that are asked for, and the arrays of a batch."""
+
+    def __init__(self, fd: int, maker: BatchMaker) -> None:
+        self.fd = fd
+        self.refit(maker)
+
+    def refit(self, maker: BatchMaker) -> None:
+        """Map it as large as it is now."""
+        self.buffer = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
+        self.rows = maker.row_layout.arrays(self.buffer)
+        self.arrays = maker.layout.arrays(self.buffer, base=maker.base)
+
+
+def _transformed(maker: BatchMaker, request: Request, rows: Rows, slot: _Slot) -> Reply:
+    reply, arrays = maker.make_transformed(request, rows)
+    if reply.transformed is None:
+        return reply
+    layout = Layout(reply.transformed.fields, rows=len(rows))
+    needed = maker.base + layout.nbytes
+    if needed > len(slot.buffer):
+        try:
+            os.posix_fallocate(slot.fd, 0, needed)
+        except OSError as error:
+            told = f"a transformed batch of {needed:,} bytes cannot be had ({error.strerror})"
+            return Reply(request.job, request.start, error=f"{told}; take a smaller batch_size")
+        slot.refit(maker)
+    for name, target in layout.arrays(slot.buffer, base=maker.base).items():
+        target[...] = arrays[name]
+    return reply
+
+
+def _slot(known: dict[int, _Slot], slots: socket.socket, request: Request, maker: BatchMaker) -> _Slot:
+    """The slot of a request, received through the socket when it is new, mapped again when another worker enlarged
     it."""
-    while number not in known:
+    while request.slot not in known:
         message, fds, _, _ = socket.recv_fds(slots, 8, 1)
         if not message:
             raise EOFError
-        known[int.from_bytes(message, "little")] = (fds[0], mmap.mmap(fds[0], os.fstat(fds[0]).st_size))
-    fd, buffer = known[number]
-    if len(buffer) < size:
-        buffer = mmap.mmap(fd, size)
-        known[number] = (fd, buffer)
-    return fd, buffer
+        known[int.from_bytes(message, "little")] = _Slot(fds[0], maker)
+    slot = known[request.slot]
+    if len(slot.buffer) < request.size:
+        slot.refit(maker)
+    return slot
 
 
 if __name__ == "__main__":
