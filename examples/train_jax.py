@@ -32,7 +32,7 @@ SIZE = 32  # frames are made this small, so that the model trains on a CPU
 def init(key: jax.Array, *, latent: int = 16, width: int = 16) -> Any:
     """Return the weights: kernels [height, width, in, out] and matrices [in, out]."""
     size = 2 * width * (SIZE // 4) ** 2
-    shapes = {
+    shapes: dict[str, list[tuple[int, ...]]] = {
         "encoder": [(4, 4, 6, width), (4, 4, width, 2 * width), (size, latent)],
         "look": [(4, 4, 3, width), (4, 4, width, 2 * width), (latent, size)],
         "draw": [(3, 3, 4 * width, 2 * width), (4, 4, 2 * width, width), (4, 4, width, 3)],

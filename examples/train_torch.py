@@ -42,8 +42,8 @@ class LatentAction(nn.Module):
         self.spread = nn.Linear(latent, size)
         self.look = down(3)
         last = nn.ConvTranspose2d(width, 3, 4, stride=2, padding=1)
-        nn.init.zeros_(last.weight)  # begins as the baseline, which says that nothing moves
-        nn.init.zeros_(last.bias)
+        for parameter in last.parameters():
+            nn.init.zeros_(parameter)  # begins as the baseline, which says that nothing moves
         middle = nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1)
         self.draw = nn.Sequential(nn.Conv2d(4 * width, 2 * width, 3, padding=1), nn.GELU(), middle, nn.GELU(), last)
 

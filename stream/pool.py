@@ -15,6 +15,14 @@ from stream.errors import WorkerError
 from stream.job import Reply, Request, Setup
 from stream.ring import Slot
 
+# Records are read into memory that is given back after each batch. By default glibc returns it to the kernel each time
+# and takes it page by page again: 400 page faults a batch of 64, 3 % of a worker's time.
+_MALLOC = {
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "MALLOC_TOP_PAD_": str(4 << 20),
+}
+
 
 class Worker:
     """One process and its two sockets."""
@@ -169,4 +177,6 @@ def _environment() -> dict[str, str]:
     # A worker is one of many on the machine; a pool of BLAS threads in each would cost memory and time at the start.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         environment.setdefault(name, "1")
+    for name, value in _MALLOC.items():
+        environment.setdefault(name, value)
     return environment
