@@ -1,6 +1,7 @@
 """What tests of every package need: quiet libraries, and the real episodes that are not part of the repository."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ settings.load_profile("default")
 
 # TensorFlow reads it when it is imported, in worker processes too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# A shell that starts the tests in the background has Ctrl-C ignored, and every process below inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

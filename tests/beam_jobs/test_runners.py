@@ -45,7 +45,7 @@ def assert_complete(result: Result) -> None:
     "runner",
     [
         ("--num-workers", "2"),
-        ("--num-workers", "4"),
+        pytest.param(("--num-workers", "4"), marks=pytest.mark.slow),
         ("--runner", "DirectRunner", "--num-workers", "1"),
         ("--runner", "DaskRunner", "--num-workers", "2"),
     ],

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +21,19 @@ from bench.loader_sweep import Parameters, open_loader
 from bench.memory import slope
 from stream.shards import OpenShard
 from tests.command import Command, Result, run, start, wait_until
-from tests.shared_folder import run_folder, shared_folder
 
 BATCH, STEPS = 8, 8
 _SPLITS = "splits: {train: 'train', val: 'train[:2]'}"
 
 
-def _fill(folder: Path) -> None:
-    if ready := os.environ.get("PAIRSTREAM_TEST_OXE"):
-        (folder / "oxe").symlink_to(ready)
-    else:
-        _convert(folder / "source", folder / "oxe")
-    members = f"  bridge: {{weight: 3, {_SPLITS}}}\n  kuka: {{weight: 1, {_SPLITS}}}\n"
-    (folder / "two.yaml").write_text(f"members:\n{members}")
-
-
-def _convert(source: Path, output: Path) -> None:
-    chosen = ("--datasets", "bridge,kuka")
-    size = ("--episodes", "4", "--steps", "10", "--jobs", "1")
-    done = run("--output", str(source), *chosen, *size, module="convert.sample")
-    assert done.code == 0, done.err
-    where = ("--source", str(source), "--output", str(output))
-    done = run(*where, *chosen, "--image-size", "64", "--num-workers", "1")
-    assert done.code == 0, done.err
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A converted root of two datasets at 64x64, ``oxe``, and a mixture of them, 3 to 1, ``two.yaml``.
-
-    PAIRSTREAM_TEST_OXE names a root that is there already, as for the tests of the loader itself.
-    """
-    with shared_folder(run_folder(tmp_path_factory) / "bench-loader", _fill) as made:
-        yield made
+def folder(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A converted root, ``oxe``, and a mixture of two of its datasets, 3 to 1, ``two.yaml``."""
+    made = tmp_path_factory.mktemp("bench-loader")
+    (made / "oxe").symlink_to(oxe_root)
+    members = f"  bridge: {{weight: 3, {_SPLITS}}}\n  kuka: {{weight: 1, {_SPLITS}}}\n"
+    (made / "two.yaml").write_text(f"members:\n{members}")
+    return made
 
 
 def _arguments(folder: Path, *more: str) -> list[str]:

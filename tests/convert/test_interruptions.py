@@ -96,6 +96,7 @@ def assert_same_command_completes(command: list[str], output: Path, reference: d
     return result
 
 
+@pytest.mark.slow
 def test_conversion_that_is_killed_again_and_again_ends_as_if_it_was_not(
     dataset: RldsDataset, output: Path, reference: dict[str, str]
 ) -> None:

@@ -70,7 +70,8 @@ def _needs(example: str, *marks: Any) -> Any:
 
 
 # A checkpoint of Orbax takes a second, and there are some in three runs.
-@pytest.mark.parametrize("example", [_needs("train_torch"), _needs("train_jax", pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [_needs("train_torch"), _needs("train_jax")])
 def test_a_run_that_was_interrupted_goes_on_with_the_same_losses(example: str, oxe_root: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     code, told, errors = _run(example, oxe_root, whole, "--steps", "40")

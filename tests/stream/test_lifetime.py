@@ -95,13 +95,16 @@ def test_nothing_is_left_when_the_trainer_ends(
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     seen: list[psutil.Process] = []
-    if by is not None:
-        assert trainer.stdout is not None
-        assert trainer.stdout.readline() == "ready\n"
-        seen = workers_of(trainer.pid)
-        assert len(seen) == 2
-        trainer.send_signal(by)
-    _, errors = trainer.communicate(timeout=60)
+    try:
+        if by is not None:
+            assert trainer.stdout is not None
+            assert trainer.stdout.readline() == "ready\n"
+            seen = workers_of(trainer.pid)
+            assert len(seen) == 2
+            trainer.send_signal(by)
+        _, errors = trainer.communicate(timeout=60)
+    finally:
+        trainer.kill()
     assert trainer.returncode == code, errors
     assert wait_until(lambda: not alive(seen), seconds=GONE_S)
     assert "resource_tracker" not in errors
