@@ -16,8 +16,9 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 
-# Before the slow imports: Ctrl-C is for the trainer, which then closes the pipe.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+if __name__ == "__main__":
+    # Before the slow imports: Ctrl-C is for the trainer, which then closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 from stream.job import BatchMaker, Reply, Request, load_rows  # noqa: E402
 from stream.ring import Layout  # noqa: E402
