@@ -20,9 +20,9 @@ if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-from stream.job import BatchMaker, Reply, Request, load_rows  # noqa: E402
-from stream.ring import Layout  # noqa: E402
-from stream.rows import Rows  # noqa: E402
+from stream.job import BatchMaker, Reply, Request, load_rows
+from stream.ring import Layout
+from stream.rows import Rows
 
 _POLL_S = 1.0
 
