@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -37,4 +38,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # Before the slow imports: Ctrl-C goes to the whole process group, but is for the runner, which then ends this.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     main()

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parsed, beam_arguments = build_parser().parse_known_args(arguments)
     # Runners log every failure of a worker with its traceback; ours is the one message.
-    level = logging.INFO if parsed.verbose else logging.CRITICAL
+    level = logging.INFO if parsed.verbose else logging.CRITICAL + 1
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
