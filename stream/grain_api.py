@@ -90,9 +90,8 @@ def pairs(
     sample k.
 
     Elements have the keys of a batch without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
-    [W, A],
-    ``language`` str, and so on. It has no end (its length is a number beyond any training): weights, not lengths, say
-    how often a dataset comes. Arguments and errors are those of ``make_loader``.
+    [W, A], ``language`` str, and so on. It has no end (its length is a number beyond any training): weights, not
+    lengths, say how often a dataset comes. Arguments and errors are those of ``make_loader``.
     """
     options = Options(
         seed=seed,
@@ -116,9 +115,8 @@ class PairSource:
     """Every pair of some datasets once, in storage order: a random-access source for ``grain.DataLoader`` and others.
 
     ``source[i]`` is a dict as an element of ``pairs``; ``sample`` is i. Datasets come one after the other. Which pairs
-    there are is
-    said by ``split``, ``filters`` and ``samples_per_episode``; weights play no part, except that 0 leaves a dataset
-    out.
+    there are is said by ``split``, ``filters`` and ``samples_per_episode``; weights play no part, except that 0 leaves
+    a dataset out.
 
     Args:
         root, mixture, split: as for ``make_loader``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from stream.ring import Ring, Slot
 from stream.rows import share_rows
 from stream.running import Running
 from stream.saved import read_saved, save_loader
-from stream.source import BatchSource, Made, ProcessSource, ThreadSource
+from stream.source import BatchSource, ProcessSource, ThreadSource
 from stream.state import make_state, read_state
 from stream.stats import Stats
 from stream.steps import Steps
@@ -54,13 +53,11 @@ def make_loader(
 
     Args:
         root: what ``convert.run`` wrote.
-        mixture: a mixture's name (``oxe29``), a dataset's name, a mapping of names to weights, or a YAML file. Weights
-        are
-            numbers, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves a dataset out.
+        mixture: a mixture's name (``oxe29``), a dataset's name, a mapping of names to weights, or a YAML file.
+            Weights are numbers, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves a dataset out.
         batch_size: rows of the global batch; each rank gets ``batch_size / world_size``.
         split: for a mixture by name or file a role that it defines (``train``, ``val``); else TFDS's grammar, by
-        episodes
-            (``train[:90%]``, ``train+test``).
+            episodes (``train[:90%]``, ``train+test``).
         seed: of the order of samples, and of random transforms.
         num_workers: processes that make batches; 0 makes them in threads of this process.
         threads: threads of each worker, by default 1; without workers 2, or as many as this process has processors.
@@ -77,7 +74,8 @@ def make_loader(
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         on_error: ``raise``, or ``replace``: another record of the same dataset takes the place of one that cannot be
-        read. num_steps: steps after which iterating stops; None goes on for ever.
+            read.
+        num_steps: steps after which iterating stops; None goes on for ever.
 
     Raises:
         ArgumentError: anything of the above that cannot be, with what was found and what is there.
@@ -173,12 +171,6 @@ class Loader(grain.IterDataset[Batch]):
         """Return the batch of any step, the same as iterating gives, made in this process in fresh memory."""
         return self.steps.make(step).batch
 
-    def make_at(self, step: int, *, transform: bool = True) -> Made:
-        """As ``batch_at``, with the rows that were read in the end: replaced ones are those of the replacements."""
-        if transform or not self.running.transforms:
-            return self.steps.make(step)
-        return Steps(self.data, replace(self.running, transforms=())).make(step)
-
     def describe(self, step: int) -> list[SampleRef]:
         """Return where each row of a step comes from; no image is read.
 
@@ -190,9 +182,8 @@ class Loader(grain.IterDataset[Batch]):
         """Return what all iterators of this loader did so far.
 
         batches, samples, per_dataset; wait_s: seconds that ``next`` waited; read_s, decode_s, metadata_s: seconds of
-        work, added
-        over workers and threads; bytes: of records read; replaced: rows, and replaced_records the last 100 of them;
-        ring_slots, ring_bytes: of the newest iterator.
+        work, added over workers and threads; bytes: of records read; replaced: rows, and replaced_records the last 100
+        of them; ring_slots, ring_bytes: of the newest iterator.
         """
         return self.counters.as_dict()
 

@@ -160,7 +160,7 @@ def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(damaged, tmp_path / "loader.json", on_error="replace")
-    made = load_loader(path).make_at(0)
+    made = load_loader(path).steps.make(0)
     samples = {error.sample for error in made.replaced}
     assert samples
     found = json.loads(shown(capsys, "--loader", path, "--step", 0, "--json"))
