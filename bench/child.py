@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,9 @@ def ask(
         request: becomes JSON.
         python: the interpreter, of another virtual environment for example.
         timeout: seconds after which it is ended.
+
+    Returns:
+        its result, and ``exit_s``: seconds from the result to the end of the process.
 
     Raises:
         ChildFailed: it raised, died, or took too long.
@@ -64,14 +68,16 @@ def ask(
             timer.daemon = True
             timer.start()
         assert process.stdin is not None and process.stdout is not None
-        line = ""
+        line, told_at = "", 0.0
         try:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(dict(request)) + "\n")
                 process.stdin.flush()
                 # Not `communicate`, which would close its input, and by that end it.
                 line = process.stdout.readline()
+            told_at = time.perf_counter()
             process.wait()
+            ended_at = time.perf_counter()
         finally:
             if timer is not None:
                 timer.cancel()
@@ -80,7 +86,7 @@ def ask(
         told = [text.strip() for text in log.read().splitlines() if text.strip()]
     result = _read(line)
     if process.returncode == 0 and result and "error" not in result:
-        return result
+        return {**result, "exit_s": ended_at - told_at}
     if late.is_set():
         raise ChildFailed(f"took longer than {timeout:.0f} s")
     reason = result.get("error") or f"{_fate(process.returncode)}{f': {told[-1]}' if told else ''}"

@@ -1,8 +1,5 @@
 """One measured point: ``python -m bench.loader_run``, started by ``bench.loader`` in a process of its own.
 
-The parameters come as a line of JSON through standard input, the result goes as one to standard output. It ends when
-standard input closes, however the command that started it ended.
-
 The machine is shared and its speed changes within seconds, so the loader and its limit are measured in short slices
 in turns. Between its slices the loader's iterator stays open and its workers fill the ring and stop. What they had
 ready by then would be free: each slice leaves out the first ``depth`` batches and one of every worker (``lanes``), and
@@ -15,30 +12,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
-import signal
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import psutil
 
-from bench.decode_limit import DecodeLimit, LimitFailed, LimitSlice
+from bench.child import answer
+from bench.decode_limit import DecodeLimit, LimitSlice, decode_costs
 from bench.loader_sweep import Parameters, open_loader
+from bench.loader_trace import trace_events
 from bench.machine import busy_seconds
 from bench.memory import MemoryLog
-from stream.errors import StreamError
-from stream.format import FormatError
+from stream.batch import Span
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
+from stream.source import Made
 
 _SLICE_SECONDS = 1.0
 _LEAST_SLICES = 4
@@ -75,15 +70,24 @@ class Trainer:
     Args:
         loader: to be iterated; the first batch is taken here.
         compute_seconds: sleep after each batch, as if a device computed.
+        trace: keep what was done when.
     """
 
-    def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
+    def __init__(self, loader: Loader, *, compute_seconds: float, trace: bool = False) -> None:
         self.loader = loader
         self.lanes = loader.running.num_workers or loader.running.thread_count
         self.depth = loader.running.prefetch + 1
         self.batches = 0
+        self.rows: list[list[int]] = []
+        """Of each batch, its rows of each dataset."""
+        self.waits: list[tuple[int, float, float]] = []
+        """Of each batch, its step, and from when to when it was waited for."""
+        self.spans: list[tuple[int, Span]] = []
+        """The work of each batch, if ``trace``."""
         self._compute = compute_seconds
+        self._trace = trace
         self._batch: Any = None
+        loader.counters.on_batch = self._note
         began = time.perf_counter()
         self._iterator: LoaderIterator = iter(loader)
         self._step()
@@ -128,9 +132,17 @@ class Trainer:
             bytes=self.loader.stats()["bytes"] - read,
         )
 
-    def close(self) -> None:
-        """End the workers."""
+    def close(self) -> float:
+        """End the workers; returns the seconds until the last of them was gone."""
+        began = time.perf_counter()
         self._iterator.close()
+        psutil.wait_procs(self._workers, timeout=30)
+        return time.perf_counter() - began
+
+    def _note(self, made: Made) -> None:
+        self.rows.append(np.bincount(made.rows.member, minlength=len(self.loader.dataset_names)).tolist())
+        if self._trace:
+            self.spans += [(self.batches, span) for span in made.work.spans]
 
     def _step(self) -> float:
         if self._compute and self.batches:
@@ -138,8 +150,10 @@ class Trainer:
         began = time.perf_counter()
         # The batch before is let go of only when the next one is there, as `for batch in loader` does.
         self._batch = next(self._iterator)
+        ended = time.perf_counter()
+        self.waits.append((self.batches, began, ended))
         self.batches += 1
-        return time.perf_counter() - began
+        return ended - began
 
     def _worker_cpu(self) -> float:
         total = 0.0
@@ -165,7 +179,11 @@ def plan_slices(steps: int, *, step_seconds: float, lanes: int) -> list[int]:
 
 
 def measure_point(parameters: Parameters) -> dict[str, Any]:
-    """Measure a point once; returns its figures, see ``summarise``.
+    """Measure a point once; returns its figures, see ``summarise``, and ``close_s``: seconds until all workers were
+    gone.
+
+    ``batch_log`` has of each batch taken its step, when it came, how long it took (compute included) and was waited
+    for, its rows of each dataset, and whether it was measured. ``trace`` is there if that was asked for.
 
     Raises:
         StreamError, FormatError, LimitFailed, OSError: what the loader or the limit raises.
@@ -174,7 +192,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
     loader = open_loader(parameters)
     open_seconds = time.perf_counter() - began
     with contextlib.ExitStack() as stack:
-        trainer = Trainer(loader, compute_seconds=parameters.compute_sleep_ms / 1000)
+        trainer = Trainer(loader, compute_seconds=parameters.compute_sleep_ms / 1000, trace=parameters.trace)
         stack.callback(trainer.close)
         memory = MemoryLog(trainer.pids)
         limit = None
@@ -184,29 +202,48 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         step_seconds = trainer.warm_up(parameters.warmup - 1 + trainer.depth)
         ours: list[LoaderSlice] = []
         limits: list[LimitSlice] = []
+        measured: set[int] = set()
         for steps in plan_slices(parameters.steps, step_seconds=step_seconds, lanes=trainer.lanes):
             trainer.rest(step_seconds)
             memory.look(trainer.batches)
             if limit is not None:
                 limits.append(limit.measure(parameters.limit_s))
             ours.append(trainer.run(steps))
+            measured.update(range(trainer.batches - steps, trainer.batches))
             step_seconds = ours[-1].seconds / steps
         trainer.rest(step_seconds)
         memory.look(trainer.batches)
         if limit is not None:
             limits.append(limit.measure(parameters.limit_s))
         stats = loader.stats()
+        close_seconds = trainer.close()
     figures = summarise(ours, limits, rows=loader.batch_size)
     return {
         "open_s": open_seconds,
         "first_batch_s": trainer.first_batch_seconds,
+        "close_s": close_seconds,
         **figures,
         **memory.summary(),
+        "datasets": list(loader.dataset_names),
+        "weights": [loader.weights[name] for name in loader.dataset_names],
+        "decode_costs": decode_costs(loader) if parameters.costs else None,
+        "batch_log": _batch_log(trainer, measured),
+        "trace": trace_events(trainer.spans, trainer.waits, trainer=os.getpid()) if parameters.trace else None,
         "stats": stats,
         "slices": [dataclasses.asdict(part) for part in ours],
         "limit_slices": [dataclasses.asdict(part) for part in limits],
         "memory_samples": [dataclasses.asdict(sample) for sample in memory.samples],
     }
+
+
+def _batch_log(trainer: Trainer, measured: set[int]) -> list[dict[str, Any]]:
+    log = []
+    before = trainer.waits[0][1]
+    for (step, began, ended), rows in zip(trainer.waits, trainer.rows, strict=True):
+        entry = {"step": step, "at_s": ended - trainer.waits[0][1], "step_s": ended - before, "wait_s": ended - began}
+        log.append({**entry, "measured": step in measured, "rows": rows})
+        before = ended
+    return log
 
 
 def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows: int) -> dict[str, Any]:
@@ -248,31 +285,10 @@ def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows
     }
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(128 + number)
-
-
-def _end_with_parent() -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def main() -> int:
-    """Measure the point that standard input tells of; returns the exit code."""
-    signal.signal(signal.SIGTERM, _stop)
-    parameters = Parameters(**json.loads(sys.stdin.readline()))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        result = measure_point(parameters)
-    except (StreamError, FormatError, LimitFailed, OSError) as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
-        return 1
-    print(json.dumps(result))
-    return 0
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure the point of a request of ``bench.loader``."""
+    return measure_point(Parameters(**request))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(run))

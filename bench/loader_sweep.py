@@ -38,6 +38,8 @@ class Parameters:
     compute_sleep_ms: float = 0.0
     seed: int = 0
     limit_s: float = 1.0
+    trace: bool = False
+    costs: bool = False
 
 
 def open_loader(parameters: Parameters) -> Loader:

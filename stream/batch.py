@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -92,21 +94,36 @@ class BatchSpec:
         return fields
 
 
+class Span(NamedTuple):
+    """A stretch of work: by which process and thread, of what (``read``, ``decode`` or ``metadata``), and when, in
+    seconds of ``time.perf_counter``, which all processes of a Linux machine share."""
+
+    process: int
+    thread: int
+    kind: Literal["read", "decode", "metadata"]
+    start: float
+    stop: float
+
+
 @dataclass
 class Work:
-    """What assembling a batch took: seconds of reading and decoding, added over threads, and bytes of records."""
+    """What assembling a batch took: its stretches, some for each run of rows, and bytes of records."""
 
-    read: float = 0.0
-    decode: float = 0.0
-    metadata: float = 0.0
+    spans: list[Span] = field(default_factory=list)
     bytes: int = 0
 
     def add(self, other: Work) -> None:
-        """Add another's figures."""
-        self.read += other.read
-        self.decode += other.decode
-        self.metadata += other.metadata
+        """Add another's."""
+        self.spans += other.spans
         self.bytes += other.bytes
+
+    def note(self, kind: Literal["read", "decode", "metadata"], start: float, stop: float) -> None:
+        """Add a stretch of the thread that calls."""
+        self.spans.append(Span(os.getpid(), threading.get_native_id(), kind, start, stop))
+
+    def seconds(self, kind: str) -> float:
+        """Seconds of a kind, added over threads and processes."""
+        return sum(span.stop - span.start for span in self.spans if span.kind == kind)
 
 
 @dataclass
@@ -178,7 +195,7 @@ class Assembler:
         if self.spec.metadata == "full":
             began = time.perf_counter()
             self._describe(rows, out, done)
-            done.work.metadata += time.perf_counter() - began
+            done.work.note("metadata", began, time.perf_counter())
         done.failed.sort(key=lambda failure: failure[0])
         return done
 
@@ -193,8 +210,8 @@ class Assembler:
             frames = self._read(chosen[start : start + _RUN], rows, out["frames"], done)
             middle = time.perf_counter()
             self._decode_frames(frames, rows, done)
-            done.work.read += middle - began
-            done.work.decode += time.perf_counter() - middle
+            done.work.note("read", began, middle)
+            done.work.note("decode", middle, time.perf_counter())
 
     def _read(self, chosen: Sequence[int], rows: Rows, frames: np.ndarray, done: Assembled) -> list[_Frame]:
         found: list[_Frame] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ class Stats:
         self._sums = dict.fromkeys(("batches", "bytes", "replaced"), 0)
         self._seconds = dict.fromkeys(("wait_s", "read_s", "decode_s", "metadata_s"), 0.0)
         self._errors: deque[str] = deque(maxlen=_KEPT)
+        self.on_batch: Callable[[Made], None] | None = None
+        """Called with each batch that is handed out."""
         self.ring_slots = 0
         self.ring_bytes = 0
 
@@ -36,9 +38,10 @@ class Stats:
             self._sums["replaced"] += len(made.replaced)
             self._errors.extend(str(error) for error in made.replaced)
             self._seconds["wait_s"] += waited
-            self._seconds["read_s"] += made.work.read
-            self._seconds["decode_s"] += made.work.decode
-            self._seconds["metadata_s"] += made.work.metadata
+            for kind in ("read", "decode", "metadata"):
+                self._seconds[f"{kind}_s"] += made.work.seconds(kind)
+        if self.on_batch is not None:
+            self.on_batch(made)
 
     def as_dict(self) -> dict[str, Any]:
         """See ``Loader.stats``."""

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.decode_limit import DecodeLimit
-from bench.loader import RESULT_FILE, main
+from bench.loader import main
+from bench.loader_report import BATCHES_FILE, RESULT_FILE, TRACE_FILE
 from bench.loader_run import measure_point, plan_slices
 from bench.loader_sweep import Parameters, open_loader
 from bench.memory import slope
@@ -55,7 +56,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def printed(folder: Path, out: Path) -> dict[str, Any]:
     """What a sweep over two points prints with ``--json``, and nothing beside."""
-    more = ("--num-workers", "1", "--sweep", "datasets=1,2", "--json", "--out", str(out))
+    more = ("--num-workers", "1", "--sweep", "datasets=1,2", "--json", "--out", str(out), "--trace")
     done = run(*_arguments(folder, *more), module="bench.loader")
     assert (done.code, done.err) == (0, "")
     return dict(json.loads(done.out))
@@ -75,6 +76,43 @@ def test_the_first_members_are_mixed_with_equal_weights(printed: dict[str, Any])
 
 def test_the_kept_file_has_what_was_printed(printed: dict[str, Any], out: Path) -> None:
     assert json.loads((out / RESULT_FILE).read_text()) == printed
+
+
+def test_a_line_a_batch_has_the_plans_rows_of_each_dataset(printed: dict[str, Any], folder: Path, out: Path) -> None:
+    lines = [json.loads(line) for line in (out / "datasets=2" / BATCHES_FILE).read_text().splitlines()]
+    (measured,) = printed["points"][1]["repeats"]
+    assert sum(line["measured"] for line in lines) == STEPS
+    assert len(lines) == measured["stats"]["batches"]
+    loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
+    for number, line in enumerate(lines):
+        (rows,) = loader.steps.plan([number])
+        counts = np.bincount(rows.member, minlength=2).tolist()
+        assert line["step"] == number
+        assert line["rows"] == {name: n for name, n in zip(loader.dataset_names, counts, strict=True) if n}
+        assert 0 <= line["wait_s"] <= line["step_s"] + 1e-9
+
+
+def test_the_mixture_is_drawn_and_told(out: Path) -> None:
+    for point in ("datasets=1", "datasets=2"):
+        for name in ("mixture_over_time", "mixture_windows_every_stride"):
+            assert "<svg" in (out / point / f"{name}.svg").read_text()
+    told = (out / "datasets=2" / "mixture_summary.txt").read_text()
+    assert "datasets in a batch: 2 to 2, mean 2.0 of 2" in told
+    assert "kuka" in told.split("slowest datasets")[1]
+
+
+def test_the_timeline_has_the_work_of_the_worker_and_the_waiting_of_the_trainer(out: Path) -> None:
+    trace = json.loads((out / "datasets=2" / TRACE_FILE).read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in trace if event["name"] == "process_name"}
+    events = [event for event in trace if event["ph"] == "X"]
+    assert sorted(names.values()) == ["trainer", "worker 0"]
+    lanes = {(names[event["pid"]], event["name"]) for event in events}
+    assert lanes == {("trainer", "wait"), *(("worker 0", kind) for kind in ("read", "decode", "metadata"))}
+    ends = {event["args"]["step"]: event["ts"] + event["dur"] for event in events if event["name"] == "wait"}
+    for event in events:
+        assert event["ts"] >= 0
+        # A batch is made before it is handed out.
+        assert event["ts"] + event["dur"] <= ends[event["args"]["step"]] + 0.2
 
 
 def test_rates_and_ratio_follow_from_the_slices(printed: dict[str, Any]) -> None:
@@ -196,6 +234,21 @@ def test_a_damaged_record_is_one_line_that_names_the_point(
     assert code == 1
     assert line.startswith("error: point seed=7: RecordError: ")
     assert "dataset kuka" in line
+
+
+def test_a_point_that_fails_is_a_row_and_the_others_go_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bridge", "kuka"):
+        shutil.copytree(folder / "oxe" / name, tmp_path / "oxe" / name)
+    for path in (tmp_path / "oxe" / "kuka").rglob("*.arrayrecord"):
+        path.write_bytes(path.read_bytes()[:-100])
+    more = ("--root", str(tmp_path / "oxe"), "--num-workers", "1", "--no-limit", "--sweep", "mixture=kuka,bridge")
+    assert main(_arguments(folder, *more)) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].split()[:2] == ["mixture=kuka", "failed"]
+    assert float(out[2].split()[2].replace(",", "")) > 0
+    assert any(line.startswith("mixture=kuka failed: RecordError: ") for line in out)
 
 
 def _begin(command: Command) -> None:
