@@ -83,7 +83,8 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Read a number of milliseconds or seconds; raises argparse.ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -93,7 +94,8 @@ def _duration(text: str) -> float:
     return value
 
 
-def _metadata(text: str) -> str:
+def metadata(text: str) -> str:
+    """Read one of the loader's kinds of metadata; raises argparse.ArgumentTypeError."""
     if text not in METADATA:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(METADATA)}")
     return text
@@ -108,20 +110,24 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "num_workers": (whole(0), "worker processes; 0 makes batches in threads"),
     "threads": (whole(1), "threads of a worker, or of the trainer if there are no workers"),
     "prefetch": (whole(1), "batches that are ready or under way while the trainer works on one"),
-    "metadata": (_metadata, f"one of {', '.join(METADATA)}"),
+    "metadata": (metadata, f"one of {', '.join(METADATA)}"),
     "samples_per_episode": (whole(0), "pairs of each episode in an epoch, 0 for all"),
     "shuffle": (str, "global, block:N or none"),
     "warmup": (whole(1), "batches that are not measured, the first one included"),
     "steps": (whole(1), "batches that are measured"),
-    "compute_sleep_ms": (_duration, "the trainer sleeps so long after each batch"),
+    "compute_sleep_ms": (duration, "the trainer sleeps so long after each batch"),
     "seed": (whole(0), "of the order of samples"),
-    "limit_s": (_duration, "seconds of each slice of decoding alone; 0 leaves it out, as --no-limit does"),
+    "limit_s": (duration, "seconds of each slice of decoding alone; 0 leaves it out, as --no-limit does"),
 }
 """By name: what reads it from a text, and what it is."""
 
 
-def parse_sweep(text: str) -> tuple[str, list[Any]]:
+def parse_sweep(text: str, readers: Mapping[str, Callable[[str], Any]] | None = None) -> tuple[str, list[Any]]:
     """Read ``key=a,b,c``; returns the parameter's name and its values.
+
+    Args:
+        text: what was given.
+        readers: by parameter, what reads a value; by default those of ``PARAMETERS``.
 
     >>> parse_sweep("num-workers=1,2,4")
     ('num_workers', [1, 2, 4])
@@ -133,9 +139,10 @@ def parse_sweep(text: str) -> tuple[str, list[Any]]:
     name = key.strip().replace("-", "_")
     if not equals or not values.strip():
         raise argparse.ArgumentTypeError(f"found {text!r}, expected key=a,b,c")
-    if name not in PARAMETERS:
-        raise argparse.ArgumentTypeError(f"no parameter {key!r}; {closest(name, PARAMETERS, noun='parameters')}")
-    read = PARAMETERS[name][0]
+    known = readers or {key: entry[0] for key, entry in PARAMETERS.items()}
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"no parameter {key!r}; {closest(name, known, noun='parameters')}")
+    read = known[name]
     try:
         return name, [read(value.strip()) for value in values.split(",")]
     except argparse.ArgumentTypeError as error:

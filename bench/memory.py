@@ -7,6 +7,7 @@ is mapped by the trainer and by every worker; the sum of their resident sets wou
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ class MemoryLog:
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = tuple(pids)
         self.samples: list[MemorySample] = []
+
+    @classmethod
+    def of_children(cls) -> MemoryLog:
+        """A log of this process and of those that it has started."""
+        return cls((os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))))
 
     def look(self, batches: int) -> None:
         """Take a sample, after ``batches`` batches."""

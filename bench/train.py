@@ -1,0 +1,195 @@
+"""``python -m bench.train``: a whole training run on the loader, and how much of it is waiting for data.
+
+With CUDA the model of ``examples/train_torch.py`` is trained; without, its step is a sleep of ``--step-ms``, as long as
+a step on the device would take, because a model that computes on the same cores as the workers would say
+nothing about a GPU machine (``--model`` trains it all the same). Every ``--val-every`` steps it validates on another
+split, with workers of its own, started anew each time.
+
+``waiting`` is the part of the training time that ``next`` took, as Lightning's SimpleProfiler counts it. Every point is
+measured in a fresh process, ``--repeat`` times, in alternation; figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bench.child import ChildFailed, ask
+from bench.loader_report import write_text
+from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep, whole
+from bench.machine import describe_machine
+from bench.points import Point, measure_points
+from convert.report import format_table
+from stream.errors import ArgumentError, StreamError
+from stream.format import FormatError
+from stream.mixed import Options, open_mixture
+
+RESULT_FILE = "train.json"
+_LIBRARIES = ("array-record", "grain", "numpy", "simplejpeg", "torch")
+_STEP_MS = 50.0
+
+PARAMETERS: dict[str, tuple[Callable[[str], Any], Any, str]] = {
+    "root": (str, "build/demo/oxe", "converted root; the default is what `make demo` leaves"),
+    "mixture": (str, "oxe29", "name of a mixture or dataset, or a YAML file"),
+    "split": (str, "train", "split or role of training; of a packaged mixture `train` is train[:90%%]"),
+    "val_split": (str, "val", "split or role of validation; of a packaged mixture `val` is train[90%%:]"),
+    "batch_size": (whole(1), 64, "rows of a batch"),
+    "num_workers": (whole(0), 2, "worker processes of each loader"),
+    "metadata": (metadata, "full", "full, dataset_only or none"),
+    "warmup": (whole(1), 8, "steps that are not measured, the first one included"),
+    "steps": (whole(1), 160, "steps that are measured"),
+    "val_every": (whole(0), 80, "steps between validations, 0 for none"),
+    "val_steps": (whole(1), 10, "batches of a validation"),
+    "seed": (whole(0), 0, "of the order of samples"),
+}
+"""By name: what reads it from a text, its default, and what it is."""
+
+
+def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all points; returns what ``--json`` prints.
+
+    Raises:
+        ArgumentError: there is no such loader.
+        ChildFailed: no point could be measured.
+        OSError: ``--out`` cannot be written to.
+    """
+    points = [Point(label(point), point) for point in make_points(options.sweep)]
+    for point in points:
+        chosen = {**options.base, **point.parameters}
+        for split in ("split", "val_split") if chosen["val_every"] else ("split",):
+            shown = Options(metadata=chosen["metadata"])
+            open_mixture(chosen["root"], chosen["mixture"], split=chosen[split], options=shown)
+    result: dict[str, Any] = {
+        "parameters": {**options.base, "repeat": options.repeat},
+        "sweep": dict(options.sweep),
+        "machine": describe_machine(_LIBRARIES),
+        "points": [],
+    }
+
+    def keep() -> None:
+        result["points"] = [point.as_dict() for point in points]
+        if options.out is not None:
+            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+
+    measure_points(
+        points,
+        lambda point: ask("bench.train_run", {**options.base, **point.parameters}),
+        repeat=options.repeat,
+        describe=lambda run: f"{run['steps_per_s']:.2f} steps/s, {run['wait_share']:.2%} of the time waiting",
+        after=keep,
+    )
+    if not any(point.runs for point in points):
+        raise ChildFailed(f"point {points[0].name}: {points[0].error}")
+    return result
+
+
+def format_result(result: dict[str, Any]) -> str:
+    """Return the table of a whole result."""
+    header = ["point", "steps/s", "samples/s", "waiting", "(range)", "step ms p50", "p99", "first step s"]
+    header += ["validation s", "its first batch s", "step after it ms", "GPU use", "PSS MB"]
+    rows = []
+    for point in result["points"]:
+        figures = point["median"]
+        if figures is None:
+            rows.append([label(point["point"]), "failed", *["-"] * (len(header) - 2)])
+            continue
+        shares = [run["wait_share"] for run in point["repeats"]]
+        validation = figures["validation"]
+        rows.append(
+            [
+                label(point["point"]),
+                f"{figures['steps_per_s']:.2f}",
+                f"{figures['samples_per_s']:,.0f}",
+                f"{figures['wait_share']:.2%}",
+                f"{min(shares):.2%}-{max(shares):.2%}",
+                f"{figures['step_ms']['p50']:.1f}",
+                f"{figures['step_ms']['p99']:.1f}",
+                f"{figures['first_step_s']:.2f}",
+                _number(validation["seconds"], ".2f"),
+                _number(validation["first_batch_s"], ".2f"),
+                _number(validation["step_after_s"], ".1f", scale=1000),
+                _number(figures["gpu_use"], ".0%"),
+                _number(figures["peak_pss_bytes"], ",.0f", scale=1e-6),
+            ]
+        )
+    given = result["parameters"]
+    work = "the model's step" if given["step_ms"] is None else f"a sleep of {given['step_ms']:g} ms as the step"
+    lines = [format_table(header, rows), f"medians of {given['repeat']}, {work}, device {given['device']}"]
+    lines += [f"{label(point['point'])} failed: {point['error']}" for point in result["points"] if point["error"]]
+    return "\n".join(lines)
+
+
+def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
+    return "-" if value is None else f"{value * scale:{form}}"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
+def _sweep(text: str) -> tuple[str, list[Any]]:
+    return parse_sweep(text, {**{name: entry[0] for name, entry in PARAMETERS.items()}, "step_ms": duration})
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
+    for name, (read, default, what) in PARAMETERS.items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, type=read, default=default, help=f"{what} (default: {default})")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; by default cuda if there is one")
+    step = parser.add_mutually_exclusive_group()
+    help_ = f"sleep so long in place of the model's step; without CUDA the default is {_STEP_MS:g}"
+    step.add_argument("--step-ms", type=duration, help=help_)
+    step.add_argument("--model", action="store_true", help="train the model without CUDA too")
+    parser.add_argument("--repeat", type=whole(1), default=3, help="measurements of each point (default: 3)")
+    parser.add_argument(
+        "--sweep", type=_sweep, action="append", default=[], metavar="KEY=A,B,C", help="a point for each value"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE}, all figures")
+    parser.add_argument("--json", action="store_true", help="print all figures instead of a table")
+    options = parser.parse_args(arguments)
+    swept = [name for name, _ in options.sweep]
+    if twice := {name for name in swept if swept.count(name) > 1}:
+        parser.error(f"argument --sweep: {min(twice)} is swept more than once; give all its values at once")
+    import torch
+
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error(f"argument --device: found {device!r}, torch sees no CUDA device here")
+    step_ms = options.step_ms
+    if step_ms is None and not options.model and not device.startswith("cuda"):
+        step_ms = _STEP_MS
+    options.base = {**{name: getattr(options, name) for name in PARAMETERS}, "device": device, "step_ms": step_ms}
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    options = _parse(arguments)
+    try:
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+        result = run_benchmark(options)
+    except ArgumentError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except (ChildFailed, StreamError, FormatError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(json.dumps(result, indent=1) if options.json else format_result(result))
+    return 1 if any(point["error"] for point in result["points"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
