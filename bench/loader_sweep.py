@@ -14,7 +14,7 @@ from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
 from stream.loader import Loader
 from stream.mixed import MixedData, Options
-from stream.mixture import resolve_mixture
+from stream.mixture import Member, resolve_mixture
 from stream.running import Running
 
 
@@ -25,6 +25,7 @@ class Parameters:
     root: str = "build/demo/oxe"
     mixture: str = "oxe29"
     datasets: int | None = None
+    weight: str = "none"
     split: str = "train"
     batch_size: int = 64
     num_workers: int = 2
@@ -57,6 +58,7 @@ def open_loader(parameters: Parameters) -> Loader:
                 f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
             )
         members = [dataclasses.replace(member, weight=1.0) for member in members[: parameters.datasets]]
+    members = _weighted(members, parameters.weight)
     options = Options(
         seed=parameters.seed,
         shuffle=parameters.shuffle,
@@ -70,6 +72,35 @@ def open_loader(parameters: Parameters) -> Loader:
         prefetch=parameters.prefetch,
     )
     return Loader(MixedData(parameters.root, members, options, catalog=catalog), running)
+
+
+def _weighted(members: list[Member], text: str) -> list[Member]:
+    """Change weights as ``--weight`` says; a member with weight 0 is left out, as ``make_loader`` does it."""
+    known = [member.dataset for member in members]
+    other = _weights_of(text)
+    for name in other:
+        if name not in known:
+            raise ArgumentError(f"weight {name}: no such member; {closest(name, known, noun='members')}")
+    changed = [
+        dataclasses.replace(member, weight=other[member.dataset]) if member.dataset in other else member
+        for member in members
+    ]
+    return [member for member in changed if member.weight != 0]
+
+
+def _weights_of(text: str) -> dict[str, float]:
+    if text == "none":
+        return {}
+    return {name: float(value) for name, _, value in (part.rpartition(":") for part in text.split("+"))}
+
+
+def _weights(text: str) -> str:
+    try:
+        if all(name and 0 <= value < 1e9 for name, value in _weights_of(text).items()):
+            return text
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"found {text!r}, expected name:weight, several with + between, or none")
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -105,6 +136,10 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "root": (str, "converted root; the default is what `make demo` leaves"),
     "mixture": (str, "name of a mixture or dataset, or a YAML file"),
     "datasets": (whole(1), "only the first so many members of the mixture, with equal weights"),
+    "weight": (
+        _weights,
+        "other weights of members: name:weight, several with + between; none for those of the mixture",
+    ),
     "split": (str, "role of the mixture, or split expression of a dataset"),
     "batch_size": (whole(1), "rows of a batch"),
     "num_workers": (whole(0), "worker processes; 0 makes batches in threads"),

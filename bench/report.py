@@ -1,0 +1,161 @@
+"""``python -m bench.report``: run the studies of `bench.studies` one after the other and write ``docs/benchmarks.md``.
+
+Each study is a command of its own, run in a fresh process; its result stays below ``--work``. A study whose result is
+there already, of the same command, is not run again unless ``--fresh`` says so, so an interrupted run goes on. One that
+fails is told on the page; the others go on, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bench.child import end
+from bench.loader_report import write_text
+from bench.points import tell
+from bench.report_page import Outcome, format_page
+from bench.studies import STUDIES, Length, Study
+
+_COMMAND, _RESULT = "command.json", "result.json"
+
+
+def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) -> Outcome:
+    """Run a study, or take its result if it is there.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    asked = {"module": study.module, "arguments": command}
+    outcome = Outcome(study, command)
+    kept = _read(folder / _COMMAND)
+    if fresh or {key: kept.get(key) for key in asked} != asked or not (folder / _RESULT).is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        out, err = folder / "stdout", folder / "stderr"
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            arguments = [sys.executable, "-m", study.module, *command, "--out", str(folder), "--json"]
+            # Ctrl-C comes to this process alone, which ends the other.
+            process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, process_group=0)
+            try:
+                process.wait()
+            finally:
+                end(process)
+        if not _read(out):
+            told = err.read_text(errors="replace").strip().splitlines()
+            outcome.error = told[-1].removeprefix("error: ") if told else f"ended with exit code {process.returncode}"
+            return outcome
+        out.replace(folder / _RESULT)
+        write_text(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
+    outcome.result = _read(folder / _RESULT)
+    outcome.date = _read(folder / _COMMAND)["date"]
+    return outcome
+
+
+def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
+    """Put the plots of a study beside the page, in ``benchmarks/``."""
+    pictures = page.parent / "benchmarks"
+    pictures.mkdir(parents=True, exist_ok=True)
+    study, result = outcome.study, outcome.result
+    plots = []
+    if result is not None and study.plot is not None:
+        from bench.report_plots import plot_sweep
+
+        name = f"{study.key}.svg"
+        plot_sweep(result, study.plot, pictures / name, title=study.title)
+        plots.append(name)
+    found = {"long": ["mixture_over_time.svg", "mixture_windows_every_stride.svg"], "peers": ["peers.svg"]}
+    wanted = [folder / name for name in found.get(study.key, [])]
+    if study.kind == "formats":
+        wanted = sorted(folder.glob("*.svg"))
+    for path in wanted:
+        if result is not None and path.is_file():
+            name = path.name if study.key == path.stem else f"{study.key}-{path.name}"
+            shutil.copy(path, pictures / name)
+            plots.append(name)
+    outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
+    written = {"formats": folder / "guide.md", "peers": folder / "peers.md"}.get(study.kind)
+    if written is not None and written.is_file():
+        lines = written.read_text().splitlines()
+        # The page has its own headings and places the plots itself.
+        outcome.page = "\n".join(line for line in lines if not line.startswith(("# ", "![")))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(prog="python -m bench.report", description="Run all studies and write the page of benchmarks.")
+    parser.add_argument("--root", default="build/demo/oxe", help="converted root (default: %(default)s)")
+    parser.add_argument("--small-root", default="build/demo/oxe128", help="the same at 128x128 (default: %(default)s)")
+    parser.add_argument("--source", default="build/demo/source", help="what they were converted from, RLDS")
+    parser.add_argument("--work", type=Path, default=Path("build/bench"), help="results (default: %(default)s)")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="(default: %(default)s)")
+    parser.add_argument("--full", action="store_true", help="more repeats: hours instead of half an hour")
+    parser.add_argument("--only", metavar="A,B", help=f"of {', '.join(study.key for study in STUDIES)}; others as kept")
+    parser.add_argument("--fresh", action="store_true", help="measure again what has been measured")
+    parser.add_argument("--list", action="store_true", help="print the commands and end")
+    options = parser.parse_args(arguments)
+    known = {study.key for study in STUDIES}
+    options.only = known if options.only is None else set(options.only.split(","))
+    if options.only - known:
+        parser.error(f"argument --only: no study {min(options.only - known)!r}; there are {', '.join(sorted(known))}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    options = _parse(arguments)
+    places = {"root": options.root, "small_root": options.small_root, "source": options.source}
+    length: Length = "full" if options.full else "short"
+    commands = {study.key: study.command(places, length) for study in STUDIES}
+    if options.list:
+        for study in STUDIES:
+            print(shlex.join(["python", "-m", study.module, *commands[study.key]]))
+        return 0
+    outcomes: list[Outcome] = []
+    try:
+        for number, study in enumerate(STUDIES, 1):
+            folder = options.work / study.key
+            if study.key not in options.only and not (folder / _RESULT).is_file():
+                continue
+            tell(f"{number}/{len(STUDIES)} {study.title}")
+            asked = commands[study.key]
+            if study.key not in options.only:
+                asked = _read(folder / _COMMAND).get("arguments", asked)
+            outcome = run_study(study, asked, folder, fresh=options.fresh and study.key in options.only)
+            add_plots(outcome, folder, options.page)
+            outcomes.append(outcome)
+            if outcome.error is not None:
+                print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
+            options.page.parent.mkdir(parents=True, exist_ok=True)
+            write_text(options.page, format_page(outcomes))
+    except OSError as error:
+        print(f"error: {error.filename or options.work}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    print(f"{options.page}: {len(outcomes)} studies")
+    return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The studies of the source project, each as one command of this package: what it saw, and what to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Length = Literal["short", "full"]
+Kind = Literal["loader", "train", "formats", "peers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question and the command that answers it.
+
+    key: of its folder. kind: which command's result it is. seen: what the source project measured with tf.data, ``-``
+    if that is not known.
+    arguments: of the command; ``{root}``, ``{small_root}`` (the same pairs at 128x128) and ``{source}`` (RLDS) are
+    filled in. repeats: of each point in the short and in the full form. plot: the swept parameter that is drawn.
+    """
+
+    key: str
+    kind: Kind
+    title: str
+    seen: str
+    arguments: tuple[str, ...]
+    repeats: tuple[int, int] = (2, 5)
+    plot: str | None = None
+
+    @property
+    def module(self) -> str:
+        """What ``python -m`` runs."""
+        return f"bench.{self.kind}"
+
+    def command(self, places: dict[str, str], length: Length) -> list[str]:
+        """Arguments of the command, without ``--out`` and ``--json``."""
+        given = [argument.format(**places) for argument in self.arguments]
+        root = [] if "--root" in given or "root={" in " ".join(self.arguments) else ["--root", places["root"]]
+        return [*root, *given, "--repeat", str(self.repeats[0 if length == "short" else 1])]
+
+
+def _loader(key: str, title: str, seen: str, *arguments: str, plot: str | None = None) -> Study:
+    return Study(key=key, kind="loader", title=title, seen=seen, arguments=arguments, plot=plot)
+
+
+STUDIES: tuple[Study, ...] = (
+    _loader("headline", "Throughput, 29 datasets", "148 samples/s on 32 CPUs, batch 64, 256x256."),
+    _loader("metadata", "Metadata", "Full metadata cost 9 %.", "--sweep", "metadata=none,dataset_only,full"),
+    _loader("workers", "Worker processes", "-", "--sweep", "num-workers=0,1,2,4,8", plot="num_workers"),
+    _loader(
+        "datasets",
+        "Number of datasets",
+        "Two datasets in place of one cost 42 %.",
+        *("--sweep", "datasets=1,2,4,29"),
+        plot="datasets",
+    ),
+    _loader(
+        "samples-per-episode",
+        "Samples per episode",
+        "2 or 5 samples per episode cost 25 %.",
+        *("--sweep", "samples-per-episode=0,1,2,5,10"),
+    ),
+    _loader(
+        "shuffle",
+        "Shuffling",
+        "-",
+        *("--sweep", "shuffle=none,block:16,block:64,global"),
+    ),
+    _loader(
+        "halves",
+        "Two halves of one dataset beside the whole",
+        "-",
+        *("--mixture", "bridge", "--sweep", "split=train,train[:50%]+train[50%:]"),
+    ),
+    _loader("batch-size", "Batch size", "-", "--sweep", "batch-size=24,64,128,256", plot="batch_size"),
+    _loader("image-size", "Image size", "-", "--sweep", "root={root},{small_root}"),
+    _loader(
+        "weight-0",
+        "A dataset with weight 0",
+        "-",
+        *("--sweep", "weight=none,language_table:0"),
+    ),
+    Study(
+        key="long",
+        kind="loader",
+        title="1,200 batches",
+        seen="Memory grew to 36 GB until the kernel ended the job.",
+        arguments=("--steps", "1200", "--num-workers", "4", "--no-limit"),
+        repeats=(1, 3),
+    ),
+    Study(
+        key="startup",
+        kind="loader",
+        title="Start and end",
+        seen="The first batch took 26 s to minutes; jobs hung in teardown.",
+        arguments=("--sweep", "datasets=1,29", "--no-limit"),
+        repeats=(3, 7),
+    ),
+    Study(
+        key="train",
+        kind="train",
+        title="Training, with validation",
+        seen="75 to 83 % of the training time went into the loader; validation splits stalled or were empty.",
+        arguments=("--sweep", "step-ms=50,100,200", "--val-every", "80", "--val-steps", "10"),
+        repeats=(1, 3),
+    ),
+    Study(
+        key="formats",
+        kind="formats",
+        title="Formats",
+        seen="-",
+        arguments=("--batch-sizes", "16,64,256", "--workers", "0,2"),
+        repeats=(1, 3),
+    ),
+    Study(
+        key="peers",
+        kind="peers",
+        title="Peers",
+        seen="148 samples/s with tf.data on 32 CPUs.",
+        arguments=("--source", "{source}"),
+        repeats=(1, 3),
+    ),
+)
+"""All of them, in the order of the page."""
