@@ -35,8 +35,10 @@ from stream.format import (
     FILE_KINDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
+    TAIL_BYTES,
     FormatError,
     encode_record,
+    hash_end,
     shard_file,
 )
 from stream.manifest import FileEntry, ShardEntry, read_manifest
@@ -344,7 +346,8 @@ class _ShardWriter:
             os.fsync(file.fileno())
             while block := file.read(1 << 20):
                 digest.update(block)
-        return FileEntry(bytes=path.stat().st_size, sha256=digest.hexdigest())
+        tail = hash_end(path, TAIL_BYTES).hex() if kind == "arrayrecord" else None
+        return FileEntry(bytes=path.stat().st_size, sha256=digest.hexdigest(), tail_sha256=tail)
 
 
 def _covers(spans: Sequence[tuple[int, int]], position: int) -> bool:

@@ -14,6 +14,8 @@ Sidecars are Arrow IPC files, uncompressed, with one record batch, so that they 
 
 from __future__ import annotations
 
+import hashlib
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +34,9 @@ _SUFFIXES = {
     "steps": ".steps.arrow",
     "episodes": ".episodes.arrow",
 }
+
+TAIL_BYTES = 128 << 10
+"""So much of the end of an ArrayRecord file has its footer, the places of all records, and so tells it from others."""
 
 ARRAYRECORD_OPTIONS = "group_size:1,uncompressed"
 """One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
@@ -118,6 +123,13 @@ def shard_file(stem: str, kind: str) -> str:
     'train-00007-of-01024.steps.arrow'
     """
     return stem + _SUFFIXES[kind]
+
+
+def hash_end(path: str | Path, size: int) -> bytes:
+    """Return the SHA-256 of the last ``size`` bytes of a file, of all of it if it is shorter."""
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def encode_record(frames: Sequence[bytes]) -> bytes:

@@ -27,10 +27,15 @@ class _Model(BaseModel):
 
 
 class FileEntry(_Model):
-    """One file of a shard: size in bytes and SHA-256 in hex."""
+    """One file of a shard: size in bytes and SHA-256 in hex.
+
+    tail_sha256: of the last ``stream.format.TAIL_BYTES``, for an ArrayRecord file, whose records have checksums of
+    their own: so a loader can tell whether it has the right file without reading all of it.
+    """
 
     bytes: _COUNT
     sha256: _SHA256
+    tail_sha256: _SHA256 | None = None
 
 
 class ShardEntry(_Model):

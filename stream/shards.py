@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from array_record.python.array_record_module import ArrayRecordReader
 
-from stream.format import FormatError, open_sidecar, shard_file
+from stream.format import TAIL_BYTES, FormatError, hash_end, open_sidecar, shard_file
 
 # Readahead buffers and threads are for reading in sequence; with the default footer prefetch of 1 MB opening takes six
 # times as long (370 instead of 59 microseconds on a local disk).
@@ -27,7 +27,8 @@ class ShardInfo:
     """Where a shard lies and what its manifest says of it.
 
     member: number of its dataset in the mixture. folder: of its split. first_episode: number of its first episode in
-    the split. sizes: bytes by kind of file.
+    the split. sizes: bytes by kind of file. digests: by kind the SHA-256 of a sidecar, and of an ArrayRecord file's end
+    (see ``FileEntry``) if the manifest has it.
     """
 
     member: int
@@ -40,17 +41,31 @@ class ShardInfo:
     paired_episodes: int
     first_episode: int
     sizes: dict[str, int] = field(hash=False)
+    digests: dict[str, bytes] = field(hash=False, default_factory=dict)
 
     def path(self, kind: str) -> Path:
         """Where the file of a kind lies."""
         return Path(self.folder, shard_file(self.stem, kind))
 
 
-class OpenShard:
-    """One shard; its files are opened when they are first used. Errors are FormatError or OSError."""
+Sound = dict[str, tuple[int, int]]
+"""By path, inode and time of change of a file whose content was found to be that of the manifest."""
 
-    def __init__(self, info: ShardInfo) -> None:
+
+class OpenShard:
+    """One shard; its files are opened when they are first used. Errors are FormatError or OSError.
+
+    When a file is first opened, its content is compared with the manifest: all of a sidecar, and of an ArrayRecord file
+    its end; its records are compared with their own checksums when they are read.
+
+    Args:
+        info: where it lies.
+        sound: files that need not be compared again, added to.
+    """
+
+    def __init__(self, info: ShardInfo, sound: Sound | None = None) -> None:
         self.info = info
+        self._sound: Sound = {} if sound is None else sound
         self.prepared: object = None
         """What a reader of the sidecars made of them, so that it does so once."""
 
@@ -105,13 +120,21 @@ class OpenShard:
         return table
 
     def _checked(self, kind: str) -> Path:
-        """Where a file lies, once its size is that of the manifest: a file cut short or of another conversion shows."""
+        """Where a file lies, once it is known to be that of the manifest."""
         path = self.info.path(kind)
-        found, expected = path.stat().st_size, self.info.sizes[kind]
-        if found != expected:
+        stat, expected = path.stat(), self.info.sizes[kind]
+        if stat.st_size != expected:
             raise FormatError(
-                f"{path}: {found:,} bytes, the manifest says {expected:,}; the file is damaged or of another conversion"
+                f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "
+                "conversion"
             )
+        digest = self.info.digests.get(kind)
+        if digest is not None and self._sound.get(str(path)) != (stat.st_ino, stat.st_mtime_ns):
+            if digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected):
+                raise FormatError(
+                    f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"
+                )
+            self._sound[str(path)] = (stat.st_ino, stat.st_mtime_ns)
         return path
 
 
@@ -126,13 +149,14 @@ class ShardCache:
         self._shards = shards
         self._max_open = max_open or default_max_open()
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
+        self._sound: Sound = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, index: int) -> OpenShard:
         with self._lock:
             shard = self._open.get(index)
             if shard is None:
-                shard = self._open[index] = OpenShard(self._shards[index])
+                shard = self._open[index] = OpenShard(self._shards[index], self._sound)
                 while len(self._open) > self._max_open:
                     self._open.popitem(last=False)
             else:

@@ -5,7 +5,7 @@ This is the one place that knows how the positions of an epoch map to records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from stream.catalog import Dataset
 from stream.errors import ArgumentError
 from stream.filters import Filters
 from stream.format import FormatError
+from stream.manifest import ShardEntry
 from stream.mixture import Member
 from stream.shards import ShardCache, ShardInfo
 from stream.shuffle import derive_keys, make_key, permute
@@ -227,10 +228,18 @@ def _list_shards(member: int, dataset: Dataset, shards: list[ShardInfo]) -> dict
                     paired_episodes=shard.paired_episodes,
                     first_episode=episodes,
                     sizes={kind: file.bytes for kind, file in shard.files.items()},
+                    digests={kind: bytes.fromhex(digest) for kind, digest in _digests(shard)},
                 )
             )
             episodes += shard.episodes
     return first_shard
+
+
+def _digests(shard: ShardEntry) -> Iterator[tuple[str, str]]:
+    for kind, file in shard.files.items():
+        digest = file.tail_sha256 if kind == "arrayrecord" else file.sha256
+        if digest is not None:
+            yield kind, digest
 
 
 def _cut(episodes: EpisodeRange, lengths: Sequence[int], first_shard: int) -> list[Segment]:

@@ -68,7 +68,13 @@ def test_another_command_is_measured_anew_and_a_failure_is_told(oxe_root: Path, 
 
 
 def test_a_failed_point_is_a_row() -> None:
-    failed: dict[str, Any] = {"point": {"seed": 1}, "median": None, "to_first": None, "repeats": [], "error": "no | memory"}
+    failed: dict[str, Any] = {
+        "point": {"seed": 1},
+        "median": None,
+        "to_first": None,
+        "repeats": [],
+        "error": "no | memory",
+    }
     table = loader_table({"points": [failed], "parameters": {"steps": 160, "batch_size": 64, "repeat": 1}})
     assert table.splitlines()[2].startswith("| seed=1 | failed: no \\| memory | - |")
 
