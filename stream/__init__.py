@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stream.digest import digest
+    from stream.batch_digest import digest
     from stream.errors import ArgumentError, RecordError, RingError, StateError, StreamError, WorkerError
     from stream.grain_api import PairSource, pairs
     from stream.iterator import LoaderIterator
@@ -31,7 +31,7 @@ _PLACES = {
     "StateError": "stream.errors",
     "StreamError": "stream.errors",
     "WorkerError": "stream.errors",
-    "digest": "stream.digest",
+    "digest": "stream.batch_digest",
     "load_loader": "stream.loader",
     "make_loader": "stream.loader",
     "pairs": "stream.grain_api",

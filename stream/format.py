@@ -35,8 +35,9 @@ _SUFFIXES = {
     "episodes": ".episodes.arrow",
 }
 
-TAIL_BYTES = 128 << 10
-"""So much of the end of an ArrayRecord file has its footer, the places of all records, and so tells it from others."""
+TAIL_BYTES = 64 << 10
+"""The last block of an ArrayRecord file. It says where the footer lies, that is, how long all records are together, and
+so tells the file from others; it holds no records."""
 
 ARRAYRECORD_OPTIONS = "group_size:1,uncompressed"
 """One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""

@@ -159,21 +159,9 @@ def read_manifest(path: str | Path) -> Manifest:
             f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
         ) from None
     try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a JSON file ({error}); convert this dataset again") from None
-    found = raw.get("format_version") if isinstance(raw, dict) else None
-    if found != FORMAT_VERSION:
-        raise FormatError(
-            f"{path}: format version {found!r}, this program reads version {FORMAT_VERSION}; "
-            "use the program that wrote it, or convert again with --overwrite"
-        )
-    try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise FormatError(f"{path}: field {where}: {first['msg']} (found {first.get('input')!r:.80})") from None
+        raise FormatError(f"{path}: {_fault(content, error)}") from None
     before, _, after = content.rpartition(manifest.checksum.encode())
     if hashlib.sha256(before + UNSIGNED.encode() + after).hexdigest() != manifest.checksum:
         raise FormatError(
@@ -184,6 +172,23 @@ def read_manifest(path: str | Path) -> Manifest:
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     return manifest
+
+
+def _fault(content: bytes, error: ValidationError) -> str:
+    """What is wrong with a manifest, the most telling first."""
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError) as broken:
+        return f"not a JSON file ({broken}); convert this dataset again"
+    found = raw.get("format_version") if isinstance(raw, dict) else None
+    if found != FORMAT_VERSION:
+        return (
+            f"format version {found!r}, this program reads version {FORMAT_VERSION}; "
+            "use the program that wrote it, or convert again with --overwrite"
+        )
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"field {where}: {first['msg']} (found {first.get('input')!r:.80})"
 
 
 def _check_consistency(manifest: Manifest) -> None:

@@ -101,7 +101,7 @@ def _open(parsed: argparse.Namespace) -> Steps:
 
 
 def _show(steps: Steps, parsed: argparse.Namespace) -> None:
-    from stream.digest import digest
+    from stream.batch_digest import digest
 
     step: int = parsed.step
     if parsed.out is not None:
@@ -139,7 +139,7 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
 
 
 def _print_digests(steps: Steps, first: int, stop: int) -> None:
-    from stream.digest import digest
+    from stream.batch_digest import digest
 
     gc.enable()  # see _command; this may run for hours
     with _Progress(stop - first) as progress:

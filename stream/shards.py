@@ -27,8 +27,8 @@ class ShardInfo:
     """Where a shard lies and what its manifest says of it.
 
     member: number of its dataset in the mixture. folder: of its split. first_episode: number of its first episode in
-    the split. sizes: bytes by kind of file. digests: by kind the SHA-256 of a sidecar, and of an ArrayRecord file's end
-    (see ``FileEntry``) if the manifest has it.
+    the split. files: by kind the size in bytes, and the SHA-256 in hex: of all of a sidecar, and of an ArrayRecord
+    file's end (see ``FileEntry``), None if the manifest does not have it.
     """
 
     member: int
@@ -40,8 +40,7 @@ class ShardInfo:
     episodes: int
     paired_episodes: int
     first_episode: int
-    sizes: dict[str, int] = field(hash=False)
-    digests: dict[str, bytes] = field(hash=False, default_factory=dict)
+    files: dict[str, tuple[int, str | None]] = field(hash=False)
 
     def path(self, kind: str) -> Path:
         """Where the file of a kind lies."""
@@ -122,15 +121,14 @@ class OpenShard:
     def _checked(self, kind: str) -> Path:
         """Where a file lies, once it is known to be that of the manifest."""
         path = self.info.path(kind)
-        stat, expected = path.stat(), self.info.sizes[kind]
+        stat, (expected, digest) = path.stat(), self.info.files[kind]
         if stat.st_size != expected:
             raise FormatError(
                 f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "
                 "conversion"
             )
-        digest = self.info.digests.get(kind)
         if digest is not None and self._sound.get(str(path)) != (stat.st_ino, stat.st_mtime_ns):
-            if digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected):
+            if digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected).hex():
                 raise FormatError(
                     f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"
                 )

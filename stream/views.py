@@ -5,7 +5,7 @@ This is the one place that knows how the positions of an epoch map to records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from stream.catalog import Dataset
 from stream.errors import ArgumentError
 from stream.filters import Filters
 from stream.format import FormatError
-from stream.manifest import ShardEntry
 from stream.mixture import Member
 from stream.shards import ShardCache, ShardInfo
 from stream.shuffle import derive_keys, make_key, permute
@@ -214,6 +213,7 @@ def _list_shards(member: int, dataset: Dataset, shards: list[ShardInfo]) -> dict
     first_shard = {}
     for split, entry in dataset.manifest.splits.items():
         first_shard[split] = len(shards)
+        folder = str(dataset.folder / split)
         episodes = 0
         for shard in entry.shards:
             shards.append(
@@ -222,24 +222,19 @@ def _list_shards(member: int, dataset: Dataset, shards: list[ShardInfo]) -> dict
                     dataset=dataset.name,
                     split=split,
                     stem=shard.name,
-                    folder=str(dataset.folder / split),
+                    folder=folder,
                     records=shard.records,
                     episodes=shard.episodes,
                     paired_episodes=shard.paired_episodes,
                     first_episode=episodes,
-                    sizes={kind: file.bytes for kind, file in shard.files.items()},
-                    digests={kind: bytes.fromhex(digest) for kind, digest in _digests(shard)},
+                    files={
+                        kind: (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
+                        for kind, file in shard.files.items()
+                    },
                 )
             )
             episodes += shard.episodes
     return first_shard
-
-
-def _digests(shard: ShardEntry) -> Iterator[tuple[str, str]]:
-    for kind, file in shard.files.items():
-        digest = file.tail_sha256 if kind == "arrayrecord" else file.sha256
-        if digest is not None:
-            yield kind, digest
 
 
 def _cut(episodes: EpisodeRange, lengths: Sequence[int], first_shard: int) -> list[Segment]:

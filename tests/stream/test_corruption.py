@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from stream.batch_digest import digest
 from stream.catalog import Catalog
-from stream.digest import digest
 from stream.errors import StreamError
 from stream.format import FILE_KINDS, FormatError
 from stream.grain_api import PairSource

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import stream
+
 STREAM = Path(__file__).resolve().parents[2] / "stream"
 
 
@@ -52,3 +54,9 @@ def test_torch_and_jax_are_imported_in_their_own_modules_only() -> None:
             if path.stem != ("torch" if name == "lightning" else name):
                 assert f"import {name}" not in text, path
                 assert f"from {name}" not in text, path
+
+
+def test_no_exported_name_is_that_of_a_module() -> None:
+    # Importing `stream.digest` would put the module in the place of the function.
+    modules = {path.stem for path in STREAM.glob("*.py")}
+    assert not modules & set(stream.__all__)
