@@ -22,6 +22,11 @@ SHUFFLES_ALL = ("jpeg", "lmdb", "arrayrecord", "ours")
 _BUSY = 0.05
 
 
+def batches_under_way(workers: int) -> int:
+    """How many batches may be ready or half done while the trainer takes one: two a worker is torch's default."""
+    return 2 * workers + 2
+
+
 class Block(NamedTuple):
     """A part of the guide. kind: ``title``, ``heading``, ``text``, ``list``, ``table`` (the first row is its header) or
     ``figure`` (name of the plot, caption)."""
@@ -59,8 +64,7 @@ def guide_blocks(result: Mapping[str, Any], *, plots: Mapping[str, str], remark:
         remark: stands in place of plots that are missing.
     """
     blocks = [Block("title", "Which format for frame pairs?"), Block("text", _measured(result))]
-    if told := _busy(result):
-        blocks.append(Block("text", told))
+    blocks += [Block("text", told) for told in (_busy(result), _short(result)) if told]
     if choices := _choices(result):
         blocks += [Block("heading", "What to take for what"), Block("table", choices)]
     for order in result["parameters"]["orders"]:
@@ -118,8 +122,8 @@ def _measured(result: Mapping[str, Any]) -> str:
         else "once, so there is no telling which differences are noise"
     )
     return (
-        f"{pairs['count']:,} pairs of {pairs['height']}x{pairs['width']} frames, {human_bytes(pairs['bytes'])} of JPEG, "
-        f"on {machine['cores']} cores of {machine['cpu']}, with {human_bytes(machine['memory_bytes'])} of memory. "
+        f"{pairs['count']:,} pairs of {pairs['height']}x{pairs['width']} frames, {human_bytes(pairs['bytes'])} of "
+        f"JPEG, on {machine['cores']} cores of {machine['cpu']}, with {human_bytes(machine['memory_bytes'])} of memory. "
         f"{count} of {len(result['points'])} points were measured, {options['steps']} batches each after "
         f"{options['warmup']} of warm-up, {repeats}. The trainer does nothing but take batches. In one pass "
         f"{checked} of {len(result['stores'])} stores were seen to give exactly the pixels of the source."
@@ -136,6 +140,17 @@ def _busy(result: Mapping[str, Any]) -> str | None:
     return (
         f"Other programs took {_middle(others):.1f} of {cores} cores meanwhile (median over all measurements, "
         f"{max(others):.1f} at most), so the figures are lower than those of a quiet machine, and not all alike."
+    )
+
+
+def _short(result: Mapping[str, Any]) -> str | None:
+    """Say so if what was under way when the clock started is more than a tenth of what was measured."""
+    steps, under_way = result["parameters"]["steps"], batches_under_way(max(result["parameters"]["workers"]))
+    if steps >= 10 * under_way:
+        return None
+    return (
+        f"Up to {under_way} batches may have been under way when the clock of a point started, and {steps} were "
+        "measured: small differences mean nothing."
     )
 
 

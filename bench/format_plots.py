@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,7 @@ def _grid(result: Mapping[str, Any], *, x: str, panel: str, value: str, label: s
     for axis_row, order in zip(axes, orders, strict=True):
         for axis, chosen in zip(axis_row, columns, strict=True):
             for name in options["formats"]:
-                points = _points(
-                    result, lambda p, n=name, o=order, c=chosen: (p["format"], p["order"], p[panel]) == (n, o, c)
-                )
+                points = _points(result, {"format": name, "order": order, panel: chosen})
                 if points:
                     handles[name] = _line(axis, points, name, x=x, value=value)
             _dress(axis, options[_option(x)], log=x == "batch_size")
@@ -80,9 +78,8 @@ def _grid(result: Mapping[str, Any], *, x: str, panel: str, value: str, label: s
         axis_row[0].set_ylabel(label)
         axis_row[0].set_ylim(bottom=0)
     for axis in axes[-1]:
-        axis.set_xlabel(
-            "batch size (pairs)" if x == "batch_size" else "workers (processes; tf.data: threads)", fontsize=8
-        )
+        text = "batch size (pairs)" if x == "batch_size" else "workers (processes; tf.data: threads)"
+        axis.set_xlabel(text, fontsize=8)
     figure.legend(
         handles.values(),
         [NAMES[name] for name in handles],
@@ -93,8 +90,13 @@ def _grid(result: Mapping[str, Any], *, x: str, panel: str, value: str, label: s
     return figure
 
 
-def _points(result: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool]) -> list[Any]:
-    return [point for point in result["points"] if point["repeats"] and not point["error"] and wanted(point["point"])]
+def _points(result: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Any]:
+    """The points without an error that have these parameters."""
+    return [
+        point
+        for point in result["points"]
+        if point["repeats"] and not point["error"] and wanted.items() <= point["point"].items()
+    ]
 
 
 def _line(axis: Any, points: list[Any], name: str, *, x: str, value: str) -> Any:
@@ -123,9 +125,7 @@ def _dress(axis: Any, places: list[int], *, log: bool) -> None:
     axis.minorticks_off()
     axis.margins(x=0.12)
     axis.grid(alpha=0.3)
-    axis.yaxis.set_major_formatter(
-        lambda value, _: f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"
-    )
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
 
@@ -144,9 +144,8 @@ def _sizes(result: Mapping[str, Any]) -> Any:
     jpegs = result["pairs"]["bytes"] / 1e6
     sizes.axvline(jpegs, color="black", linewidth=1, linestyle=":")
     sizes.set_xlabel("on disk (MB, 10⁶ bytes); dotted: the JPEGs alone")
-    times.bar_label(
-        times.barh(names, seconds, color=colours), [f"{value:.2g} s" for value in seconds], padding=3, fontsize=8
-    )
+    texts = [f"{value:.2g} s" for value in seconds]
+    times.bar_label(times.barh(names, seconds, color=colours), texts, padding=3, fontsize=8)
     times.set_xlabel("time to write (s)")
     for axis, most in ((sizes, max([*megabytes, jpegs])), (times, max(seconds))):
         axis.set_xlim(0, 1.25 * most)

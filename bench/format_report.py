@@ -105,8 +105,8 @@ def format_result(result: Mapping[str, Any]) -> str:
     machine, pairs = result["machine"], result["pairs"]
     lines = [format_table(header, rows)] if rows else ["no point could be measured"]
     lines.append(
-        f"best batch size and workers of each; medians of {result['parameters']['repeat']}; {pairs['count']:,} pairs of "
-        f"{pairs['height']}x{pairs['width']} on {machine['cores']} cores of {machine['cpu']}"
+        f"best batch size and workers of each; medians of {result['parameters']['repeat']}; {pairs['count']:,} pairs "
+        f"of {pairs['height']}x{pairs['width']} on {machine['cores']} cores of {machine['cpu']}"
     )
     lines += [f"{point['name']}: error: {point['error']}" for point in result["points"] if point["error"]]
     return "\n".join(lines)

@@ -18,6 +18,7 @@ import psutil
 
 from bench.child import answer
 from bench.format_frames import PairFile
+from bench.format_guide import batches_under_way
 from bench.format_readers import Reading, import_libraries, open_batches, read_pair_file
 from bench.format_stores import Store
 from bench.machine import busy_seconds
@@ -41,13 +42,13 @@ def source_request(pairs: PairFile) -> dict[str, Any]:
 
 
 def measure_point(store: Store, reading: Reading, *, steps: int, warmup: int) -> dict[str, Any]:
-    """Measure a point.
+    """Measure ``steps`` batches of a store, after ``warmup``, or as many as may be under way if those are more.
 
     Returns:
         samples_per_s; first_batch_s, from opening the store to the first batch, without imports; step_ms with mean,
         p50, p90, p99, max, from one batch to the next; cpu_cores: CPU time of this process and its workers for each
-        second that was measured; machine_cpu_cores: of everything on the machine; pss_bytes: of all processes, after
-        the last step; processes; began, ended: on the monotonic clock, of the steps.
+        second that was measured (the kernel counts in steps of 10 ms); machine_cpu_cores: of everything on the machine;
+        pss_bytes: of all processes, after the last step; processes; began, ended: on the monotonic clock, of the steps.
 
     Raises:
         ValueError: a batch has another shape than it should.
@@ -58,17 +59,17 @@ def measure_point(store: Store, reading: Reading, *, steps: int, warmup: int) ->
     with open_batches(store, reading) as batches:
         _take(batches, shape)
         first = time.perf_counter() - began
-        for _ in range(warmup - 1):
+        for _ in range(max(warmup, batches_under_way(reading.workers)) - 1):
             _take(batches, shape)
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        busy, cpu = busy_seconds(), _cpu_seconds(processes)
         start = time.monotonic()
+        busy, cpu = busy_seconds(), _cpu_seconds(processes)
         arrivals = [time.perf_counter()]
         for _ in range(steps):
             _take(batches, shape)
             arrivals.append(time.perf_counter())
-        end = time.monotonic()
         busy, cpu = busy_seconds() - busy, _cpu_seconds(processes) - cpu
+        end = time.monotonic()
         memory = MemoryLog([process.pid for process in processes])
         memory.look(steps)
     seconds = arrivals[-1] - arrivals[0]
@@ -84,8 +85,8 @@ def measure_point(store: Store, reading: Reading, *, steps: int, warmup: int) ->
             "p99": p99,
             "max": float(milliseconds.max()),
         },
-        "cpu_cores": cpu / seconds,
-        "machine_cpu_cores": busy / seconds,
+        "cpu_cores": cpu / (end - start),
+        "machine_cpu_cores": busy / (end - start),
         "pss_bytes": memory.summary()["final_pss_bytes"],
         "processes": len(processes),
         "began": start,

@@ -68,7 +68,7 @@ class Watch:
                     pids.append(process.pid)
             now, busy_now = time.monotonic(), busy_seconds()
             used = sum(value - before.get(pid, 0.0) for pid, value in cpu.items())
-            sample = {
+            sample: dict[str, Any] = {
                 "t": now,
                 "processes": len(pids),
                 "cpu_cores": used / (now - last),

@@ -149,16 +149,14 @@ def _make_stores(
 
 
 def _check(store: Store, expected: Sequence[str], options: argparse.Namespace) -> str | None:
+    chosen = {(options.orders[0], min(options.workers)), (options.orders[-1], max(options.workers))}
     batch = min(options.batch_sizes)
     readings = [
         Reading(batch_size=batch, workers=workers, order=order, passes=1, seed=options.seed)
-        for order, workers in zip(options.orders, (min(options.workers), max(options.workers)), strict=False)
+        for order, workers in sorted(chosen)
     ]
-    for reading, found in zip(
-        readings,
-        ask("bench.format_run", check_request(store, readings), timeout=options.timeout)["passes"],
-        strict=True,
-    ):
+    passes = ask("bench.format_run", check_request(store, readings), timeout=options.timeout)["passes"]
+    for reading, found in zip(readings, passes, strict=True):
         if told := compare_pairs(found, expected):
             return f"{reading.order}, {reading.workers} workers: {told}"
     return None
@@ -267,9 +265,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--root", type=Path, default=Path("build/demo/oxe"), help="converted root (default: %(default)s)"
-    )
+    root = Path("build/demo/oxe")
+    where.add_argument("--root", type=Path, default=root, help="converted root (default: %(default)s)")
     where.add_argument("--images", type=Path, metavar="DIR", help="folder of pictures; neighbours by name make pairs")
     parser.add_argument("--mixture", default="oxe29", help="mixture or dataset of the root (default: %(default)s)")
     parser.add_argument("--split", default="train", help="role or split expression (default: %(default)s)")
