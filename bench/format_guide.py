@@ -13,18 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.format_readers import SHUFFLES_ALL, batches_under_way
 from bench.format_stores import NAMES
 from convert.report import human_bytes
 
-SHUFFLES_ALL = ("jpeg", "lmdb", "arrayrecord", "ours")
-"""Formats whose reader here shuffles over all pairs, not within a buffer."""
-
 _BUSY = 0.05
-
-
-def batches_under_way(workers: int) -> int:
-    """How many batches may be ready or half done while the trainer takes one: two a worker is torch's default."""
-    return 2 * workers + 2
 
 
 class Block(NamedTuple):
@@ -123,7 +116,7 @@ def _measured(result: Mapping[str, Any]) -> str:
     )
     return (
         f"{pairs['count']:,} pairs of {pairs['height']}x{pairs['width']} frames, {human_bytes(pairs['bytes'])} of "
-        f"JPEG, on {machine['cores']} cores of {machine['cpu']}, with {human_bytes(machine['memory_bytes'])} of memory. "
+        f"JPEG, on {machine['cores']} cores of {machine['cpu']} with {human_bytes(machine['memory_bytes'])} of memory. "
         f"{count} of {len(result['points'])} points were measured, {options['steps']} batches each after "
         f"{options['warmup']} of warm-up, {repeats}. The trainer does nothing but take batches. In one pass "
         f"{checked} of {len(result['stores'])} stores were seen to give exactly the pixels of the source."

@@ -42,6 +42,9 @@ NOTES = {
 }
 """What to know of each row beside its numbers."""
 
+SHUFFLES_ALL = ("jpeg", "lmdb", "arrayrecord", "ours")
+"""Formats whose reader shuffles over all pairs, not within a buffer."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
@@ -57,6 +60,11 @@ class Reading:
     def shuffled(self) -> bool:
         """Whether the order is shuffled."""
         return self.order == "shuffled"
+
+
+def batches_under_way(workers: int) -> int:
+    """How many batches may be ready or half done while the trainer takes one: two a worker is torch's default."""
+    return 2 * workers + 2
 
 
 def import_libraries(name: str) -> None:

@@ -18,8 +18,7 @@ import psutil
 
 from bench.child import answer
 from bench.format_frames import PairFile
-from bench.format_guide import batches_under_way
-from bench.format_readers import Reading, import_libraries, open_batches, read_pair_file
+from bench.format_readers import Reading, batches_under_way, import_libraries, open_batches, read_pair_file
 from bench.format_stores import Store
 from bench.machine import busy_seconds
 from bench.memory import MemoryLog
