@@ -84,7 +84,8 @@ def _grid(result: Mapping[str, Any], *, x: str, panel: str, value: str, label: s
         handles.values(),
         [NAMES[name] for name in handles],
         loc="outside lower center",
-        ncols=min(len(handles), max(2, int(size[0] / 2))),
+        ncols=min(len(handles), int(size[0] / 1.8)),
+        fontsize=9,
         frameon=False,
     )
     return figure

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from array_record.python.array_record_module import ArrayRecordWriter
 
@@ -191,25 +192,17 @@ def _write_arrayrecord(pairs: PairFile, store: Store, folder: Path) -> None:
 
 
 def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
-    """A converted dataset as `convert.run` leaves it, with one episode a shard and no features but the frames."""
+    """A converted dataset as `convert.run` leaves it, each pair an episode of two steps, without other features."""
     where = dataset_dir(folder, DATASET, VERSION) / SPLIT
     where.mkdir(parents=True)
     entries = []
     for number, (_, shard) in enumerate(_shards(pairs, store.shards)):
-        stem, count, steps = shard_stem(SPLIT, number, store.shards), len(shard), len(shard) + 1
+        stem, count = shard_stem(SPLIT, number, store.shards), len(shard)
         with RecordWriter(where / shard_file(stem, "arrayrecord"), output=folder) as writer:
             for pair in shard:
                 writer.write(encode_record(pair))
-        places = range(count)
-        columns = [[0] * count, places, [1] * count, places, [2] * count]
-        write_sidecar(where / shard_file(stem, "records"), _table(columns, RECORDS_SCHEMA))
-        languages = pa.array([""] * steps).dictionary_encode()
-        write_sidecar(
-            where / shard_file(stem, "steps"), _table([[0] * steps, range(steps), languages], pa.schema(STEP_FIELDS))
-        )
-        episode: list[Any] = [f"{DATASET}__{number}", DATASET, number, "ok", steps, 0, count, 0, "", ""]
-        columns_of_episode = [[value] for value in episode]
-        write_sidecar(where / shard_file(stem, "episodes"), _table(columns_of_episode, pa.schema(EPISODE_FIELDS)))
+        for kind, table in _sidecars(stem, count).items():
+            write_sidecar(where / shard_file(stem, kind), table)
         files = {}
         for kind in FILE_KINDS:
             path = where / shard_file(stem, kind)
@@ -219,13 +212,13 @@ def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
         entries.append(
             ShardEntry(
                 name=stem,
-                source_file=DATASET,
+                source_file=stem,
                 source_bytes=0,
                 source_digest="",
-                episodes=1,
-                steps=steps,
+                episodes=count,
+                steps=2 * count,
                 records=count,
-                paired_episodes=1,
+                paired_episodes=count,
                 left_out={},
                 files=files,
             )
@@ -241,7 +234,7 @@ def _write_manifest(folder: Path, store: Store, entries: list[Any]) -> None:
         dataset=DATASET,
         version=VERSION,
         source=Source(tfds_name=DATASET, version=VERSION, path="", fingerprint="0" * 64),
-        parameters={"offset": 1, "columns": []},
+        parameters={"offset": 1, "frames": "endpoints", "columns": []},
         spec={"name": DATASET},
         image={
             "encoding": "jpeg",
@@ -253,18 +246,33 @@ def _write_manifest(folder: Path, store: Store, entries: list[Any]) -> None:
         left_out={},
         quarantine=None,
         splits={SPLIT: SplitEntry(**totals, shards=tuple(entries))},
-        statistics={},
+        statistics={SPLIT: {}},
         versions={},
     )
     (folder / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
 
 
-def _table(columns: list[Any], schema: pa.Schema) -> pa.Table:
-    arrays = [
-        column if isinstance(column, pa.Array) else pa.array(list(column), field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+def _sidecars(stem: str, count: int) -> dict[str, pa.Table]:
+    """The sidecars of a shard of so many pairs, as if each were an episode of a source file of the same name."""
+    ones, places = np.ones(count, np.int64), np.arange(count)
+    zeros, texts = 0 * ones, [""] * count
+    ids = [f"{stem}__{number}" for number in range(count)]
+    columns: dict[str, list[Any]] = {
+        "records": [places, zeros, ones, 2 * places, 2 * ones],
+        "steps": [np.repeat(places, 2), np.tile([0, 1], count), pa.array(2 * texts).dictionary_encode()],
+        "episodes": [ids, [stem] * count, places, ["ok"] * count, 2 * ones, 2 * places, ones, places, texts, texts],
+    }
+    schemas = {"records": RECORDS_SCHEMA, "steps": pa.schema(STEP_FIELDS), "episodes": pa.schema(EPISODE_FIELDS)}
+    return {
+        kind: pa.Table.from_arrays(
+            [
+                values if isinstance(values, pa.Array) else pa.array(values, field.type)
+                for values, field in zip(columns[kind], schema, strict=True)
+            ],
+            schema=schema,
+        )
+        for kind, schema in schemas.items()
+    }
 
 
 _WRITERS: dict[str, Callable[[PairFile, Store, Path], None]] = {

@@ -56,20 +56,16 @@ def written(pairs: PairFile, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def test_each_format_gives_the_pairs_of_the_source(
     name: str, written: dict[str, tuple[Store, dict[str, Any]]], source: list[str]
 ) -> None:
-    plain = {"batch_size": 4, "passes": 1}
     readings = [
-        Reading(**plain, workers=0, order="sequential"),
-        Reading(**plain, workers=2, order="sequential"),
-        Reading(**plain, workers=0, order="shuffled"),
-        Reading(**plain, workers=2, order="shuffled", seed=1),
+        Reading(batch_size=4, passes=1, workers=0, order="sequential"),
+        Reading(batch_size=4, passes=1, workers=2, order="shuffled"),
         Reading(batch_size=4, passes=2, workers=0, order="shuffled"),
     ]
     passes = ask("bench.format_run", check_request(written[name][0], readings), timeout=120)["passes"]
     assert passes[0] == source
-    for found in passes[1:4]:
-        assert Counter(found) == Counter(source)
-    assert source != passes[2] != passes[3] != source
-    assert Counter(passes[4]) == Counter(source * 2)
+    assert Counter(passes[1]) == Counter(source) and passes[1] != source
+    assert Counter(passes[2]) == Counter(source * 2)
+    assert source != passes[2][:PAIRS] != passes[2][PAIRS:]
 
 
 def test_figures_of_a_store_are_those_of_its_files(
