@@ -109,6 +109,11 @@ def _measured(result: Mapping[str, Any]) -> str:
     options, pairs, machine = result["parameters"], result["pairs"], result["machine"]
     count = sum(1 for point in result["points"] if point["repeats"] and not point["error"])
     checked = sum(1 for store in result["stores"].values() if store.get("checked"))
+    compared = (
+        f"In one pass {checked} of {len(result['stores'])} stores were seen to give exactly the pixels of the source."
+        if options["check"]
+        else "What the stores give was not compared with the source."
+    )
     repeats = (
         f"{options['repeat']} times in alternation; ranges are the least and the most of these"
         if options["repeat"] > 1
@@ -118,8 +123,7 @@ def _measured(result: Mapping[str, Any]) -> str:
         f"{pairs['count']:,} pairs of {pairs['height']}x{pairs['width']} frames, {human_bytes(pairs['bytes'])} of "
         f"JPEG, on {machine['cores']} cores of {machine['cpu']} with {human_bytes(machine['memory_bytes'])} of memory. "
         f"{count} of {len(result['points'])} points were measured, {options['steps']} batches each after "
-        f"{options['warmup']} of warm-up, {repeats}. The trainer does nothing but take batches. In one pass "
-        f"{checked} of {len(result['stores'])} stores were seen to give exactly the pixels of the source."
+        f"{options['warmup']} of warm-up at least, {repeats}. The trainer does nothing but take batches. {compared}"
     )
 
 
@@ -149,7 +153,8 @@ def _short(result: Mapping[str, Any]) -> str | None:
 
 def _choices(result: Mapping[str, Any]) -> list[list[str]]:
     """A row for each thing that one may want, with the formats that are best at it."""
-    options, rows = result["parameters"], [["if you want", "take", "figures"]]
+    options = result["parameters"]
+    rows = [["if you want", "take" if options["repeat"] > 1 else "best of this one measurement", "figures"]]
 
     def add(wish: str, values: Mapping[str, Sequence[float]], show: Callable[[float], str], *, most: bool) -> None:
         ranked = rank(values, most=most)
