@@ -117,6 +117,17 @@ _ALL = (
         note="an epoch ends with the first dataset that does; with few pairs there are many epochs",
     ),
     Peer(
+        name="lerobot",
+        module="bench.peer_lerobot",
+        what="LeRobotDataset v3 with images in parquet and delta_timestamps, torch DataLoader with "
+        "WeightedRandomSampler",
+        # Before this (merged after 0.4.4), "checkpoints save step/optimizer/RNG but no dataloader position".
+        resume="no",
+        replay="no",
+        source="https://github.com/huggingface/lerobot/pull/3769",
+        note="its own decoder (Pillow, through float32); JPEGs of the root in parquet, not video",
+    ),
+    Peer(
         name="lance",
         module="bench.peer_lance",
         what="one Lance table, torch DataLoader (spawn) with WeightedRandomSampler",

@@ -124,7 +124,9 @@ class _Source:
         if values is None or not hasattr(values, "dtype"):
             return tf.constant([""])
         if values.dtype == tf.int32 and len(values.shape) == 2:
-            return tf.strings.unicode_encode(tf.boolean_mask(values[0], values[0] > 0)[None], "UTF-8")
+            # The bytes of UTF-8 as numbers, zeros behind them.
+            characters = tf.constant([bytes([code]) for code in range(256)])
+            return tf.strings.reduce_join(tf.gather(characters, tf.boolean_mask(values[0], values[0] > 0)))[None]
         return tf.reshape(values, [-1])[:1] if values.dtype == tf.string else tf.constant([""])
 
 
