@@ -19,7 +19,7 @@ LOCK_EXTRAS := convert,tensorflow,dask,dataflow,lightning,torch,jax,bench,dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow lint format bench bench-convert bench-loader lock clean
+.PHONY: help venv demo test test-slow lint format bench bench-peers bench-convert bench-loader lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ format: $(STAMP) ## put the sources into the shape that lint asks for
 bench: demo ## all studies, short: writes docs/benchmarks.md (half an hour; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128
 	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --source $(DEMO)/source $(ARGS)
+
+bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares with (6 GB, in build/peers)
+	$(BIN)/python -m bench.peers --install all
 
 bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json for figures only)
 	$(BIN)/python -m bench.convert $(ARGS)

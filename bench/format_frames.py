@@ -70,7 +70,7 @@ class RootPairs:
     def estimate(self) -> int:
         """Roughly how many bytes the JPEGs have, from the sizes of the files."""
         shards = self._data.views.shards
-        size, records = sum(info.sizes["arrayrecord"] for info in shards), sum(info.records for info in shards)
+        size, records = sum(info.files["arrayrecord"][0] for info in shards), sum(info.records for info in shards)
         return -(-size * self.pairs // max(1, records))
 
     def __iter__(self) -> Iterator[Pair]:

@@ -74,7 +74,7 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
     found = {"long": ["mixture_over_time.svg", "mixture_windows_every_stride.svg"], "peers": ["peers.svg"]}
     wanted = [folder / name for name in found.get(study.key, [])]
     if study.kind == "formats":
-        wanted = sorted(folder.glob("*.svg"))
+        wanted = sorted((folder / "plots").glob("*.svg"))
     for path in wanted:
         if result is not None and path.is_file():
             name = path.name if study.key == path.stem else f"{study.key}-{path.name}"

@@ -16,7 +16,7 @@ class Study:
     key: of its folder. kind: which command's result it is. seen: what the source project measured with tf.data, ``-``
     if that is not known.
     arguments: of the command; ``{root}``, ``{small_root}`` (the same pairs at 128x128) and ``{source}`` (RLDS) are
-    filled in. repeats: of each point in the short and in the full form. plot: the swept parameter that is drawn.
+    filled in. repeats: of each point in the short and in the full form. short: further arguments of the short form. plot: the swept parameter that is drawn.
     """
 
     key: str
@@ -25,6 +25,7 @@ class Study:
     seen: str
     arguments: tuple[str, ...]
     repeats: tuple[int, int] = (2, 5)
+    short: tuple[str, ...] = ()
     plot: str | None = None
 
     @property
@@ -34,7 +35,8 @@ class Study:
 
     def command(self, places: dict[str, str], length: Length) -> list[str]:
         """Arguments of the command, without ``--out`` and ``--json``."""
-        given = [argument.format(**places) for argument in self.arguments]
+        more = self.short if length == "short" else ()
+        given = [argument.format(**places) for argument in (*self.arguments, *more)]
         root = [] if "--root" in given or "root={" in " ".join(self.arguments) else ["--root", places["root"]]
         return [*root, *given, "--repeat", str(self.repeats[0 if length == "short" else 1])]
 
@@ -109,16 +111,18 @@ STUDIES: tuple[Study, ...] = (
         kind="formats",
         title="Formats",
         seen="-",
-        arguments=("--batch-sizes", "16,64,256", "--workers", "0,2"),
-        repeats=(1, 3),
+        arguments=(),
+        repeats=(2, 3),
+        short=("--pairs", "600", "--batch-sizes", "16,64", "--workers", "2", "--orders", "shuffled"),
     ),
     Study(
         key="peers",
         kind="peers",
         title="Peers",
         seen="148 samples/s with tf.data on 32 CPUs.",
-        arguments=("--source", "{source}"),
+        arguments=("--source", "{source}", "--limit-s", "600"),
         repeats=(1, 3),
+        short=("--peers", "ours,lmdb,webdataset,grain,lance,mosaicml-streaming,litdata,lerobot,tfdata:sample"),
     ),
 )
 """All of them, in the order of the page."""

@@ -1,0 +1,166 @@
+"""``python -m bench.scale``: what opening, planning, batches, resuming and memory cost from 10^5 to 6*10^7 records.
+
+The roots are synthetic (`bench.scale_root`): real formats, 29 datasets, up to 20,000 shards, frames of 16x16, and hard
+links in place of shards that would only fill the disk. They are made in ``--work`` and removed again. Every size is
+measured in a fresh process, ``--repeat`` times, in alternation; figures are medians. What they say is how cost grows
+with size; a batch of 256x256 frames costs a hundred times as much to decode as these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bench.child import ChildFailed, ask
+from bench.loader_report import write_text
+from bench.loader_sweep import whole
+from bench.machine import describe_machine
+from bench.points import Point, measure_points, tell
+from bench.scale_root import Scale, make_root
+from convert.errors import ConvertError
+from convert.report import format_table
+
+RESULT_FILE = "scale.json"
+_LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "pydantic")
+_SIZES = "100000,1000000,10000000,60000000"
+
+
+def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
+    """Make the roots and measure them; returns what ``--json`` prints.
+
+    Raises:
+        ChildFailed: no size could be measured.
+        OSError, ConvertError: a root cannot be written.
+    """
+    result: dict[str, Any] = {
+        "parameters": {key: getattr(options, key) for key in ("batch_size", "num_workers", "batches", "repeat")},
+        "machine": describe_machine(_LIBRARIES),
+        "points": [],
+    }
+    with tempfile.TemporaryDirectory(prefix="bench-scale-", dir=options.work) as work:
+        points = []
+        for size in options.sizes:
+            scale = Scale.of(size)
+            tell(f"making {scale.records:,} records in {scale.shards:,} shards")
+            make_root(Path(work, str(size)), scale)
+            points.append(
+                Point(f"{scale.records:,}", {"records": scale.records, "shards": scale.shards, "asked": size})
+            )
+
+        def measure(point: Point) -> dict[str, Any]:
+            given = {key: getattr(options, key) for key in ("batch_size", "num_workers", "batches")}
+            return ask("bench.scale_run", {"root": str(Path(work, str(point.parameters["asked"]))), **given})
+
+        def keep() -> None:
+            result["points"] = [point.as_dict() for point in points]
+            if options.out is not None:
+                write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+
+        measure_points(
+            points,
+            measure,
+            repeat=options.repeat,
+            describe=lambda run: f"open {run['open_s']:.2f} s, first batch {run['first_batch_s']:.2f} s",
+            after=keep,
+        )
+        # Removed now, with its progress told: 80,000 files take their time.
+        tell("removing the roots")
+    if not any(point.runs for point in points):
+        raise ChildFailed(f"{points[0].name} records: {points[0].error}")
+    return result
+
+
+def format_result(result: dict[str, Any]) -> str:
+    """Return the table of a whole result."""
+    header = ["records", "shards", "open s", "first batch s", "plan 256 ms", "first plan ms", "CPU ms a batch"]
+    header += ["resume at 10^8 s", "describe ms", "statistics ms", "trainer MB", "worker MB"]
+    rows = []
+    for point in result["points"]:
+        figures = point["median"]
+        start = [point["name"], f"{point['point']['shards']:,}"]
+        if figures is None:
+            rows.append([*start, "failed", *["-"] * (len(header) - 3)])
+            continue
+        rows.append(
+            [
+                *start,
+                f"{figures['open_s']:.2f}",
+                f"{figures['first_batch_s']:.2f}",
+                f"{figures['plan_ms']:.2f}",
+                f"{figures['plan_first_ms']:.2f}",
+                f"{figures['batch_cpu_ms']:.1f}",
+                f"{figures['resume_s']:.2f}",
+                f"{figures['describe_ms']:.0f}",
+                f"{figures['normalize_ms']:.1f}",
+                _megabytes(figures["trainer_pss_bytes"]),
+                _megabytes(figures["worker_pss_bytes"]),
+            ]
+        )
+    given = result["parameters"]
+    lines = [
+        format_table(header, rows),
+        f"medians of {given['repeat']}; {given['batches']} batches of {given['batch_size']}, {given['num_workers']} "
+        "workers; memory is proportional, MB are 10^6 bytes",
+    ]
+    lines += [f"{point['name']} records failed: {point['error']}" for point in result["points"] if point["error"]]
+    return "\n".join(lines)
+
+
+def _megabytes(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e6:,.0f}"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
+def _sizes(text: str) -> list[int]:
+    read = whole(1)
+    return [read(part.strip().replace("_", "")) for part in text.split(",")]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m bench.scale", description="Measure how the loader's cost grows with the data.")
+    parser.add_argument(
+        "--records", dest="sizes", type=_sizes, default=_SIZES, metavar="A,B", help="(default: %(default)s)"
+    )
+    parser.add_argument("--batch-size", type=whole(1), default=64, help="(default: %(default)s)")
+    parser.add_argument("--num-workers", type=whole(0), default=2, help="(default: %(default)s)")
+    parser.add_argument("--batches", type=whole(2), default=400, help="batches of a measurement (default: %(default)s)")
+    parser.add_argument("--repeat", type=whole(1), default=3, help="measurements of each size (default: %(default)s)")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="folder for the roots (default: the temporary one)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE}, all figures")
+    parser.add_argument("--json", action="store_true", help="print all figures instead of a table")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        for folder in (options.out, options.work):
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        result = run_benchmark(options)
+    except (ChildFailed, ConvertError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        place = error.filename or options.work or tempfile.gettempdir()
+        print(f"error: {place}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(json.dumps(result, indent=1) if options.json else format_result(result))
+    return 1 if any(point["error"] for point in result["points"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

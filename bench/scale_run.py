@@ -1,0 +1,98 @@
+"""One size measured: ``python -m bench.scale_run``, started by ``bench.scale`` in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+
+from bench.child import answer
+from bench.machine import proportional_set
+from bench.scale_root import DATASETS
+from stream import Normalize, make_loader
+
+FAR = 10**8
+_PLANNED = 256
+
+
+def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> dict[str, Any]:
+    """Measure a root of `bench.scale_root`.
+
+    Returns:
+        open_s: of ``make_loader``, with all its imports done. first_batch_s: from ``iter`` on, workers started.
+        plan_ms: of planning 256 samples, median over steps all over the order; plan_first_ms: the first time.
+        batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half. resume_s: from ``set_state`` to
+        the batch of step 10^8. describe_ms: of a batch at 10^8. normalize_ms: making the tables of all statistics.
+        trainer_pss_bytes, worker_pss_bytes: at the end, the largest worker's.
+    """
+    mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
+    # What is imported when it is first used is not what opening costs.
+    make_loader(root, {"synthetic_00": 1.0}, batch_size=1).batch_at(0)
+    loader, open_seconds = _timed(
+        lambda: make_loader(root, mixture, batch_size=batch_size, num_workers=num_workers, seed=1)
+    )
+    planner = make_loader(root, mixture, batch_size=_PLANNED, seed=1)
+    _, first_plan = _timed(lambda: planner.steps.plan([0]))
+    steps = np.random.default_rng(0).integers(0, FAR, 50).tolist()
+    plans = [_timed(lambda step=step: planner.steps.plan([step]))[1] for step in steps]  # type: ignore[misc]
+    iterator = iter(loader)
+    _, first_batch = _timed(lambda: next(iterator))
+    for _ in range(batches // 2):
+        next(iterator)
+    cpu = _cpu_seconds()
+    for _ in range(batches - batches // 2):
+        next(iterator)
+    cpu = (_cpu_seconds() - cpu) / max(1, batches - batches // 2)
+    workers = psutil.Process().children()
+    memory = [proportional_set(process.pid) for process in (psutil.Process(), *workers)]
+    state = {**iterator.get_state(), "step": FAR}
+
+    def resume() -> None:
+        iterator.set_state(state)
+        next(iterator)
+
+    _, resumed = _timed(resume)
+    _, described = _timed(lambda: loader.describe(FAR))
+    _, normalized = _timed(lambda: Normalize(loader))
+    iterator.close()
+    return {
+        "records": sum(loader.sizes.values()),
+        "shards": len(loader.data.views.shards),
+        "open_s": open_seconds,
+        "first_batch_s": first_batch,
+        "plan_first_ms": 1000 * first_plan,
+        "plan_ms": 1000 * float(np.median(plans)),
+        "batch_cpu_ms": 1000 * cpu,
+        "resume_s": resumed,
+        "describe_ms": 1000 * described,
+        "normalize_ms": 1000 * normalized,
+        "trainer_pss_bytes": memory[0],
+        "worker_pss_bytes": max((pss for pss in memory[1:] if pss is not None), default=None),
+    }
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - began
+
+
+def _cpu_seconds() -> float:
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children()):
+        times = process.cpu_times()
+        total += times.user + times.system
+    return total
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure what a request of ``bench.scale`` asks for."""
+    return measure(request.pop("root"), **request)
+
+
+if __name__ == "__main__":
+    sys.exit(answer(run))
