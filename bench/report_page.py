@@ -31,7 +31,8 @@ class Outcome:
 
 def format_page(outcomes: Sequence[Outcome]) -> str:
     """Return the page."""
-    machine = next((outcome.result["machine"] for outcome in outcomes if "machine" in (outcome.result or {})), None)
+    machines = [outcome.result["machine"] for outcome in outcomes if outcome.result and "machine" in outcome.result]
+    machine = machines[0] if machines else None
     parts = [_HEAD]
     if machine is not None:
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)

@@ -14,9 +14,9 @@ class Study:
     """A question and the command that answers it.
 
     key: of its folder. kind: which command's result it is. seen: what the source project measured with tf.data, ``-``
-    if that is not known.
-    arguments: of the command; ``{root}``, ``{small_root}`` (the same pairs at 128x128) and ``{source}`` (RLDS) are
-    filled in. repeats: of each point in the short and in the full form. short: further arguments of the short form. plot: the swept parameter that is drawn.
+    if that is not known. arguments: of the command; ``{root}``, ``{small_root}`` (the same pairs at 128x128) and
+    ``{source}`` (RLDS) are filled in. repeats: of each point in the short and in the full form. short: further
+    arguments of the short form. plot: the swept parameter that is drawn.
     """
 
     key: str
