@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from functools import cached_property
 
 import numpy as np
 
@@ -66,21 +67,20 @@ class ShardTables:
         member = shard.info.member
         self._episode, self._step, self._offset = records["episode"], records["step"], records["offset"]
         self._steps_row = records["steps_row"]
-        self.num_steps = shard.episodes["num_steps"].to_numpy()
-        first = shard.episodes["first_steps_row"].to_numpy()
+        # The shard keeps these tables; kept by them, it would not close before a garbage collection.
+        self._shard = weakref.ref(shard)
+        # That files are those of the manifest is known; this is for manifests that were made by somebody else. The
+        # episodes are not opened for it: that would be a seventh of what opening a shard takes.
         if len(self._episode) and not (
             self._episode.min() >= 0
-            and self._episode.max() < len(first)
-            and (self._steps_row == first[self._episode] + self._step).all()
+            and self._episode.max() < shard.info.episodes
             and self._step.min() >= 0
             and self._offset.min() >= 1
             and self._offset.max() <= offset
-            and (self._step + self._offset < self.num_steps[self._episode]).all()
-            and (first + self.num_steps).max() <= len(shard.steps)
+            and (self._steps_row >= self._step).all()
+            and (self._steps_row + self._offset).max() < len(shard.steps)
         ):
-            raise FormatError(
-                f"{shard.info.path('records')}: does not fit the shard's episodes and steps; it is damaged"
-            )
+            raise FormatError(f"{shard.info.path('records')}: does not fit the shard's episodes and steps")
         self.action = vector_columns(shard, action)
         self.state = vector_columns(shard, state)
         self._budget = budget
@@ -94,6 +94,13 @@ class ShardTables:
             for column in columns
             for kind in (column.kinds[member],)
         ]
+
+    @cached_property
+    def num_steps(self) -> np.ndarray:
+        """Steps of each episode, int32 [episodes]."""
+        shard = self._shard()
+        assert shard is not None, "whoever looks something up holds the shard"
+        return np.asarray(shard.episodes["num_steps"].to_numpy())
 
     def place(self, record: int) -> tuple[int, int, int, int]:
         """Row in ``steps``, episode in the shard, step and offset of a record."""
