@@ -15,6 +15,7 @@ from convert.doctor_rules import (
     GRIPPER_TOLERANCE,
     LEAST_EPISODE_STEPS,
     LEAST_EPISODES,
+    LEAST_GRIPPER_STEPS,
     LEAST_STEPS,
     OUTLIER_SCORE,
     SPREAD_FLOOR,
@@ -360,7 +361,7 @@ def _check_ranges(which: str, parts: Sequence[Part], vector: Vector, found: Mome
         if low == high:
             rule = "gripper_still" if gripper is not None else "dimension_dead"
             notes.add(rule, split, Example(place=Place(), text=f"{which} {name} is {low:.4g} {steps}"))
-        elif gripper is not None:
+        elif gripper is not None and found.count[dim] >= LEAST_GRIPPER_STEPS:
             middle = (gripper.open + gripper.closed) / 2
             if high <= middle or low >= middle:
                 text = (

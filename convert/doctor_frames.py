@@ -134,11 +134,10 @@ def check_shares(splits: dict[str, FrameFacts], notes: Notes) -> None:
     """Check what all sampled pairs of each split say together."""
     for split, facts in splits.items():
         if facts.frames >= LEAST_SAMPLED and facts.blank >= BLANK_SHARE * facts.frames:
-            worse = max(("frame_black", "frame_constant"), key=lambda rule: notes.count(rule, split))
-            kept = notes.count(worse, split)
-            notes.move(worse, split, "frames_blank")
-            text = f"{facts.blank:,} of {facts.frames:,} frames that were looked at"
-            notes.add("frames_blank", split, Example(place=Place(), text=text), count=facts.blank - kept)
+            black, constant = (notes.count(rule, split) for rule in ("frame_black", "frame_constant"))
+            text = f"{black:,} black and {constant:,} constant of {facts.frames:,} frames that were looked at"
+            rule = "frame_black" if black >= constant else "frame_constant"
+            notes.move(rule, split, "frames_blank", example=Example(place=Place(), text=text))
         if facts.pairs >= LEAST_SAMPLED and facts.frozen > FROZEN_SHARE * facts.pairs:
             text = f"{facts.frozen:,} of {facts.pairs:,} pairs that were looked at"
             notes.add("frozen_pairs", split, Example(place=Place(), text=text), count=facts.frozen)

@@ -41,7 +41,7 @@ def format_page(diagnosis: Diagnosis) -> str:
     header = ["dataset", "splits", "episodes", "pairs", "looked at", "frozen", *(f"{s}s" for s in SEVERITIES)]
     rows = [
         [
-            f'<a href="#{escape(dataset.dataset)}">{escape(dataset.dataset)}</a>',
+            f'<a href="#{escape(_anchor(dataset))}">{escape(dataset.dataset)}</a>',
             escape(", ".join(dataset.splits)),
             *(f"{number:,}" for number in (dataset.episodes, dataset.records, dataset.pairs)),
             frozen_share(dataset),
@@ -65,7 +65,7 @@ def format_page(diagnosis: Diagnosis) -> str:
 
 
 def _section(dataset: DatasetReport) -> str:
-    lines = [f'<h2 id="{escape(dataset.dataset)}">{escape(dataset.dataset)} {escape(dataset.version)}</h2>']
+    lines = [f'<h2 id="{escape(_anchor(dataset))}">{escape(dataset.dataset)} {escape(dataset.version)}</h2>']
     if dataset.findings:
         rows = [_row(finding) for finding in dataset.findings]
         lines.append(_table(["severity", "rule", "split", "count", "what was found"], rows, numbers=(3,)))
@@ -75,6 +75,10 @@ def _section(dataset: DatasetReport) -> str:
         lines.append("<h3>Pairs without a finding</h3>")
         lines += [_figure(sample) for sample in dataset.samples]
     return "\n".join(lines)
+
+
+def _anchor(dataset: DatasetReport) -> str:
+    return f"{dataset.dataset}-{dataset.version}"
 
 
 def _row(finding: Finding) -> list[str]:
@@ -94,7 +98,7 @@ def _row(finding: Finding) -> list[str]:
 
 def _figure(example: Example) -> str:
     picture = base64.b64encode(example.picture or b"").decode()
-    alt = escape(str(example.place))
+    alt = _text(str(example.place))
     return (
         f'<figure><img src="data:image/jpeg;base64,{picture}" alt="{alt}">'
         f"<figcaption>{_caption(example)}</figcaption></figure>"
@@ -102,8 +106,13 @@ def _figure(example: Example) -> str:
 
 
 def _caption(example: Example) -> str:
-    said = f"<br>“{escape(example.instruction)}”" if example.instruction else ""
-    return f"{escape(str(example.place))}: {escape(example.text)}{said}"
+    said = f"<br>“{_text(example.instruction)}”" if example.instruction else ""
+    return f"{_text(str(example.place))}: {_text(example.text)}{said}"
+
+
+def _text(text: str) -> str:
+    """A text of the data as HTML: escaped, control characters as Python writes them."""
+    return escape("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int]) -> str:

@@ -30,6 +30,8 @@ LEAST_EPISODE_STEPS = 5
 """Of an episode that is called constant: shorter ones are by chance."""
 LEAST_STEPS = 20
 """Of a split of which a dimension or a gripper is said never to move."""
+LEAST_GRIPPER_STEPS = 100
+"""Of a split of which a gripper is said to use half of its range only: it opens and closes within some seconds."""
 LEAST_EPISODES = 20
 """Of a dataset whose median and MAD are compared with: below, half of them would decide."""
 OUTLIER_SCORE = 25.0
@@ -93,7 +95,7 @@ _ALL = (
     Rule("duplicate_episode", "warning", "episodes", "is there twice; a cut such as train[90%:] may part the copies"),
     Rule("without_pairs", "hint", "episodes", "gave no pair: the offset is long for this dataset"),
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),
-    Rule("dimension_dead", "hint", "dimensions", "has one value only; normalising divides by zero"),
+    Rule("dimension_dead", "hint", "dimensions", "has one value only; to divide by its std is to divide by zero"),
     Rule("instruction_same", "hint", "episodes", "one instruction for all, though the registry says they inform"),
     Rule("blue_cast", "hint", "frames", "bluer than the other datasets: look whether red and blue are swapped"),
 )
@@ -200,17 +202,13 @@ class Notes:
         """How often a rule applied."""
         return self._counts.get((rule, split), 0)
 
-    def move(self, rule: str, split: str | None, to: str) -> None:
-        """Put what one rule found under another, worse one."""
+    def move(self, rule: str, split: str | None, to: str, *, example: Example | None = None) -> None:
+        """Put what one rule found under another, worse one; ``example`` comes first there."""
         old, new = (rule, split), (RULES[to].name, split)
         if old in self._counts:
             self._counts[new] = self._counts.pop(old)
-            self._examples[new] = self._examples.pop(old)
-
-    def drop(self, rule: str, split: str | None) -> None:
-        """Forget what a rule found."""
-        self._counts.pop((rule, split), None)
-        self._examples.pop((rule, split), None)
+            examples = ([example] if example is not None else []) + self._examples.pop(old)
+            self._examples[new] = examples[:MAX_EXAMPLES]
 
     def update(self, others: Iterable[Notes]) -> None:
         """Add what others found, in their order."""
