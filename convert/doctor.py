@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from convert.doctor_dataset import DatasetReport, Patient
-from convert.doctor_frames import blue_casts
+from convert.doctor_frames import swapped_colours
 from convert.doctor_page import write_page
 from convert.doctor_report import Diagnosis
 from convert.doctor_rules import RULES, SEVERITIES, Example, Place
@@ -89,10 +89,10 @@ def examine(
             # Before the next one, so that the figures of all episodes of only one dataset are in memory.
             patient.compare(_run(pool, read_first_frames, patient.suspects(), shown, patient.name, counts=False))
             patient.forget()
-    for name, text in blue_casts({f"{p.name} {p.version}": p.casts for p in patients}).items():
+    for name, text in swapped_colours({f"{p.name} {p.version}": p.casts for p in patients}).items():
         (patient,) = (p for p in patients if f"{p.name} {p.version}" == name)
         example = Example(place=Place(), text=text)
-        patient.notes.add("blue_cast", None, example, count=2 * len(patient.casts))
+        patient.notes.add("colours_swapped", None, example, count=2 * len(patient.casts))
     return Diagnosis(
         root=str(root),
         frames=frames,

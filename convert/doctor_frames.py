@@ -16,7 +16,7 @@ from convert.doctor_rules import (
     BLANK_SHARE,
     CAST_DATASETS,
     CAST_FLOOR,
-    CAST_LEVELS,
+    CAST_NEARER,
     CAST_SCORE,
     FLAT_DEVIATION,
     FROZEN_LEVELS,
@@ -143,8 +143,11 @@ def check_shares(splits: dict[str, FrameFacts], notes: Notes) -> None:
             notes.add("frozen_pairs", split, Example(place=Place(), text=text), count=facts.frozen)
 
 
-def blue_casts(casts: dict[str, list[float]]) -> dict[str, str]:
-    """Return which datasets are much bluer than the others, and how much. It takes six datasets to say so.
+def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
+    """Return which datasets would be much more like the others with red and blue exchanged, and by what.
+
+    Rooms, wood and hands are redder than blue, or what the scenes are; a dataset of another colour is not wrong, so this
+    is a hint. It takes six datasets to say so.
 
     Args:
         casts: red minus blue of some pairs of each dataset.
@@ -157,7 +160,8 @@ def blue_casts(casts: dict[str, list[float]]) -> dict[str, str]:
         others = np.array([other for key, other in levels.items() if key != name])
         middle = float(np.median(others))
         unit = max(CAST_FLOOR, 1.4826 * float(np.median(np.abs(others - middle))))
-        if level < CAST_LEVELS and (middle - level) / unit > CAST_SCORE:
+        apart, exchanged = abs(level - middle), abs(-level - middle)
+        if apart > CAST_SCORE * unit and exchanged < CAST_NEARER * apart:
             found[name] = f"red minus blue is {level:+.0f} of 255, of the other datasets {middle:+.0f}"
     return found
 

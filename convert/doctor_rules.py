@@ -53,8 +53,9 @@ CAST_SCORE = 3.5
 """Robust z-score of a dataset's red minus blue among the other datasets: the usual limit for outliers."""
 CAST_FLOOR = 4.0
 """The least scale for that, in levels of 255: light bulbs differ by more."""
-CAST_LEVELS = -10.0
-"""Red minus blue above is no blue cast: rooms, wood and hands are on average redder than blue."""
+CAST_NEARER = 0.5
+"""With red and blue exchanged, a dataset must be at most so far from the others as it is now: a scene that is only
+more colourful than others does not come near them."""
 CAST_DATASETS = 6
 """Fewer do not show what is usual."""
 
@@ -97,7 +98,9 @@ _ALL = (
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),
     Rule("dimension_dead", "hint", "dimensions", "has one value only; to divide by its std is to divide by zero"),
     Rule("instruction_same", "hint", "episodes", "one instruction for all, though the registry says they inform"),
-    Rule("blue_cast", "hint", "frames", "bluer than the other datasets: look whether red and blue are swapped"),
+    Rule(
+        "colours_swapped", "hint", "frames", "with red and blue exchanged it would be as others; look at its pictures"
+    ),
 )
 RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
 """By name, the worst first."""

@@ -10,7 +10,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
 from convert.doctor_dataset import Patient
-from convert.doctor_frames import blue_casts, same_picture, thumbnail
+from convert.doctor_frames import same_picture, swapped_colours, thumbnail
 from convert.doctor_shard import check_shard
 from convert.images import decode_jpeg
 from stream.format import ARRAYRECORD_OPTIONS, TAIL_BYTES, decode_record, encode_record, hash_end
@@ -118,12 +118,14 @@ def test_a_thumbnail_has_the_frames_beside_each_other() -> None:
     assert small[:, :120].max() < 10 and small[:, 136:].min() > 245
 
 
-def test_a_dataset_much_bluer_than_the_others_is_found() -> None:
-    usual = {name: [12.0 + number] * 20 for number, name in enumerate("abcde")}
-    assert set(blue_casts({**usual, "swapped": [-25.0] * 20})) == {"swapped"}
-    assert blue_casts({**usual, "cool": [-5.0] * 20}) == {}
-    assert blue_casts({**usual, "small": [-25.0] * 3}) == {}
-    assert blue_casts({"swapped": [-25.0] * 20, **dict(list(usual.items())[:3])}) == {}
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_dataset_that_would_be_as_the_others_with_colours_exchanged_is_found(sign: int) -> None:
+    usual = {name: [sign * (12.0 + number)] * 20 for number, name in enumerate("abcde")}
+    assert set(swapped_colours({**usual, "swapped": [sign * -18.0] * 20})) == {"swapped"}
+    assert swapped_colours({**usual, "colourful": [sign * 80.0] * 20}) == {}
+    assert swapped_colours({**usual, "neutral": [0.0] * 20}) == {}
+    assert swapped_colours({**usual, "small": [sign * -18.0] * 3}) == {}
+    assert swapped_colours({"swapped": [sign * -18.0] * 20, **dict(list(usual.items())[:3])}) == {}
 
 
 @pytest.mark.parametrize("red_first", [True, False])
