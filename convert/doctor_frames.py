@@ -146,8 +146,8 @@ def check_shares(splits: dict[str, FrameFacts], notes: Notes) -> None:
 def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
     """Return which datasets would be much more like the others with red and blue exchanged, and by what.
 
-    Rooms, wood and hands are redder than blue, or what the scenes are; a dataset of another colour is not wrong, so this
-    is a hint. It takes six datasets to say so.
+    What is usual is that of the scenes, and a dataset of another colour is not wrong: this is a hint. It takes six
+    datasets to say so.
 
     Args:
         casts: red minus blue of some pairs of each dataset.

@@ -99,7 +99,7 @@ _ALL = (
     Rule("dimension_dead", "hint", "dimensions", "has one value only; to divide by its std is to divide by zero"),
     Rule("instruction_same", "hint", "episodes", "one instruction for all, though the registry says they inform"),
     Rule(
-        "colours_swapped", "hint", "frames", "with red and blue exchanged it would be as others; look at its pictures"
+        "colours_swapped", "hint", "frames", "with red and blue exchanged it would be as others; look at it"
     ),
 )
 RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
