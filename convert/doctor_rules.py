@@ -98,9 +98,7 @@ _ALL = (
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),
     Rule("dimension_dead", "hint", "dimensions", "has one value only; to divide by its std is to divide by zero"),
     Rule("instruction_same", "hint", "episodes", "one instruction for all, though the registry says they inform"),
-    Rule(
-        "colours_swapped", "hint", "frames", "with red and blue exchanged it would be as others; look at it"
-    ),
+    Rule("colours_swapped", "hint", "frames", "with red and blue exchanged it would be as others; look at it"),
 )
 RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
 """By name, the worst first."""
