@@ -167,7 +167,7 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
 
 
 def same_picture(first: np.ndarray, last: np.ndarray) -> bool:
-    """Whether two frames, uint8 [H, W, 3], are the same but for what encoding does to them."""
+    """Whether no pixel of two frames, uint8 [H, W, 3], differs by more than rounding makes it."""
     return first.shape == last.shape and int(cv2.absdiff(first, last).max()) <= FROZEN_LEVELS
 
 

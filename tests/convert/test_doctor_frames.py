@@ -102,11 +102,12 @@ def rewrite_records(folder: Path, *, record: int) -> None:
     )
 
 
-def test_a_picture_is_the_same_after_another_encoding_and_not_after_a_movement() -> None:
-    pixels = picture(np.random.default_rng(0), (64, 64))
+def test_a_picture_is_the_same_up_to_rounding_and_not_after_a_small_movement() -> None:
+    random = np.random.default_rng(0)
+    pixels = picture(random, (64, 64)) // 2 + 50
     moved = pixels.copy()
     moved[30:34, 30:34] = 255 - moved[30:34, 30:34]
-    assert same_picture(decode_jpeg(jpeg(pixels, 97)), decode_jpeg(jpeg(pixels, 98)))
+    assert same_picture(pixels, pixels + random.integers(0, 5, pixels.shape, np.uint8))
     assert not same_picture(pixels, moved)
     assert not same_picture(pixels, pixels[:32])
 
