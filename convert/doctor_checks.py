@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 
-from convert.dataset import DatasetSpec, Part
 from convert.doctor_rules import (
     EXTREME_RANGES,
     GRIPPER_TOLERANCE,
@@ -24,9 +23,10 @@ from convert.doctor_rules import (
     Notes,
     Place,
 )
+from convert.doctor_spec import Description
 from stream.manifest import Manifest, Statistics
 from stream.shards import OpenShard
-from stream.vectors import Vector, gather, make_vector, vector_columns
+from stream.vectors import Vector, gather, vector_columns
 
 
 @dataclass(frozen=True)
@@ -129,32 +129,29 @@ class Episodes:
             yield row, start, start + int(self.columns["num_steps"][row])
 
 
-def check_columns(shard: OpenShard, episodes: Episodes, spec: DatasetSpec, notes: Notes) -> ShardColumns:
+def check_columns(shard: OpenShard, episodes: Episodes, spec: Description, notes: Notes) -> ShardColumns:
     """Check the sidecars of a shard in full.
 
-    One vector of the shard is in memory at a time, 4 bytes a step and dimension. Raises what ``OpenShard`` does.
+    Its actions and states are in memory, 4 bytes a step and dimension. Raises what ``OpenShard`` does.
     """
-    vectors = {"action": _values(shard, spec.action)}
-    moments = {"action": Moments.of(vectors["action"])}
-    split, values = shard.info.split, vectors["action"]
-    _check_finite("action", spec.action, values, episodes, split, notes)
-    _check_grippers(spec.action, values, episodes, split, notes)
-    state = _values(shard, spec.state)
-    moments["state"] = Moments.of(state)
-    _check_finite("state", spec.state, state, episodes, split, notes)
-    _check_grippers(spec.state, state, episodes, split, notes)
-    moving = np.array([part.mode != "flag" for part in spec.action for _ in range(part.dims)], bool)
+    split, vectors, moments = shard.info.split, {}, {}
+    for which in ("action", "state"):
+        vectors[which] = _values(shard, spec.vectors[which])
+        moments[which] = Moments.of(vectors[which])
+        _check_finite(which, spec, vectors[which], episodes, split, notes)
+        _check_grippers(which, spec, vectors[which], episodes, split, notes)
+    values, moving = vectors["action"], spec.moving
     count, dims = len(episodes.paired), values.shape[1]
     digests, constant = np.zeros(count, np.uint64), np.zeros(count, bool)
     means, stds = np.zeros((count, dims), np.float32), np.zeros((count, dims), np.float32)
-    identity = values if dims else state
+    identity = values if dims else vectors["state"]
     for number, (row, start, stop) in enumerate(episodes.spans()):
         steps = values[start:stop]
         seal = hashlib.blake2b(np.ascontiguousarray(identity[start:stop]).data, digest_size=8, salt=b"%d" % len(steps))
         digests[number] = int.from_bytes(seal.digest(), "little")
         with np.errstate(all="ignore"):
             means[number], stds[number] = steps.mean(0, dtype=np.float64), steps.std(0, dtype=np.float64)
-        if moving.any() and len(steps) >= LEAST_EPISODE_STEPS and (steps[:, moving] == steps[0, moving]).all():
+        if moving and len(steps) >= LEAST_EPISODE_STEPS and (steps[:, moving] == steps[0, moving]).all():
             constant[number] = True
             text = f"{len(steps):,} steps with one action, {_short(steps[0, moving])}"
             notes.add("constant_action", split, episodes.example(row, text))
@@ -163,22 +160,21 @@ def check_columns(shard: OpenShard, episodes: Episodes, spec: DatasetSpec, notes
 
 
 def check_dataset(
-    spec: DatasetSpec, manifest: Manifest, shards: Mapping[str, Sequence[ShardColumns]], notes: Notes
+    spec: Description, manifest: Manifest, shards: Mapping[str, Sequence[ShardColumns]], notes: Notes
 ) -> None:
     """Check what the shards of each split say together; ``notes`` already has what each of them gave."""
     for split, found in shards.items():
         if not found:
             continue
-        for which, parts in (("action", spec.action), ("state", spec.state)):
+        for which, vector in spec.vectors.items():
             moments = found[0].moments[which]
             for other in found[1:]:
                 moments += other.moments[which]
-            vector = vector_of(parts)
             # With a shard missing, its figures are too.
             if len(found) == len(manifest.splits[split].shards) and vector.size:
                 stored = manifest.statistics.get(split, {}).get(which)  # type: ignore[call-overload]
                 _compare(which, vector, moments, stored, split, notes)
-            _check_ranges(which, parts, vector, moments, split, notes)
+            _check_ranges(which, spec, moments, split, notes)
         episodes = sum(len(shard.rows) for shard in found)
         constant = sum(int(shard.constant.sum()) for shard in found)
         if episodes >= LEAST_EPISODE_STEPS and constant == episodes:
@@ -191,7 +187,7 @@ def check_dataset(
             notes.add("instruction_same", split, example, count=episodes)
 
 
-def far_episodes(spec: DatasetSpec, columns: Sequence[ShardColumns]) -> Iterator[tuple[int, int, str]]:
+def far_episodes(spec: Description, columns: Sequence[ShardColumns]) -> Iterator[tuple[int, int, str]]:
     """Yield (number in ``columns``, row in that shard, why) of episodes whose action is far from that of the others.
 
     Compared are mean and standard deviation of each dimension that is neither a flag nor a gripper, by distance from
@@ -201,18 +197,17 @@ def far_episodes(spec: DatasetSpec, columns: Sequence[ShardColumns]) -> Iterator
     if len(whose) < LEAST_EPISODES:
         return
     rows = np.concatenate([shard.rows for shard in columns])
-    smooth = [part.mode != "flag" and part.quantity != "gripper" for part in spec.action for _ in range(part.dims)]
     worst = np.zeros(len(whose))
     why = np.full(len(whose), -1)
     figures: list[tuple[int, str, np.ndarray]] = []
     for name in ("mean", "std"):
         table = np.concatenate([getattr(shard, f"{name}s") for shard in columns])
-        figures += [(dim, name, table[:, dim].astype(np.float64)) for dim in np.flatnonzero(smooth).tolist()]
+        figures += [(dim, name, table[:, dim].astype(np.float64)) for dim in spec.smooth]
     for number, (_, _, values) in enumerate(figures):
         scores = robust_scores(values)
         further = scores > worst
         worst[further], why[further] = scores[further], number
-    names = vector_of(spec.action).names
+    names = spec.vectors["action"].names
     for episode in np.flatnonzero(worst > OUTLIER_SCORE).tolist():
         dim, name, values = figures[why[episode]]
         middle = float(np.median(values[np.isfinite(values)]))
@@ -241,13 +236,7 @@ def robust_scores(values: np.ndarray) -> np.ndarray:
     return apart / unit if unit > 0 else np.zeros(len(values))
 
 
-def vector_of(parts: Sequence[Part]) -> Vector:
-    """Return the vector of a registry entry, as the loader makes it."""
-    return make_vector([part.model_dump() for part in parts])
-
-
-def _values(shard: OpenShard, parts: Sequence[Part]) -> np.ndarray:
-    vector = vector_of(parts)
+def _values(shard: OpenShard, vector: Vector) -> np.ndarray:
     values = np.zeros((len(shard.steps), vector.size), np.float32)
     if values.size:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -256,12 +245,12 @@ def _values(shard: OpenShard, parts: Sequence[Part]) -> np.ndarray:
 
 
 def _check_finite(
-    which: str, parts: Sequence[Part], values: np.ndarray, episodes: Episodes, split: str, notes: Notes
+    which: str, spec: Description, values: np.ndarray, episodes: Episodes, split: str, notes: Notes
 ) -> None:
     finite = np.isfinite(values)
     if finite.all():
         return
-    names = vector_of(parts).names
+    names = spec.vectors[which].names
     for row, start, stop in episodes.spans():
         steps, dims = np.nonzero(~finite[start:stop])
         if len(steps):
@@ -270,19 +259,11 @@ def _check_finite(
             notes.add(f"nonfinite_{which}", split, episodes.example(row, text, step=int(steps[0])))
 
 
-def _grippers(parts: Sequence[Part]) -> Iterator[tuple[int, Part]]:
-    """Dimensions of grippers with a convention."""
-    first = 0
-    for part in parts:
-        if part.gripper is not None:
-            yield from ((first + i, part) for i in range(part.dims))
-        first += part.dims
-
-
-def _check_grippers(parts: Sequence[Part], values: np.ndarray, episodes: Episodes, split: str, notes: Notes) -> None:
-    for dim, part in _grippers(parts):
-        assert part.gripper is not None
-        low, high = sorted((part.gripper.open, part.gripper.closed))
+def _check_grippers(
+    which: str, spec: Description, values: np.ndarray, episodes: Episodes, split: str, notes: Notes
+) -> None:
+    for dim, described, gripper in spec.grippers(which):
+        low, high = sorted((gripper.open, gripper.closed))
         slack = GRIPPER_TOLERANCE * (high - low)
         column = values[:, dim]
         # A comparison with NaN is False: that is another finding.
@@ -292,14 +273,14 @@ def _check_grippers(parts: Sequence[Part], values: np.ndarray, episodes: Episode
         for row, start, stop in episodes.spans():
             if len(steps := np.flatnonzero(outside[start:stop])):
                 text = (
-                    f"{part.path} is {column[start + steps[0]]:.4g} at {len(steps):,} of {stop - start:,} steps, "
-                    f"open is {part.gripper.open:g} and closed {part.gripper.closed:g}"
+                    f"{described.path} is {column[start + steps[0]]:.4g} at {len(steps):,} of {stop - start:,} steps, "
+                    f"open is {gripper.open:g} and closed {gripper.closed:g}"
                 )
                 notes.add("gripper_range", split, episodes.example(row, text, step=int(steps[0])))
 
 
-def _check_instructions(shard: OpenShard, episodes: Episodes, spec: DatasetSpec, notes: Notes) -> frozenset[str]:
-    if spec.instruction is None or not spec.instruction.informative:
+def _check_instructions(shard: OpenShard, episodes: Episodes, spec: Description, notes: Notes) -> frozenset[str]:
+    if not spec.informative:
         return frozenset()
     numbers, dictionary = shard.language
     texts = dictionary.to_pylist()
@@ -350,13 +331,12 @@ def _check_extremes(which: str, name: str, dim: int, stored: Statistics, split: 
         notes.add("extreme_values", split, Example(place=Place(), text=text))
 
 
-def _check_ranges(which: str, parts: Sequence[Part], vector: Vector, found: Moments, split: str, notes: Notes) -> None:
-    grippers = dict(_grippers(parts))
-    for dim, name in enumerate(vector.names):
-        if found.count[dim] < LEAST_STEPS or vector.modes[dim] == "flag":
+def _check_ranges(which: str, spec: Description, found: Moments, split: str, notes: Notes) -> None:
+    for dim, described in enumerate(spec.dimensions[which]):
+        if found.count[dim] < LEAST_STEPS or described.mode == "flag":
             continue
+        name, gripper = described.name, described.gripper
         low, high = float(found.low[dim]), float(found.high[dim])
-        gripper = grippers[dim].gripper if dim in grippers else None
         steps = f"at all {found.count[dim]:,.0f} steps"
         if low == high:
             rule = "gripper_still" if gripper is not None else "dimension_dead"

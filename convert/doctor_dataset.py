@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
-from convert.dataset import DatasetSpec
 from convert.doctor_checks import Episodes, ShardColumns, check_dataset, far_episodes
 from convert.doctor_frames import FrameFacts, check_shares
 from convert.doctor_rules import (
@@ -24,6 +22,7 @@ from convert.doctor_rules import (
     Place,
 )
 from convert.doctor_shard import FirstFramesTask, ShardFacts, ShardTask, unreadable
+from convert.doctor_spec import describe
 from convert.verify_frames import first_line
 from convert.verify_pool import Crashed
 from stream.format import MANIFEST_NAME, FormatError
@@ -77,8 +76,8 @@ class Patient:
         self._wanted: dict[int, list[int]] = {}
         try:
             manifest = read_manifest(folder)
-            self._spec = DatasetSpec.model_validate(manifest.spec)
-        except (FormatError, OSError, ValidationError) as error:
+            self._spec = describe(manifest.spec)
+        except (FormatError, OSError) as error:
             where = str(folder / MANIFEST_NAME)
             text = first_line(error).removeprefix(f"{where}: ")
             self.notes.add("incomplete", None, Example(place=Place(shard=MANIFEST_NAME), text=text))

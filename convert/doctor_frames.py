@@ -13,6 +13,7 @@ import numpy as np
 from convert.doctor_checks import Episodes
 from convert.doctor_rules import (
     BLACK_LEVEL,
+    BLACK_SHARE,
     BLANK_SHARE,
     CAST_DATASETS,
     CAST_FLOOR,
@@ -94,13 +95,14 @@ def check_pairs(
         if any(blank):
             picture = thumbnail(pair) if pictures else None
             facts.blank += 2 - blank.count("")
+            brightness = np.mean([cv2.mean(frame)[:3] for frame in pair])
             for rule in sorted({rule for rule in blank if rule}):
                 which = [number for number, found in zip((step, last_step), blank, strict=True) if found == rule]
-                text = f"frames of steps {' and '.join(map(str, which))}, brightness {np.mean(pair):.0f} of 255"
+                text = f"frames of steps {' and '.join(map(str, which))}, brightness {brightness:.0f} of 255"
                 example = Example(place=place, text=text, instruction=episodes.text(row), picture=picture)
                 notes.add(rule, split, example, count=len(which))
             continue
-        facts.casts.append(float(np.mean([frame[..., 0].mean() - frame[..., 2].mean() for frame in pair])))
+        facts.casts.append(float(np.mean([red - blue for red, _, blue, _ in map(cv2.mean, pair)])))
         if first == last or same_picture(*pair):
             facts.frozen += 1
             if row not in looked_at:
@@ -193,9 +195,10 @@ def _end_frames(shard: OpenShard, record: int) -> tuple[bytes, bytes]:
 
 def _blank(frame: np.ndarray) -> str:
     """The rule that a frame without content comes under, or nothing."""
-    if float(np.percentile(frame.max(axis=2), 99)) < BLACK_LEVEL:
+    bright = cv2.countNonZero(cv2.inRange(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), BLACK_LEVEL, 255))
+    if bright <= BLACK_SHARE * frame.shape[0] * frame.shape[1]:
         return "frame_black"
-    return "frame_constant" if float(frame.reshape(-1, 3).std(axis=0).max()) < FLAT_DEVIATION else ""
+    return "frame_constant" if float(cv2.meanStdDev(frame)[1].max()) < FLAT_DEVIATION else ""
 
 
 def _note_frozen(

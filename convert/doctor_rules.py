@@ -12,8 +12,9 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "hint")
 MAX_EXAMPLES = 3
 """Of each finding; the count says how many there are."""
 BLACK_LEVEL = 16
-"""A frame whose 99th percentile of brightness is below is black: 16 is the black of video, and a dark scene still has
-a lamp or a reflex."""
+"""Brightness below which a pixel is black: the black of video."""
+BLACK_SHARE = 0.01
+"""A frame with at most so many other pixels is black: a dark scene still has a lamp or a reflex."""
 FLAT_DEVIATION = 2.0
 """A frame whose channels all have a smaller standard deviation is constant: JPEG of one colour has less than 1, a
 wall without anything 5 and more, for noise and shade."""

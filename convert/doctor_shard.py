@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convert.dataset import DatasetSpec
 from convert.doctor_checks import Episodes, ShardColumns, check_columns
 from convert.doctor_frames import FrameFacts, check_pairs, first_frames
 from convert.doctor_rules import Example, Notes, Place
+from convert.doctor_spec import Description
 from convert.verify_frames import first_line
 from stream.shards import OpenShard, ShardInfo
 
@@ -17,7 +17,7 @@ class ShardTask:
     """One shard to look at. records: numbers of those to decode; pictures: keep small ones for people."""
 
     info: ShardInfo
-    spec: DatasetSpec
+    spec: Description
     records: tuple[int, ...]
     pictures: bool
 
