@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from convert.doctor_checks import Moments, robust_scores
+from convert.run import main as convert
 from tests.conversion_damage import edit_manifest, truncate
 from tests.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
 
@@ -156,6 +157,26 @@ def test_a_damaged_shard_is_one_error_and_the_others_are_looked_at(tmp_path: Pat
     diagnosis = diagnose(root)
     assert found(diagnosis) == {("unreadable", "train"): 1, ("instructions_missing", "val"): 2}
     assert diagnosis.findings[0].examples[0].text.startswith("train-00001-of-00002.steps.arrow: ")
+
+
+def _forget_a_path(manifest: Any) -> None:
+    del manifest["spec"]["action"][1]["path"]
+
+
+def test_a_manifest_that_does_not_say_what_the_action_is_is_an_error(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    edit_manifest(root / "demo" / "1.0.0", _forget_a_path)
+    diagnosis = diagnose(root)
+    assert found(diagnosis) == {("incomplete", None): 1}
+    assert diagnosis.findings[0].examples[0].text == "field spec: KeyError: 'path'"
+
+
+def test_real_episodes_that_are_in_both_splits_are_found(shared_data: Path, tmp_path: Path) -> None:
+    """The 25 records of ``val`` of Octo's test fixture are those of ``train``, in another order."""
+    where = ["--source", str(shared_data), "--output", str(tmp_path), "--image-size", "native", "--num-workers", "1"]
+    convert(["--datasets", "bridge_dataset", *where])
+    diagnosis = diagnose(tmp_path)
+    assert found(diagnosis) == {("leakage", "val"): 25}
 
 
 def test_a_conversion_that_was_interrupted_is_an_error(tmp_path: Path) -> None:
