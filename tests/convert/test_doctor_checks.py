@@ -128,6 +128,14 @@ def test_the_same_actions_before_another_scene_are_no_duplicate(tmp_path: Path) 
     assert found(diagnose(make_root(tmp_path, same_actions))) == {}
 
 
+def test_a_duplicate_is_found_though_its_state_was_recorded_anew(tmp_path: Path) -> None:
+    def copy_with_another_state(splits: Splits) -> None:
+        splits["train"][1][1] = copy.deepcopy(splits["train"][0][0])
+        splits["train"][1][1]["steps"][0]["observation"]["state"] += 1
+
+    assert found(diagnose(make_root(tmp_path, copy_with_another_state))) == {("duplicate_episode", "train"): 1}
+
+
 @pytest.mark.parametrize("instruction", [None, {"path": "language_instruction", "informative": False}])
 def test_instructions_that_say_nothing_may_be_empty(tmp_path: Path, instruction: Any) -> None:
     root = make_root(tmp_path, no_instruction, instruction=instruction)

@@ -10,7 +10,8 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
 from convert.doctor_dataset import Patient
-from convert.doctor_frames import same_picture, swapped_colours, thumbnail
+from convert.doctor_frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
+from convert.doctor_rules import Notes
 from convert.doctor_shard import check_shard
 from convert.images import decode_jpeg
 from stream.format import ARRAYRECORD_OPTIONS, TAIL_BYTES, decode_record, encode_record, hash_end
@@ -69,6 +70,13 @@ def test_many_frozen_pairs_are_found_though_no_episode_is_frozen(tmp_path: Path)
                     step["observation"]["image"] = episode["steps"][2]["observation"]["image"]
 
     assert found(diagnose(make_root(tmp_path, plant))) == {("frozen_pairs", "train"): 6 * (PAIRS - 2)}
+
+
+@pytest.mark.parametrize(("pairs", "frozen", "said"), [(100, 20, False), (100, 21, True), (7, 7, False)])
+def test_more_than_a_fifth_of_enough_pairs_is_many(pairs: int, frozen: int, said: bool) -> None:
+    notes = Notes()
+    check_shares({"train": FrameFacts(pairs=pairs, frozen=frozen, frames=2 * pairs)}, notes)
+    assert notes.count("frozen_pairs", "train") == (frozen if said else 0)
 
 
 def test_a_damaged_frame_is_an_error(tmp_path: Path) -> None:
