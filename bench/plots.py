@@ -32,10 +32,11 @@ def colors(count: int) -> list[Any]:
     return [spread(number * 0.618034 % 1) for number in range(count)]
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as SVG, the same bytes for the same content, and as PNG beside it."""
+def save_figure(figure: Figure, path: Path, *, png: bool = True) -> None:
+    """Write a figure as SVG, the same bytes for the same content, and with ``png`` as PNG beside it."""
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "pairstream", "svg.fonttype": "none"}):
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(path.with_suffix(".png"), dpi=120)
+    if png:
+        figure.savefig(path.with_suffix(".png"), dpi=120)

@@ -71,7 +71,7 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
         name = f"{study.key}.svg"
         plot_sweep(result, study.plot, pictures / name, title=study.title)
         plots.append(name)
-    found = {"long": ["mixture_over_time.svg", "mixture_windows_every_stride.svg"], "peers": ["peers.svg"]}
+    found = {"long": ["mixture_over_time.png", "mixture_windows_every_stride.png"], "peers": ["peers.svg"]}
     wanted = [folder / name for name in found.get(study.key, [])]
     if study.kind == "formats":
         wanted = sorted((folder / "plots").glob("*.svg"))
@@ -83,9 +83,14 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
     outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
     written = {"formats": folder / "guide.md", "peers": folder / "peers.md"}.get(study.kind)
     if written is not None and written.is_file():
-        lines = written.read_text().splitlines()
-        # The page has its own headings and places the plots itself.
-        outcome.page = "\n".join(line for line in lines if not line.startswith(("# ", "![")))
+        # It stands below a heading of the page, and its plots lie beside the page.
+        lines = [line for line in written.read_text().splitlines() if not line.startswith("# ")]
+        text = "\n".join(f"#{line}" if line.startswith("##") else line for line in lines)
+        for name in plots:
+            drawn = Path(name.removeprefix(f"{study.key}-")).with_suffix(".png")
+            text = text.replace(f"(plots/{drawn})", f"(benchmarks/{name})")
+        outcome.page = text.strip()
+        outcome.plots = tuple(plot for plot in outcome.plots if f"({plot})" not in text)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def plot_sweep(result: Mapping[str, Any], parameter: str, path: Path, *, title: 
     Args:
         result: of `bench.loader`, swept over ``parameter``.
         parameter: its values are set at even distances.
-        path: of the SVG; a PNG is written beside it.
+        path: of the SVG.
         title: of the plot.
     """
     points = [point for point in result["points"] if point["median"] is not None]
@@ -36,4 +36,4 @@ def plot_sweep(result: Mapping[str, Any], parameter: str, path: Path, *, title: 
     axes.set(xlabel=_NAMES.get(parameter, parameter), ylabel="pairs/s", title=title)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
-    save_figure(figure, path)
+    save_figure(figure, path, png=False)

@@ -21,6 +21,7 @@ def tables_of(root: Path, name: str, budget: Budget) -> tuple[ShardTables, int, 
     shard = data.views.cache[next(i for i, info in enumerate(data.views.shards) if info.split == "train")]
     [action], [state] = spec.actions, spec.states
     tables = ShardTables(shard, action=action, state=state, columns=(), offset=spec.offset, budget=budget)
+    assert len(tables.num_steps) == shard.info.episodes  # kept by the tables, which do not keep the shard
     return tables, action.size, state.size
 
 
