@@ -50,7 +50,7 @@ format: $(STAMP) ## put the sources into the shape that lint asks for
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
-bench: demo ## all studies, short: writes docs/benchmarks.md (half an hour; ARGS='--only workers' for one)
+bench: demo ## all studies, short: writes docs/benchmarks.md (45 minutes; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128
 	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --source $(DEMO)/source $(ARGS)
 

@@ -113,7 +113,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--source", default="build/demo/source", help="what they were converted from, RLDS")
     parser.add_argument("--work", type=Path, default=Path("build/bench"), help="results (default: %(default)s)")
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="(default: %(default)s)")
-    parser.add_argument("--full", action="store_true", help="more repeats: hours instead of half an hour")
+    parser.add_argument("--full", action="store_true", help="more repeats: hours instead of 45 minutes")
     parser.add_argument("--only", metavar="A,B", help=f"of {', '.join(study.key for study in STUDIES)}; others as kept")
     parser.add_argument("--fresh", action="store_true", help="measure again what has been measured")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
