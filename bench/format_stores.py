@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import io
 import sys
 import tarfile
@@ -43,7 +42,7 @@ from stream.format import (
     shard_file,
     shard_stem,
 )
-from stream.manifest import FileEntry, Manifest, ShardEntry, Source, SplitEntry, encode_manifest
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, describe_file, encode_manifest
 
 FORMATS = ("jpeg", "webdataset", "tfrecord", "lmdb", "arrayrecord", "ours")
 
@@ -203,12 +202,7 @@ def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
                 writer.write(encode_record(pair))
         for kind, table in _sidecars(stem, count).items():
             write_sidecar(where / shard_file(stem, kind), table)
-        files = {}
-        for kind in FILE_KINDS:
-            path = where / shard_file(stem, kind)
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files[kind] = FileEntry(bytes=path.stat().st_size, sha256=digest)
+        files = {kind: describe_file(where / shard_file(stem, kind), kind) for kind in FILE_KINDS}
         entries.append(
             ShardEntry(
                 name=stem,

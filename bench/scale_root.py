@@ -25,13 +25,19 @@ from stream.format import (
     MANIFEST_NAME,
     RECORDS_SCHEMA,
     STEP_FIELDS,
-    TAIL_BYTES,
     encode_record,
-    hash_end,
     shard_file,
     shard_stem,
 )
-from stream.manifest import FileEntry, Manifest, ShardEntry, Source, SplitEntry, Statistics, encode_manifest
+from stream.manifest import (
+    Manifest,
+    ShardEntry,
+    Source,
+    SplitEntry,
+    Statistics,
+    describe_file,
+    encode_manifest,
+)
 
 DATASETS = 29
 EPISODE_PAIRS = 60
@@ -105,7 +111,7 @@ def _write_shard(folder: Path, stem: str, records: int, *, seed: int) -> ShardEn
         records=records,
         paired_episodes=episodes,
         left_out={},
-        files={kind: _file(folder / shard_file(stem, kind), kind) for kind in FILE_KINDS},
+        files={kind: describe_file(folder / shard_file(stem, kind), kind) for kind in FILE_KINDS},
     )
 
 
@@ -141,12 +147,6 @@ def _episodes(stem: str, episodes: int, steps: int) -> pa.Table:
     }
     arrays = [pa.array(values[entry.name], entry.type) for entry in EPISODE_FIELDS]
     return pa.Table.from_arrays(arrays, schema=pa.schema(EPISODE_FIELDS))
-
-
-def _file(path: Path, kind: str) -> FileEntry:
-    size = path.stat().st_size
-    tail = hash_end(path, TAIL_BYTES).hex() if kind == "arrayrecord" else None
-    return FileEntry(bytes=size, sha256=hash_end(path, size).hex(), tail_sha256=tail)
 
 
 def _manifest(name: str, shards: tuple[ShardEntry, ...]) -> Manifest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from convert.verify_frames import first_line
 from convert.verify_pool import Crashed
 from stream.format import MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
-from stream.shards import OpenShard, ShardInfo
+from stream.shards import OpenShard, ShardInfo, list_shards
 
 _LEAST_OF_A_SPLIT = 4
 """Pairs to look at, however small a split is beside the others."""
@@ -84,7 +84,7 @@ class Patient:
             return
         self.manifest = manifest
         self._check_counts(manifest)
-        infos = list(self._list_shards(folder, manifest))
+        infos = [info for split in manifest.splits for info in list_shards(manifest, split, folder, dataset=self.name)]
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         chosen = _choose(manifest, infos, max(1, frames // 2), random)
         for number, info in enumerate(infos):
@@ -184,27 +184,6 @@ class Patient:
             text = f"same actions and first frame as {other} of {first.split}"
             example = _example(second, twin[1], text, picture)
         self.notes.add(rule, second.split, example)
-
-    def _list_shards(self, folder: Path, manifest: Manifest) -> Iterator[ShardInfo]:
-        for split, entry in manifest.splits.items():
-            first = 0
-            for shard in entry.shards:
-                yield ShardInfo(
-                    member=0,
-                    dataset=self.name,
-                    split=split,
-                    stem=shard.name,
-                    folder=str(folder / split),
-                    records=shard.records,
-                    episodes=shard.episodes,
-                    paired_episodes=shard.paired_episodes,
-                    first_episode=first,
-                    files={
-                        kind: (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
-                        for kind, file in shard.files.items()
-                    },
-                )
-                first += shard.episodes
 
     def _check_counts(self, manifest: Manifest) -> None:
         for name, split in manifest.splits.items():

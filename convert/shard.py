@@ -7,7 +7,6 @@ place; the status of the shard is written last.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -35,13 +34,11 @@ from stream.format import (
     FILE_KINDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
-    TAIL_BYTES,
     FormatError,
     encode_record,
-    hash_end,
     shard_file,
 )
-from stream.manifest import FileEntry, ShardEntry, read_manifest
+from stream.manifest import FileEntry, ShardEntry, describe_file, read_manifest
 
 DAMAGE = ("unreadable", "malformed", "corrupt_frame", "undeclared")
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
@@ -341,13 +338,9 @@ class _ShardWriter:
         found = count_rows(path, kind)
         if found != expected:
             raise ShardError(f"{path}: wrote {expected} rows, reopened it has {found}; is the disk sound?")
-        digest = hashlib.sha256()
         with path.open("rb") as file:
             os.fsync(file.fileno())
-            while block := file.read(1 << 20):
-                digest.update(block)
-        tail = hash_end(path, TAIL_BYTES).hex() if kind == "arrayrecord" else None
-        return FileEntry(bytes=path.stat().st_size, sha256=digest.hexdigest(), tail_sha256=tail)
+        return describe_file(path, kind)
 
 
 def _covers(spans: Sequence[tuple[int, int]], position: int) -> bool:

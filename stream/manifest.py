@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, FormatError, split_of
+from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, TAIL_BYTES, FormatError, hash_end, split_of
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
 _COUNT = Annotated[int, Field(ge=0)]
@@ -36,6 +36,21 @@ class FileEntry(_Model):
     bytes: _COUNT
     sha256: _SHA256
     tail_sha256: _SHA256 | None = None
+
+
+def describe_file(path: Path, kind: str) -> FileEntry:
+    """Return the entry of a shard's file, read whole.
+
+    Args:
+        path: where it lies.
+        kind: one of ``FILE_KINDS``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    tail = hash_end(path, TAIL_BYTES).hex() if kind == "arrayrecord" else None
+    return FileEntry(bytes=size, sha256=hash_end(path, size).hex(), tail_sha256=tail)
 
 
 class ShardEntry(_Model):

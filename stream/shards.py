@@ -6,15 +6,20 @@ import os
 import resource
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from array_record.python.array_record_module import ArrayRecordReader
 
 from stream.format import TAIL_BYTES, FormatError, hash_end, open_sidecar, shard_file
+
+if TYPE_CHECKING:
+    from stream.manifest import Manifest  # which brings pydantic; a worker does without
 
 # Readahead buffers and threads are for reading in sequence; with the default footer prefetch of 1 MB opening takes six
 # times as long (370 instead of 59 microseconds on a local disk).
@@ -45,6 +50,28 @@ class ShardInfo:
     def path(self, kind: str) -> Path:
         """Where the file of a kind lies."""
         return Path(self.folder, shard_file(self.stem, kind))
+
+
+def list_shards(manifest: Manifest, split: str, folder: Path, *, dataset: str, member: int = 0) -> Iterator[ShardInfo]:
+    """The shards of a split, in order; ``folder`` is the dataset's, with the manifest."""
+    place, episodes = str(folder / split), 0
+    for shard in manifest.splits[split].shards:
+        yield ShardInfo(
+            member=member,
+            dataset=dataset,
+            split=split,
+            stem=shard.name,
+            folder=place,
+            records=shard.records,
+            episodes=shard.episodes,
+            paired_episodes=shard.paired_episodes,
+            first_episode=episodes,
+            files={
+                kind: (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
+                for kind, file in shard.files.items()
+            },
+        )
+        episodes += shard.episodes
 
 
 Sound = dict[str, tuple[int, int]]

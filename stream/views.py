@@ -15,7 +15,7 @@ from stream.errors import ArgumentError
 from stream.filters import Filters
 from stream.format import FormatError
 from stream.mixture import Member
-from stream.shards import ShardCache, ShardInfo
+from stream.shards import ShardCache, ShardInfo, list_shards
 from stream.shuffle import derive_keys, make_key, permute
 from stream.splits import EpisodeRange, SplitError, resolve_split
 
@@ -62,7 +62,11 @@ class Views:
         self._by_episode = samples_per_episode > 0
         self._first_shard: list[dict[str, int]] = []
         for number, dataset in enumerate(datasets):
-            self._first_shard.append(_list_shards(number, dataset, self.shards))
+            first_shard = {}
+            for split in dataset.manifest.splits:
+                first_shard[split] = len(self.shards)
+                self.shards += list_shards(dataset.manifest, split, dataset.folder, dataset=dataset.name, member=number)
+            self._first_shard.append(first_shard)
         self.cache = ShardCache(self.shards, max_open=max_open)
         self._records: list[np.ndarray] = []
         segments: list[Segment] = []
@@ -206,35 +210,6 @@ class Views:
                 )
             self._episode_first[begin:end] = first
             self._episode_pairs[begin:end] = pairs
-
-
-def _list_shards(member: int, dataset: Dataset, shards: list[ShardInfo]) -> dict[str, int]:
-    """Append the shards of a dataset; returns the number of the first one of each split."""
-    first_shard = {}
-    for split, entry in dataset.manifest.splits.items():
-        first_shard[split] = len(shards)
-        folder = str(dataset.folder / split)
-        episodes = 0
-        for shard in entry.shards:
-            shards.append(
-                ShardInfo(
-                    member=member,
-                    dataset=dataset.name,
-                    split=split,
-                    stem=shard.name,
-                    folder=folder,
-                    records=shard.records,
-                    episodes=shard.episodes,
-                    paired_episodes=shard.paired_episodes,
-                    first_episode=episodes,
-                    files={
-                        kind: (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
-                        for kind, file in shard.files.items()
-                    },
-                )
-            )
-            episodes += shard.episodes
-    return first_shard
 
 
 def _cut(episodes: EpisodeRange, lengths: Sequence[int], first_shard: int) -> list[Segment]:
