@@ -31,12 +31,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.child import ChildFailed, ask
-from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point, write_text
+from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point
 from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep, whole
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
 from stream.errors import ArgumentError, StreamError
 from stream.format import FormatError
+from stream.whole_file import write_whole
 
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "simplejpeg")
 
@@ -69,7 +70,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     def keep() -> None:
         result["points"] = summarise_points(points)
         if options.out is not None:
-            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+            write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
 
     measure_points(points, measure, repeat=options.repeat, describe=_line, after=keep)
     if not any(point.runs for point in points):

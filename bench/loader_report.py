@@ -15,6 +15,7 @@ from bench.mixture_report import SUMMARY, format_mixture, plot_mixture, summaris
 from bench.points import Point
 from bench.points import median as medians_of
 from convert.report import format_table
+from stream.whole_file import write_whole
 
 RESULT_FILE = "run.json"
 BATCHES_FILE = "batch_times.jsonl"
@@ -133,17 +134,10 @@ def write_point(folder: Path, run: dict[str, Any]) -> None:
     for entry in log:
         rows = {name: count for name, count in zip(names, entry["rows"], strict=True) if count}
         lines.append(json.dumps({**entry, "rows": rows}) + "\n")
-    write_text(folder / BATCHES_FILE, "".join(lines))
+    write_whole(folder / BATCHES_FILE, "".join(lines))
     composition = np.array([entry["rows"] for entry in log])
     summary = summarise_mixture(composition, names, run["weights"], run["decode_costs"])
-    write_text(folder / SUMMARY, format_mixture(summary))
+    write_whole(folder / SUMMARY, format_mixture(summary))
     plot_mixture(folder, composition, names)
     if run["trace"] is not None:
-        write_text(folder / TRACE_FILE, json.dumps(run["trace"]))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file at once, so that nobody reads half of it."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+        write_whole(folder / TRACE_FILE, json.dumps(run["trace"]))

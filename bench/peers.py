@@ -41,6 +41,7 @@ from bench.peer_table import format_markdown, format_text, mixing, point_name
 from bench.points import Point, measure_points, median, tell
 from stream.errors import ArgumentError, StreamError, closest
 from stream.format import FormatError
+from stream.whole_file import write_whole
 
 RESULT_FILE = "peers.json"
 _LIBRARIES = ("grain", "numpy", "simplejpeg")
@@ -114,7 +115,7 @@ class Comparison:
 
     def _keep(self) -> None:
         if self._options.out is not None:
-            write(self._options.out / RESULT_FILE, json.dumps(self.result(), indent=1) + "\n")
+            write_whole(self._options.out / RESULT_FILE, json.dumps(self.result(), indent=1) + "\n")
 
     def _copy(self, peer: Peer) -> None:
         try:
@@ -187,13 +188,6 @@ def check_pixels(found: Sequence[str], known: set[str]) -> int:
     if wrong:
         raise ChildFailed(f"{wrong} of {len(found)} pairs have other pixels than those of the root")
     return len(found)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file at once: who looks sees the old one or the new one."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 def _describe(run: dict[str, Any]) -> str:
@@ -302,8 +296,8 @@ def _compare(options: argparse.Namespace) -> dict[str, Any]:
     with _folder(options) as work:
         result = Comparison(options, work).run()
     if options.out is not None:
-        write(options.out / RESULT_FILE, json.dumps(result, indent=1) + "\n")
-        write(options.out / "peers.md", format_markdown(result))
+        write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1) + "\n")
+        write_whole(options.out / "peers.md", format_markdown(result))
         plot(result, [options.out / "peers.svg", options.out / "peers.png"])
     return result
 

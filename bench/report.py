@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.child import end
-from bench.loader_report import write_text
 from bench.points import tell
 from bench.report_page import Outcome, format_page
 from bench.studies import STUDIES, Length, Study
+from stream.whole_file import write_whole
 
 _COMMAND, _RESULT = "command.json", "result.json"
 
@@ -53,7 +53,7 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
             outcome.error = told[-1].removeprefix("error: ") if told else f"ended with exit code {process.returncode}"
             return outcome
         out.replace(folder / _RESULT)
-        write_text(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
+        write_whole(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
     outcome.result = _read(folder / _RESULT)
     outcome.date = _read(folder / _COMMAND)["date"]
     return outcome
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if outcome.error is not None:
                 print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
             options.page.parent.mkdir(parents=True, exist_ok=True)
-            write_text(options.page, format_page(outcomes))
+            write_whole(options.page, format_page(outcomes))
     except OSError as error:
         print(f"error: {error.filename or options.work}: {error.strerror or error}", file=sys.stderr)
         return 1

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.child import ChildFailed, ask
-from bench.loader_report import write_text
 from bench.loader_sweep import whole
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from bench.scale_root import Scale, make_root
 from convert.errors import ConvertError
 from convert.report import format_table
+from stream.whole_file import write_whole
 
 RESULT_FILE = "scale.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "pydantic")
@@ -59,7 +59,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         def keep() -> None:
             result["points"] = [point.as_dict() for point in points]
             if options.out is not None:
-                write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+                write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
 
         measure_points(
             points,

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.child import ChildFailed, ask
-from bench.loader_report import write_text
 from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep, whole
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
@@ -27,6 +26,7 @@ from convert.report import format_table
 from stream.errors import ArgumentError, StreamError
 from stream.format import FormatError
 from stream.mixed import Options, open_mixture
+from stream.whole_file import write_whole
 
 RESULT_FILE = "train.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "simplejpeg", "torch")
@@ -73,7 +73,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     def keep() -> None:
         result["points"] = [point.as_dict() for point in points]
         if options.out is not None:
-            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+            write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
 
     measure_points(
         points,
