@@ -50,6 +50,7 @@ from bench.convert_source import (
 from bench.convert_watch import ConversionFailed, ConversionRun, run_conversion
 from bench.machine import describe_machine
 from convert.report import format_table
+from stream.arguments import whole
 from stream.format import dataset_dir, decode_record, shard_file, shard_stem
 
 _QUIET = 0.05
@@ -261,24 +262,17 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The defaults take some eight minutes on two idle cores, and 5 GB of the temporary folder.",
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--pairs", type=_positive, help="at least so many in each case (default: what takes about 20 s)")
-    size.add_argument("--episodes", type=_positive, help="at least so many in each case, instead of --pairs")
-    parser.add_argument("--steps", type=_positive, default=60, help="of each episode (default: 60)")
-    parser.add_argument("--num-workers", type=_positive, default=2, help="processes of both (default: 2)")
-    parser.add_argument("--repeat", type=_positive, default=3, help="measurements of each (default: 3)")
+    size.add_argument("--pairs", type=whole(1), help="at least so many in each case (default: what takes about 20 s)")
+    size.add_argument("--episodes", type=whole(1), help="at least so many in each case, instead of --pairs")
+    parser.add_argument("--steps", type=whole(1), default=60, help="of each episode (default: 60)")
+    parser.add_argument("--num-workers", type=whole(1), default=2, help="processes of both (default: 2)")
+    parser.add_argument("--repeat", type=whole(1), default=3, help="measurements of each (default: 3)")
     parser.add_argument("--cases", type=_cases, default=list(CASES), help=f"of {','.join(CASES)} (default: all)")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="an empty or new folder; sources and outputs stay there"
     )
     parser.add_argument("--json", action="store_true", help="print all figures, raw ones too, instead of a table")
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
-    return value
 
 
 def _cases(text: str) -> list[str]:

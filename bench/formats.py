@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
 from bench.format_frames import PairFile, PicturePairs, RootPairs, write_pairs
@@ -39,11 +39,11 @@ from bench.format_stores import (
     request,
 )
 from bench.format_watch import Watch, append_log, gpu_percent, summarise_watch
-from bench.loader_sweep import whole
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from convert.errors import ConvertError
 from convert.report import human_bytes
+from stream.arguments import Parser, whole
 from stream.errors import ArgumentError, StreamError, closest
 from stream.format import FormatError
 
@@ -236,11 +236,6 @@ def _gpus() -> int:
     return len(gpu_percent() or [])
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     def read_all(text: str) -> list[Any]:
         return list(dict.fromkeys(read(part.strip()) for part in text.split(",")))
@@ -258,7 +253,7 @@ def _one_of(names: Sequence[str], noun: str) -> Callable[[str], str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m bench.formats",
         description="Store the same frame pairs in several formats and measure how fast each gives batches.",
         epilog="The defaults are 240 points, measured three times each: hours. Name fewer of them for a first look.",

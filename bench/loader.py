@@ -28,13 +28,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
 from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point
-from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep, whole
+from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
+from stream.arguments import Parser, whole
 from stream.errors import ArgumentError, StreamError
 from stream.format import FormatError
 from stream.whole_file import write_whole
@@ -87,13 +88,8 @@ def _line(run: dict[str, Any]) -> str:
     return f"{run['samples_per_s']:,.0f} samples/s{beside}, others' CPU {run['others_cpu_share']:.0%}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m bench.loader",
         description="Measure the loader beside decoding the same JPEGs alone.",
         epilog="A point with the defaults takes some 15 s a repeat on two idle cores.",

@@ -27,10 +27,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_sweep import PARAMETERS, Parameters, whole
+from bench.loader_sweep import PARAMETERS, Parameters
 from bench.machine import describe_machine
 from bench.peer_export import export_pairs
 from bench.peer_install import InstallFailed, install
@@ -39,6 +39,7 @@ from bench.peer_plot import plot
 from bench.peer_protocol import Export
 from bench.peer_table import format_markdown, format_text, mixing, point_name
 from bench.points import Point, measure_points, median, tell
+from stream.arguments import Parser, whole
 from stream.errors import ArgumentError, StreamError, closest
 from stream.format import FormatError
 from stream.whole_file import write_whole
@@ -240,13 +241,8 @@ def _metadata(text: str) -> list[str]:
     return values
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m bench.peers",
         description="Measure our loader beside what people would pick instead.",
         epilog=f"Peers: {', '.join(PEERS)}.",

@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import end
 from bench.points import tell
 from bench.report_page import Outcome, format_page
 from bench.studies import STUDIES, Length, Study
+from stream.arguments import Parser
 from stream.whole_file import write_whole
 
 _COMMAND, _RESULT = "command.json", "result.json"
@@ -101,13 +102,8 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(prog="python -m bench.report", description="Run all studies and write the page of benchmarks.")
+    parser = Parser(prog="python -m bench.report", description="Run all studies and write the page of benchmarks.")
     parser.add_argument("--root", default="build/demo/oxe", help="converted root (default: %(default)s)")
     parser.add_argument("--small-root", default="build/demo/oxe128", help="the same at 128x128 (default: %(default)s)")
     parser.add_argument("--source", default="build/demo/source", help="what they were converted from, RLDS")

@@ -14,15 +14,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_sweep import whole
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from bench.scale_root import Scale, make_root
 from convert.errors import ConvertError
 from convert.report import format_table
+from stream.arguments import Parser, whole
 from stream.whole_file import write_whole
 
 RESULT_FILE = "scale.json"
@@ -115,18 +115,13 @@ def _megabytes(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e6:,.0f}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _sizes(text: str) -> list[int]:
     read = whole(1)
     return [read(part.strip().replace("_", "")) for part in text.split(",")]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bench.scale", description="Measure how the loader's cost grows with the data.")
+    parser = Parser(prog="python -m bench.scale", description="Measure how the loader's cost grows with the data.")
     parser.add_argument(
         "--records", dest="sizes", type=_sizes, default=_SIZES, metavar="A,B", help="(default: %(default)s)"
     )

@@ -16,13 +16,14 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep, whole
+from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
 from convert.report import format_table
+from stream.arguments import Parser, whole
 from stream.errors import ArgumentError, StreamError
 from stream.format import FormatError
 from stream.mixed import Options, open_mixture
@@ -127,17 +128,12 @@ def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
     return "-" if value is None else f"{value * scale:{form}}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _sweep(text: str) -> tuple[str, list[Any]]:
     return parse_sweep(text, {**{name: entry[0] for name, entry in PARAMETERS.items()}, "step_ms": duration})
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
+    parser = Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
     for name, (read, default, what) in PARAMETERS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=read, default=default, help=f"{what} (default: {default})")

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from convert.doctor_dataset import DatasetReport, Patient
 from convert.doctor_frames import swapped_colours
@@ -23,10 +23,11 @@ from convert.doctor_page import write_page
 from convert.doctor_report import Diagnosis
 from convert.doctor_rules import RULES, SEVERITIES, Example, Place
 from convert.doctor_shard import check_shard, read_first_frames
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
+from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
 from convert.report import human_seconds
 from convert.verify_dataset import find_datasets
 from convert.verify_pool import WorkerPool
+from stream.arguments import Parser, whole
 
 __all__ = ["DatasetReport", "Diagnosis", "examine", "main"]
 
@@ -140,13 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FAILED if any(diagnosis.count(severity) for severity in bad) else 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m convert.doctor",
         description="Look for what makes converted data bad to train on.",
         epilog=_EPILOG,
@@ -158,24 +154,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument(
-        "--frames", type=_whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
+        "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )
-    parser.add_argument("--seed", type=_whole(0), default=0, help="which frames (default: 0)")
-    parser.add_argument("--jobs", type=_whole(1), default=1, help="processes (default: 1)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="which frames (default: 0)")
+    parser.add_argument("--jobs", type=whole(1), default=1, help="processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        # As text: int() takes 1_000 and figures of other scripts too.
-        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of {least} or more")
-        return int(text)
-
-    return read
 
 
 def _refuse_source(root: Path) -> None:

@@ -133,7 +133,7 @@ def test_progress_is_shown_on_a_terminal_only_and_wiped(sound: Path) -> None:
     ("arguments", "text"),
     [
         ([], "the following arguments are required: ROOT"),
-        (["ROOT", "--frames", "1"], "--frames: found '1', expected a whole number of 2 or more"),
+        (["ROOT", "--frames", "1"], "--frames: found '1', expected a whole number of at least 2"),
         (["ROOT", "--frames", "x"], "--frames: found 'x'"),
         (["ROOT", "--seed", "-1"], "--seed"),
         (["ROOT", "--jobs", "0"], "--jobs: found '0'"),
