@@ -17,8 +17,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
-from convert.config_file import closest
 from convert.errors import UsageError
+from stream.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
@@ -174,7 +174,7 @@ def _check_runner(choice: RunnerChoice) -> None:
     try:
         create_runner(choice.name)
     except (ImportError, AttributeError, ValueError):
-        hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runner")
+        hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runners")
         raise UsageError(f"no Beam runner {choice.name!r}; {hint}") from None
 
 
