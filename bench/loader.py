@@ -31,13 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import ChildFailed, ask
+from bench.command import refuse_repeated_sweeps, run_points
 from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point
 from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
 from stream.arguments import Parser, whole
-from stream.errors import ArgumentError, StreamError
-from stream.format import FormatError
 from stream.whole_file import write_whole
 
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "simplejpeg")
@@ -120,9 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
-    swept = [name for name, _ in options.sweep]
-    if twice := {name for name in swept if swept.count(name) > 1}:
-        parser.error(f"argument --sweep: {min(twice)} is swept more than once; give all its values at once")
+    refuse_repeated_sweeps(parser, options.sweep)
     chosen = {name: getattr(options, name) for name in PARAMETERS}
     options.base = Parameters(**chosen, trace=options.trace, costs=options.out is not None)
     if options.no_limit:
@@ -134,26 +131,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    options = _parse(arguments)
-    try:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-        result = run_benchmark(options)
-    except ArgumentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (ChildFailed, StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    failed = [point for point in result["points"] if point["error"] is not None]
-    return 1 if failed else 0
+    return run_points(_parse(arguments), run_benchmark, format_result)
 
 
 if __name__ == "__main__":

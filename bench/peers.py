@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import json
 import shutil
-import signal
 import statistics
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import ChildFailed, ask
+from bench.command import ended_by_kill, print_result, run_command
 from bench.loader_sweep import PARAMETERS, Parameters
 from bench.machine import describe_machine
 from bench.peer_export import export_pairs
@@ -40,8 +40,7 @@ from bench.peer_protocol import Export
 from bench.peer_table import format_markdown, format_text, mixing, point_name
 from bench.points import Point, measure_points, median, tell
 from stream.arguments import Parser, whole
-from stream.errors import ArgumentError, StreamError, closest
-from stream.format import FormatError
+from stream.errors import closest
 from stream.whole_file import write_whole
 
 RESULT_FILE = "peers.json"
@@ -298,32 +297,19 @@ def _compare(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _terminated(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
+
+    def work() -> int:
         if options.install:
             return _install(options)
         result = _compare(options)
-    except ArgumentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.work}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_text(result))
-    return 0 if any(point["repeats"] for point in result["points"]) else 1
+        print_result(result, format_text, as_json=options.json)
+        return 0 if any(point["repeats"] for point in result["points"]) else 1
+
+    with ended_by_kill():
+        return run_command(work, place=options.work)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import ChildFailed, ask
+from bench.command import run_points
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from bench.scale_root import Scale, make_root
-from convert.errors import ConvertError
 from convert.report import format_table
 from stream.arguments import Parser, whole
 from stream.whole_file import write_whole
@@ -42,6 +42,8 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         "machine": describe_machine(_LIBRARIES),
         "points": [],
     }
+    if options.work is not None:
+        options.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-scale-", dir=options.work) as work:
         points = []
         for size in options.sizes:
@@ -138,23 +140,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        for folder in (options.out, options.work):
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-        result = run_benchmark(options)
-    except (ChildFailed, ConvertError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        place = error.filename or options.work or tempfile.gettempdir()
-        print(f"error: {place}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    return 1 if any(point["error"] for point in result["points"]) else 0
+    return run_points(options, run_benchmark, format_result, place=options.work or tempfile.gettempdir())
 
 
 if __name__ == "__main__":

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import ChildFailed, ask
+from bench.command import refuse_repeated_sweeps, run_points
 from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
 from convert.report import format_table
 from stream.arguments import Parser, whole
-from stream.errors import ArgumentError, StreamError
-from stream.format import FormatError
 from stream.mixed import Options, open_mixture
 from stream.whole_file import write_whole
 
@@ -149,9 +148,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE}, all figures")
     parser.add_argument("--json", action="store_true", help="print all figures instead of a table")
     options = parser.parse_args(arguments)
-    swept = [name for name, _ in options.sweep]
-    if twice := {name for name in swept if swept.count(name) > 1}:
-        parser.error(f"argument --sweep: {min(twice)} is swept more than once; give all its values at once")
+    refuse_repeated_sweeps(parser, options.sweep)
     import torch
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -166,25 +163,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    options = _parse(arguments)
-    try:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-        result = run_benchmark(options)
-    except ArgumentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (ChildFailed, StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    return 1 if any(point["error"] for point in result["points"]) else 0
+    return run_points(_parse(arguments), run_benchmark, format_result)
 
 
 if __name__ == "__main__":

@@ -180,22 +180,12 @@ def test_tfdata_makes_the_pairs_of_the_root(folder: Path, exported: tuple[Export
         assert off < 6 and (off < swapped or swapped < 1)
 
 
-@pytest.fixture
-def terminated() -> Iterator[None]:
-    """What SIGTERM does in this process is put right again."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.usefixtures("terminated")
 def test_a_peer_that_is_not_installed_says_how(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(_arguments(folder, "--peers", "lmdb", "--venvs", str(folder / "venvs"))) == 1
     told = f"lmdb: not installed; run: python -m bench.peers --install lmdb --venvs {folder / 'venvs'}"
     assert told in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("terminated")
 def test_a_peer_that_dies_is_a_row_and_the_others_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = folder / "python"
     python.write_text("#!/bin/sh\nkill -9 $$\n")
@@ -230,7 +220,6 @@ def test_an_interrupt_removes_the_copies(folder: Path, tmp_path: Path) -> None:
         (("--max-pairs", "3"), "of which each peer would make a copy"),
     ],
 )
-@pytest.mark.usefixtures("terminated")
 def test_usage_errors(
     folder: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
