@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from convert.command import add_root, interrupt_on_kill, print_result, split_names
 from convert.doctor_dataset import DatasetReport, Patient
 from convert.doctor_frames import swapped_colours
 from convert.doctor_page import write_page
@@ -106,13 +106,9 @@ def examine(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_kill()
     try:
-        names = None
-        if options.datasets is not None:
-            names = [name.strip() for name in options.datasets.split(",") if name.strip()]
-            if not names:
-                raise UsageError(f"--datasets {options.datasets!r} names no dataset")
+        names = split_names(options.datasets)
         if options.html is not None and (options.html.is_dir() or not options.html.parent.is_dir()):
             what = "is a folder" if options.html.is_dir() else "is in no folder that exists"
             raise UsageError(f"--html {options.html} {what}; expected a file to write")
@@ -127,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if options.html is not None:
             write_page(options.html, diagnosis)
-        _print(json.dumps(diagnosis.to_json(), indent=1) if options.json else diagnosis.to_text())
+        print_result(json.dumps(diagnosis.to_json(), indent=1) if options.json else diagnosis.to_text())
     except ConvertError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
@@ -149,10 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
-    )
-    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
+    add_root(parser)
     parser.add_argument(
         "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )
@@ -202,18 +195,6 @@ def _run(
         results[index] = result
         shown.finish(name, counts)
     return results
-
-
-def _print(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Whoever reads it may stop in the middle (`| head`); Python would complain again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 class _Progress:
