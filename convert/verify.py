@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from convert.command import add_root, interrupt_on_kill, print_result
+from convert.command import add_root, interrupt_on_kill, print_result, split_names
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
 from convert.report import human_bytes, human_seconds
 from convert.verify_dataset import Survey, check_sizes, find_datasets, survey
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
     interrupt_on_kill()
     try:
-        names = [name.strip() for name in parsed.datasets.split(",") if name.strip()] if parsed.datasets else None
+        names = split_names(parsed.datasets)
         report = verify_root(parsed.root, deep=parsed.deep, datasets=names, jobs=parsed.jobs, progress=sys.stderr)
         print_result(json.dumps(report.to_json(), indent=1) if parsed.json else report.to_text())
         return 0 if report.ok else EXIT_FAILED
