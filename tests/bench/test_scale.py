@@ -57,7 +57,7 @@ def test_shards_are_links_to_one_and_the_manifest_lists_them_all(root: Path) -> 
 
 
 def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    size = ["--records", "1", "--batches", "4", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
+    size = ["--records", "1", "--batches", "100", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
     where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
     assert main([*size, *where]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
