@@ -36,7 +36,8 @@ from bench.format_stores import (
     missing_library,
     request,
 )
-from bench.format_watch import Watch, append_log, gpu_percent, summarise_watch
+from bench.format_watch import Watch, append_log, summarise_watch
+from bench.gpu import gpu_percent
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from convert.report import human_bytes
