@@ -14,6 +14,7 @@ from bench.loader_sweep import label
 from bench.mixture_report import SUMMARY, format_mixture, plot_mixture, summarise_mixture
 from bench.points import Point
 from bench.points import median as medians_of
+from bench.tables import megabytes, number
 from convert.report import format_table
 from stream.whole_file import write_whole
 
@@ -87,18 +88,18 @@ def format_result(result: dict[str, Any]) -> str:
                 label(point["point"]),
                 f"{median['batches_per_s']:.1f}",
                 round(median["samples_per_s"]),
-                _number(median["limit_samples_per_s"], ",.0f"),
-                _number(median["ratio"], ".3f"),
+                number(median["limit_samples_per_s"], ",.0f"),
+                number(median["ratio"], ".3f"),
                 f"{min(ratios):.3f}-{max(ratios):.3f}" if ratios else "-",
-                _number(point["to_first"], ".3f"),
-                _number(median["cpu_ratio"], ".3f"),
+                number(point["to_first"], ".3f"),
+                number(median["cpu_ratio"], ".3f"),
                 f"{median['others_cpu_share']:.0%}",
                 *(f"{step[key]:.1f}" for key in ("mean", "p50", "p90", "p99", "max")),
                 f"{median['first_batch_s']:.2f}",
                 f"{median['cpu_s_per_1000_pairs']:.3f}",
                 round(median["storage_bytes_per_s"] / 1e6),
-                _number(median["peak_pss_bytes"], ",.0f", scale=1e-6),
-                _number(rise, ",.0f") + (f" ± {error:,.0f}" if error is not None else ""),
+                megabytes(median["peak_pss_bytes"]),
+                number(rise, ",.0f") + (f" ± {error:,.0f}" if error is not None else ""),
                 f"{median['close_s'] + median['exit_s']:.2f}",
             ]
         )
@@ -116,10 +117,6 @@ def format_result(result: dict[str, Any]) -> str:
     if max(figures["others_cpu_share"] for figures in medians) > _QUIET:
         lines.append("the machine was busy with other things too: go by the CPU ratio, or measure when it is quiet")
     return "\n".join(lines)
-
-
-def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    return "-" if value is None else f"{value * scale:{form}}"
 
 
 def write_point(folder: Path, run: dict[str, Any]) -> None:

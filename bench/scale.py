@@ -21,6 +21,7 @@ from bench.command import run_points
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from bench.scale_root import Scale, make_root
+from bench.tables import megabytes
 from convert.report import format_table
 from stream.arguments import Parser, whole
 from stream.whole_file import write_whole
@@ -99,8 +100,8 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{figures['resume_s']:.2f}",
                 f"{figures['describe_ms']:.0f}",
                 f"{figures['normalize_ms']:.1f}",
-                _megabytes(figures["trainer_pss_bytes"]),
-                _megabytes(figures["worker_pss_bytes"]),
+                megabytes(figures["trainer_pss_bytes"]),
+                megabytes(figures["worker_pss_bytes"]),
             ]
         )
     given = result["parameters"]
@@ -111,10 +112,6 @@ def format_result(result: dict[str, Any]) -> str:
     ]
     lines += [f"{point['name']} records failed: {point['error']}" for point in result["points"] if point["error"]]
     return "\n".join(lines)
-
-
-def _megabytes(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e6:,.0f}"
 
 
 def _sizes(text: str) -> list[int]:

@@ -23,6 +23,7 @@ from bench.command import refuse_repeated_sweeps, run_points
 from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
+from bench.tables import megabytes, number
 from convert.report import format_table
 from stream.arguments import Parser, whole
 from stream.mixed import Options, open_mixture
@@ -109,11 +110,11 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{figures['step_ms']['p50']:.1f}",
                 f"{figures['step_ms']['p99']:.1f}",
                 f"{figures['first_step_s']:.2f}",
-                _number(validation["seconds"], ".2f"),
-                _number(validation["first_batch_s"], ".2f"),
-                _number(validation["step_after_s"], ".1f", scale=1000),
-                _number(figures["gpu_use"], ".0%"),
-                _number(figures["peak_pss_bytes"], ",.0f", scale=1e-6),
+                number(validation["seconds"], ".2f"),
+                number(validation["first_batch_s"], ".2f"),
+                number(validation["step_after_s"], ".1f", scale=1000),
+                number(figures["gpu_use"], ".0%"),
+                megabytes(figures["peak_pss_bytes"]),
             ]
         )
     given = result["parameters"]
@@ -121,10 +122,6 @@ def format_result(result: dict[str, Any]) -> str:
     lines = [format_table(header, rows), f"medians of {given['repeat']}, {work}, device {given['device']}"]
     lines += [f"{label(point['point'])} failed: {point['error']}" for point in result["points"] if point["error"]]
     return "\n".join(lines)
-
-
-def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    return "-" if value is None else f"{value * scale:{form}}"
 
 
 def _sweep(text: str) -> tuple[str, list[Any]]:
