@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
 
 from bench.child import answer
 from bench.gpu import GpuLog
 from bench.memory import MemoryLog
+from bench.step_times import step_times
 from examples.train_torch import LatentAction, shrink
 from stream import make_loader
 from stream.loader import Loader
@@ -89,14 +89,13 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
     memory.look(parameters.steps)
     batches.close()
     seconds = sum(steps)
-    p50, p90, p99 = np.percentile(1000 * np.array(steps), (50, 90, 99)).tolist()
     return {
         "steps": len(steps),
         "steps_per_s": len(steps) / seconds,
         "samples_per_s": len(steps) * parameters.batch_size / seconds,
         "wait_share": sum(waits) / seconds,
         "wait_ms": 1000 * sum(waits) / len(waits),
-        "step_ms": {"mean": 1000 * seconds / len(steps), "p50": p50, "p90": p90, "p99": p99, "max": 1000 * max(steps)},
+        "step_ms": step_times(steps),
         "first_step_s": first_step,
         "validation": {
             "count": len(validations),
