@@ -14,7 +14,8 @@ A point that fails is a row with its error; the others go on, and the exit code 
 
 With ``--out`` a folder has ``run.json`` (all figures, parameters, machine), and for each point, in a folder of its own
 if there are several: ``batch_times.jsonl``, one line a batch; plots and a summary of the mixture
-(`bench.mixture_report`); with ``--trace`` a timeline (`bench.loader_trace`). They are of the point's last repeat.
+(`bench.mixture_report`); with ``--trace`` a timeline (`bench.loader_trace`). They are of the point's last repeat and
+are written when all points are measured; an interrupted run has ``run.json`` alone.
 
 Memory is the proportional set size of trainer and workers, looked at between the slices; its slope is in bytes a batch.
 The files come from the page cache unless they are larger than memory; MB/s is what they would have to be read with.
@@ -35,7 +36,7 @@ from bench.command import refuse_repeated_sweeps, run_points
 from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point
 from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep
 from bench.machine import describe_machine
-from bench.points import Point, measure_points
+from bench.points import Point, measure_points, tell
 from stream.arguments import Parser, whole
 from stream.whole_file import write_whole
 
@@ -43,7 +44,9 @@ _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "simplejpeg")
 
 
 def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all points; returns what ``--json`` prints. With ``--out``, what there is so far is kept there.
+    """Measure all points; returns what ``--json`` prints.
+
+    With ``--out``, the figures that there are so far are kept there; times of batches and plots come in the end.
 
     Raises:
         ArgumentError: there is no such loader.
@@ -62,10 +65,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     }
 
     def measure(point: Point) -> dict[str, Any]:
-        run = ask("bench.loader_run", dataclasses.asdict(dataclasses.replace(base, **point.parameters)))
-        if options.out is not None:
-            write_point(options.out / _folder(point.name) if len(points) > 1 else options.out, run)
-        return run
+        return ask("bench.loader_run", dataclasses.asdict(dataclasses.replace(base, **point.parameters)))
 
     def keep() -> None:
         result["points"] = summarise_points(points)
@@ -75,6 +75,11 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     measure_points(points, measure, repeat=options.repeat, describe=_line, after=keep)
     if not any(point.runs for point in points):
         raise ChildFailed(f"point {points[0].name}: {points[0].error}")
+    if options.out is not None:
+        tell("writing times and plots")
+        for point in points:
+            if point.runs:
+                write_point(options.out / _folder(point.name) if len(points) > 1 else options.out, point.runs[-1])
     return result
 
 
