@@ -23,6 +23,7 @@ from bench.peer_protocol import Export, Request, pack, pixel_hash, unpack
 from bench.peer_table import sentences
 from bench.peers import RESULT_FILE, check_pixels, main
 from stream.grain_api import PairSource
+from tests.bench.conftest import Refused
 from tests.command import REPOSITORY, Result, run, start, wait_until
 
 BATCH, STEPS = 4, 4
@@ -220,16 +221,10 @@ def test_an_interrupt_removes_the_copies(folder: Path, tmp_path: Path) -> None:
         (("--max-pairs", "3"), "of which each peer would make a copy"),
     ],
 )
-def test_usage_errors(
-    folder: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code: Any = main(_arguments(folder, *arguments))
-    except SystemExit as ended:
-        code = ended.code
-    told = capsys.readouterr().err.splitlines()
+def test_usage_errors(folder: Path, arguments: tuple[str, ...], message: str, refused: Refused) -> None:
+    code, line = refused(main, _arguments(folder, *arguments))
     assert code == 2
-    assert len(told) == 1 and told[0].startswith("error: ") and message in told[0]
+    assert message in line
 
 
 def test_who_is_ahead_follows_from_the_ranges() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bench.train import RESULT_FILE, main
 from bench.train_run import TrainParameters, measure
+from tests.bench.conftest import Refused
 from tests.command import Result, start, wait_until
 
 STEPS = 6
@@ -72,16 +73,11 @@ def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    more: tuple[str, ...], told: str, oxe_root: Path, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], told: str, oxe_root: Path, refused: Refused
 ) -> None:
-    try:
-        code: Any = main(_arguments(oxe_root, *more))
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    assert (code, captured.out) == (2, "")
-    assert line.startswith("error: ") and told in line
+    code, line = refused(main, _arguments(oxe_root, *more))
+    assert code == 2
+    assert told in line
 
 
 def test_an_interrupt_ends_everything(oxe_root: Path) -> None:
