@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import json
 import shutil
 import statistics
@@ -51,6 +50,7 @@ from bench.convert_watch import ConversionFailed, ConversionRun, run_conversion
 from bench.machine import describe_machine
 from convert.report import format_table
 from stream.arguments import whole
+from stream.errors import closest
 from stream.format import dataset_dir, decode_record, shard_file, shard_stem
 
 _QUIET = 0.05
@@ -281,9 +281,7 @@ def _cases(text: str) -> list[str]:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected names of {', '.join(CASES)} with commas between")
     for name in names:
         if name not in CASES:
-            near = difflib.get_close_matches(name, CASES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(CASES)}"
-            raise argparse.ArgumentTypeError(f"no case {name!r}; {hint}")
+            raise argparse.ArgumentTypeError(f"no case {name!r}; {closest(name, CASES, noun='cases')}")
     return names
 
 
