@@ -5,6 +5,10 @@ a step on the device would take, because a model that computes on the same cores
 nothing about a GPU machine (``--model`` trains it all the same). Every ``--val-every`` steps it validates on another
 split, with workers of its own, started anew each time.
 
+``beyond ms`` is how much longer a step takes than on a batch that is there already. With CUDA there are also the copy
+of a batch's frames from page-locked and from pageable memory, and ``overlap``, the part of the copy that the step does
+not wait for; ``--step-ms`` then multiplies matrices for so long.
+
 ``waiting`` is the part of the training time that ``next`` took, as Lightning's SimpleProfiler counts it. Every point is
 measured in a fresh process, ``--repeat`` times, in alternation; figures are medians.
 """
@@ -27,6 +31,7 @@ from bench.tables import megabytes, number
 from convert.report import format_table
 from stream.arguments import Parser, whole
 from stream.mixed import Options, open_mixture
+from stream.running import Running
 from stream.whole_file import write_whole
 
 RESULT_FILE = "train.json"
@@ -41,6 +46,7 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], Any, str]] = {
     "batch_size": (whole(1), 64, "rows of a batch"),
     "num_workers": (whole(0), 2, "worker processes of each loader"),
     "metadata": (metadata, "full", "full, dataset_only or none"),
+    "decode": (str, "host", "where JPEG is decoded: host, or device (nvJPEG on CUDA)"),
     "warmup": (whole(1), 8, "steps that are not measured, the first one included"),
     "steps": (whole(1), 160, "steps that are measured"),
     "val_every": (whole(0), 80, "steps between validations, 0 for none"),
@@ -64,6 +70,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         for split in ("split", "val_split") if chosen["val_every"] else ("split",):
             shown = Options(metadata=chosen["metadata"])
             open_mixture(chosen["root"], chosen["mixture"], split=chosen[split], options=shown)
+        Running(batch_size=chosen["batch_size"], decode=chosen["decode"])
     result: dict[str, Any] = {
         "parameters": {**options.base, "repeat": options.repeat},
         "sweep": dict(options.sweep),
@@ -90,8 +97,10 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
 
 def format_result(result: dict[str, Any]) -> str:
     """Return the table of a whole result."""
-    header = ["point", "steps/s", "samples/s", "waiting", "(range)", "step ms p50", "p99", "first step s"]
-    header += ["validation s", "its first batch s", "step after it ms", "GPU use", "PSS MB"]
+    header = ["point", "steps/s", "samples/s", "waiting", "(range)", "step ms p50", "p99", "beyond ms", "first step s"]
+    header += ["validation s", "its first batch s", "step after it ms", "PSS MB"]
+    on_cuda = result["parameters"]["device"].startswith("cuda")
+    header += ["GPU use", "copy GB/s", "from pageable", "overlap"] if on_cuda else []
     rows = []
     for point in result["points"]:
         figures = point["median"]
@@ -109,14 +118,17 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{min(shares):.2%}-{max(shares):.2%}",
                 f"{figures['step_ms']['p50']:.1f}",
                 f"{figures['step_ms']['p99']:.1f}",
+                f"{figures['beyond_ms']:.1f}",
                 f"{figures['first_step_s']:.2f}",
                 number(validation["seconds"], ".2f"),
                 number(validation["first_batch_s"], ".2f"),
                 number(validation["step_after_s"], ".1f", scale=1000),
-                number(figures["gpu_use"], ".0%"),
                 megabytes(figures["peak_pss_bytes"]),
             ]
         )
+        if on_cuda:
+            shown = (("gpu_use", ".0%"), ("copy_gb_s", ".1f"), ("pageable_gb_s", ".1f"), ("overlap", ".0%"))
+            rows[-1] += [number(figures[key], form) for key, form in shown]
     given = result["parameters"]
     work = "the model's step" if given["step_ms"] is None else f"a sleep of {given['step_ms']:g} ms as the step"
     lines = [format_table(header, rows), f"medians of {given['repeat']}, {work}, device {given['device']}"]
