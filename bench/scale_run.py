@@ -35,10 +35,13 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
     loader, open_seconds = _timed(
         lambda: make_loader(root, mixture, batch_size=batch_size, num_workers=num_workers, seed=1)
     )
-    planner = make_loader(root, mixture, batch_size=_PLANNED, seed=1)
-    _, first_plan = _timed(lambda: planner.steps.plan([0]))
-    steps = np.random.default_rng(0).integers(0, FAR, 50).tolist()
-    plans = [_timed(lambda step=step: planner.steps.plan([step]))[1] for step in steps]  # type: ignore[misc]
+
+    def plan(place: int) -> float:
+        samples = loader.data.plan.batch_samples(place, _PLANNED)
+        return _timed(lambda: loader.data.plan.rows(samples))[1]
+
+    first_plan = plan(0)
+    plans = [plan(place) for place in np.random.default_rng(0).integers(0, FAR, 50).tolist()]
     iterator = iter(loader)
     _, first_batch = _timed(lambda: next(iterator))
     for _ in range(batches // 2):
