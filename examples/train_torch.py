@@ -4,6 +4,11 @@ An encoder sees frames t and t + offset and says in a few numbers what happened 
 frame t + offset from frame t and those numbers. Run it, interrupt it with Ctrl-C, and let it go on with --resume:
 
     python examples/train_torch.py --root build/demo/oxe --mixture oxe29 --steps 200 --out runs/demo
+
+With several processes each reads and decodes its rows of the batch only, and they train one model. A run may go on with
+another number of them:
+
+    torchrun --nproc-per-node 2 examples/train_torch.py --root build/demo/oxe --steps 200 --out runs/demo
 """
 
 from __future__ import annotations
@@ -16,12 +21,14 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.parallel import DistributedDataParallel
 
-from stream import StreamError, make_loader
+from stream import StreamError
 from stream.format import FormatError
-from stream.torch import to_device
+from stream.torch import PairDataset, to_device
 
 SIZE = 32
 """Frames are made this small, so that the model trains on a CPU."""
@@ -62,16 +69,33 @@ def shrink(frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return pair[:, 0], pair[:, 1]
 
 
+def join() -> tuple[int, int]:
+    """Join the processes that torchrun or srun started; return rank and number of processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return 0, 1
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group()  # NCCL for what lies on GPUs, gloo for what does not
+    return dist.get_rank(), dist.get_world_size()
+
+
+def summed(values: torch.Tensor) -> torch.Tensor:
+    """Add up, in place, what all processes have."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
 def train(args: argparse.Namespace) -> int:
     """Train; return the exit code."""
+    rank, world_size = join()
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
-    # With more than one process give rank= and world_size=, or take stream.torch.PairDataset, which finds them.
     settings = {"batch_size": args.batch_size, "seed": args.seed, "num_workers": args.num_workers}
-    loader = make_loader(args.root, args.mixture, num_steps=args.steps, **settings)
+    data = PairDataset(args.root, args.mixture, num_steps=args.steps, **settings)  # finds rank and world size itself
     model = LatentAction().to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    batches = to_device(loader, args.device)
+    batches = to_device(data, args.device)
     checkpoint = args.out / "checkpoint.pt"
     losses: list[list[float]] = []
     recent: list[torch.Tensor] = []
@@ -81,40 +105,55 @@ def train(args: argparse.Namespace) -> int:
         optimizer.load_state_dict(saved["optimizer"])
         batches.set_state(saved["loader"])
         losses = saved["losses"]
-        print(f"going on at step {batches.step}")
-    loader.save(args.out / "loader.json")
+        if rank == 0:
+            print(f"going on at step {batches.step}")
+    if rank == 0:
+        data.loader.save(args.out / "loader.json")
+    predict = DistributedDataParallel(model) if world_size > 1 else model
 
     def save() -> None:
-        losses.extend(torch.stack(recent).tolist() if recent else [])
-        recent.clear()
+        if recent:
+            losses.extend((summed(torch.stack(recent)) / world_size).tolist())  # all have as many rows
+            recent.clear()
+        if rank > 0:
+            return
         content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}
         torch.save({**content, "loader": batches.get_state()}, checkpoint.with_suffix(".tmp"))
         os.replace(checkpoint.with_suffix(".tmp"), checkpoint)
 
-    interrupted = False
+    interrupted = stopping = False
 
     def interrupt(*_: object) -> None:
         nonlocal interrupted
-        interrupted = True  # after this step; a second Ctrl-C stops at once
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupted = True  # after this step; a second Ctrl-C stops at once, but torchrun passes it on a second time
+        signal.signal(signal.SIGINT, signal.default_int_handler if world_size == 1 else signal.SIG_IGN)
 
     signal.signal(signal.SIGINT, interrupt)
     began, begin_step = time.perf_counter(), batches.step
     for batch in batches:
         first, last = shrink(batch["frames"])
-        loss = F.mse_loss(model(first, last), last)
+        loss = F.mse_loss(predict(first, last), last)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         recent.append(torch.stack([loss.detach(), F.mse_loss(first, last)]))
-        if batches.step % args.every == 0 or batches.step == args.steps or interrupted:
+        stopping = bool(summed(torch.tensor(int(interrupted))))  # all have to stop after the same step
+        if batches.step % args.every == 0 or batches.step == args.steps or stopping:
             save()
-            seconds, waited = time.perf_counter() - began, loader.stats()["wait_s"]
+            seconds, waited = time.perf_counter() - began, data.loader.stats()["wait_s"]
             speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
-            print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
-        if interrupted:
+            if rank == 0:
+                print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
+        if stopping:
+            break
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if stopping:
+        if rank == 0:
             print(f"interrupted; saved to {checkpoint}, go on with --resume", file=sys.stderr)
-            return 130
+        return 130
+    if rank > 0:
+        return 0
     tenth = max(1, len(losses) // 10)
     for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])):
         loss, still = (sum(column) / len(part) for column in zip(*part, strict=True))
