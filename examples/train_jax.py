@@ -3,6 +3,9 @@
 Two frames become a few numbers, and these and frame t the other frame. After Ctrl-C, --resume goes on where it stopped.
 
     python examples/train_jax.py --root build/demo/oxe --mixture oxe29 --steps 200 --out runs/demo_jax
+
+With several processes (--processes, and on a machine that JAX does not know --coordinator and --process-id) each reads
+and decodes its rows of the batch only, and they train one model. A run may go on with another number of them.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grain
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stream import StreamError
 from stream.format import FormatError
@@ -72,7 +77,6 @@ def shrink(frames: jax.Array) -> tuple[jax.Array, jax.Array]:
     return pair[:, 0], pair[:, 1]
 
 
-@partial(jax.jit, donate_argnums=0)
 def train_step(state: Any, frames: jax.Array, rate: float) -> tuple[Any, jax.Array]:
     """One step of Adam; returns the new state, and the losses of the model and of predicting frame t."""
     first, last = shrink(frames)
@@ -88,46 +92,65 @@ def train_step(state: Any, frames: jax.Array, rate: float) -> tuple[Any, jax.Arr
 
 def train(args: argparse.Namespace) -> int:
     """Train; return the exit code."""
+    if args.processes > 1:
+        jax.distributed.initialize(args.coordinator, args.processes, args.process_id)
+    first = jax.process_index() == 0
+    mesh = Mesh(jax.devices(), ("data",))
+    rows, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     settings = {"batch_size": args.batch_size, "num_workers": args.num_workers, "num_steps": args.steps}
-    loader = make_loader(args.root, args.mixture, seed=args.seed, **settings)
-    batches = to_devices(loader)  # with several devices, give the sharding of the rows
+    loader = make_loader(args.root, args.mixture, seed=args.seed, **settings)  # finds rank and world size itself
+    batches = to_devices(loader, rows)
+    step = jax.jit(train_step, donate_argnums=0, out_shardings=everywhere)
     weights = init(jax.random.key(args.seed))
     zeros = jax.tree.map(jnp.zeros_like, weights)
     state = {"weights": weights, "mean": zeros, "square": jax.tree.map(jnp.copy, zeros), "count": jnp.zeros(())}
-    losses: list[jax.Array] = []
+    state = jax.device_put(state, everywhere)
+    losses: list[list[float]] = []
     manager = ocp.CheckpointManager(Path(args.out).resolve() / "checkpoints")
     if args.resume != (manager.latest_step() is not None):
         raise FileNotFoundError(f"{args.out}/checkpoints: give --resume if a run is there, and only then")
     if args.resume:
-        items = {"state": ocp.args.StandardRestore(state), "loader": grain.checkpoint.CheckpointRestore(batches)}
+        items = {"state": ocp.args.StandardRestore(state), "loader": ocp.args.JsonRestore()}
         saved = manager.restore(None, args=ocp.args.Composite(**items, losses=ocp.args.JsonRestore()))
-        state, losses = saved.state, [jnp.array(pair) for pair in saved.losses]
-        print(f"going on at step {batches.step}")
-    loader.save(Path(args.out) / "loader.json")
+        state, losses = saved.state, saved.losses
+        batches.set_state(saved.loader)
+        if first:
+            print(f"going on at step {batches.step}")
+    if first:
+        loader.save(Path(args.out) / "loader.json")
 
     def save() -> None:
-        items = {"state": ocp.args.StandardSave(state), "loader": grain.checkpoint.CheckpointSave(batches)}
-        items["losses"] = ocp.args.JsonSave([pair.tolist() for pair in losses])
+        # Not with Grain's handler, which can only restore into as many processes as there were.
+        items = {"state": ocp.args.StandardSave(state), "loader": ocp.args.JsonSave(batches.get_state())}
+        items["losses"] = ocp.args.JsonSave(losses)
         manager.save(batches.step, args=ocp.args.Composite(**items))
         manager.wait_until_finished()
 
-    interrupted: list[int] = []  # looked at after each step
+    interrupted: list[int] = []  # looked at after each step, after which all processes have to stop
+
+    def stops() -> bool:
+        alone = jax.process_count() == 1
+        return bool(interrupted if alone else multihost_utils.process_allgather(np.array(len(interrupted))).any())
+
     signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
     began, begin_step = time.perf_counter(), batches.step
     for batch in batches:
-        state, loss = train_step(state, batch["frames"], args.lr)
-        losses.append(loss.block_until_ready())  # else the model's time would count as waiting for data
-        if batches.step % args.every == 0 or batches.step == args.steps or interrupted:
+        state, loss = step(state, batch["frames"], args.lr)
+        losses.append(np.asarray(loss).tolist())  # waits, else the model's time would count as waiting for data
+        stopping = stops()
+        if batches.step % args.every == 0 or batches.step == args.steps or stopping:
             save()
             seconds, waited = time.perf_counter() - began, loader.stats()["wait_s"]
             speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
-            print(f"step {batches.step}: loss {loss[0]:.5f}, {speed} for data", flush=True)
-        if interrupted:
-            print(f"interrupted; saved to {args.out}/checkpoints, go on with --resume", file=sys.stderr)
+            if first:
+                print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
+        if stopping:
+            if first:
+                print(f"interrupted; saved to {args.out}/checkpoints, go on with --resume", file=sys.stderr)
             return 130
     tenth = max(1, len(losses) // 10)
-    for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])):
-        mean = jnp.stack(part).mean(0)
+    for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])) if first else ():
+        mean = np.mean(part, axis=0)
         print(f"{name} {tenth} steps: loss {mean[0]:.5f}, that of predicting frame t {mean[1]:.5f}")
     return 0
 
@@ -138,6 +161,9 @@ def main() -> None:
     numbers = {"steps": 200, "batch-size": 32, "num-workers": 2, "every": 50, "seed": 0, "lr": 2e-3}
     for name, default in {"root": "build/demo/oxe", "mixture": "oxe29", "out": "runs/demo_jax", **numbers}.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
+    parser.add_argument("--processes", type=int, default=1, help="that train together, of which this is one")
+    parser.add_argument("--process-id", type=int, help="of this process, from 0; Slurm and others tell JAX")
+    parser.add_argument("--coordinator", help="HOST:PORT of process 0; Slurm and others tell JAX")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     args = parser.parse_args()
     try:
