@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -115,23 +114,6 @@ for step, batch in enumerate(kept):
 print("same")
 """
 
-_TWO_PROCESSES = """
-import sys, jax, numpy as np
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[3]))
-import stream, stream.jax
-from jax.sharding import NamedSharding, PartitionSpec
-loader = stream.jax.make_loader(sys.argv[1], "bridge", batch_size=8)
-assert (loader.rank, loader.world_size) == (int(sys.argv[3]), 2)
-sharding = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
-batch = next(stream.jax.to_devices(loader, sharding))
-assert batch["frames"].shape[0] == 8 and batch["sample"].shape == (8,)
-total = jax.jit(lambda frames: frames.astype("int32").sum())(batch["frames"])
-whole = stream.make_loader(sys.argv[1], "bridge", batch_size=8).batch_at(0)["frames"]
-assert int(total) == int(whole.astype(np.int64).sum()), (total, whole.sum())
-print("same")
-"""
-
 
 def _script(text: str, *arguments: str, flags: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -149,19 +131,6 @@ def test_a_sharding_divides_the_rows_among_devices(oxe_root: Path) -> None:
         assert process.communicate(timeout=60)[0] == "same\n"
     finally:
         process.kill()
-
-
-@pytest.mark.slow
-def test_two_processes_make_global_arrays_of_their_rows(oxe_root: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    processes = [_script(_TWO_PROCESSES, str(oxe_root), address, str(rank)) for rank in range(2)]
-    try:
-        assert [process.communicate(timeout=60)[0].splitlines()[-1] for process in processes] == ["same", "same"]
-    finally:
-        for process in processes:
-            process.kill()
 
 
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99"])

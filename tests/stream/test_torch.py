@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 import stream
 from stream.errors import ArgumentError, StateError, WorkerError
 from stream.loader import Loader
-from tests.command import REPOSITORY
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -258,37 +255,3 @@ def test_normalising_tensors_gives_what_normalising_arrays_gives(oxe_root: Path,
 def test_the_tables_move_with_the_model_and_stand_in_its_state_dict(loader: Loader) -> None:
     module = Normalize(stream.Normalize(loader, keys=("action",)).tables)
     assert set(module.state_dict()) == {"action_scale", "action_shift", "action_low", "action_high"}
-
-
-_RANK = """
-import sys, torch, torch.distributed as dist
-from stream.torch import PairDataset
-torch.set_num_threads(1)
-rank, store, root = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-batches = iter(PairDataset(root, "bridge", batch_size=6))
-mine = torch.cat([next(batches)["sample"] for _ in range(2)])
-parts = [torch.empty_like(mine) for _ in range(2)]
-dist.all_gather(parts, mine)
-print(torch.stack(parts).tolist(), flush=True)
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_ranks_of_torch_distributed_share_the_global_batch(oxe_root: Path, tmp_path: Path) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", _RANK, str(rank), str(tmp_path / "store"), str(oxe_root)],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        told = [process.communicate(timeout=120)[0] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    assert [json.loads(text) for text in told] == [[[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]]] * 2

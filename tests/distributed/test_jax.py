@@ -1,0 +1,72 @@
+"""jax.distributed on the CPU: global arrays of each process's rows, in other numbers of processes too, and a death."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import digest
+from tests.command import wait_until
+from tests.distributed.expected import assert_reads_its_rows, bytes_of, make_loader, make_task
+from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
+
+pytest.importorskip("jax", reason="jax is not installed")
+
+ENDED_S = 150.0
+"""Within which the other process has ended. JAX gives one up after 100 s without a heartbeat."""
+
+
+def _whole(root: Path, step: int) -> tuple[str, list[str]]:
+    """Of a step of one process: the digest with the types that JAX makes of it, and the instructions."""
+    batch = make_loader(root).batch_at(step)
+    language = batch.pop("language")
+    arrays = {k: v.astype(np.int32) if v.dtype == np.int64 and k != "sample" else v for k, v in batch.items()}
+    return digest(arrays), language
+
+
+def _assert_same(told: list[list[dict[str, Any]]], root: Path, steps: range) -> None:
+    expected = [_whole(root, step) for step in steps]
+    for rank in told:
+        assert rank[0]["digests"] == [batch for batch, _ in expected]
+        assert rank[0]["state"] == make_loader(root).state_at(steps.stop)
+    for number, (_, language) in enumerate(expected):
+        assert [text for rank in told for text in rank[0]["language"][number]] == language
+
+
+def test_two_processes_read_their_rows_and_make_the_arrays_of_one(oxe_root: Path) -> None:
+    told = run_ranks("jax_rank", 2, **make_task(oxe_root, num_workers=1))
+    _assert_same(told, oxe_root, range(3))
+    assert sum(rank[0]["bytes"] for rank in told) == bytes_of(oxe_root, 3 + 1)  # one more is on its way to the device
+    for number, rank in enumerate(told):
+        assert_reads_its_rows(rank[0], oxe_root, rank=number, world_size=2)
+
+
+@pytest.mark.slow
+def test_a_state_of_two_processes_goes_on_in_one_and_then_in_two(oxe_root: Path) -> None:
+    state: dict[str, Any] = {}
+    done = 0
+    for world_size, num_workers in ((2, 0), (1, 1), (2, 1)):
+        told = run_ranks("jax_rank", world_size, **make_task(oxe_root, num_workers=num_workers, state=state))
+        _assert_same(told, oxe_root, range(done, done + 3))
+        done += 3
+        state = told[-1][0]["state"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_other_and_nothing_is_left(oxe_root: Path, victim: int) -> None:
+    with start_ranks("jax_rank", 2, **make_task(oxe_root, steps=1_000_000, num_workers=1, talks=True)) as ranks:
+        for rank in ranks:
+            assert read_told(rank)["step"] > 0
+            assert len(rank.processes()) == 1  # its worker
+            assert shared_memory_of(rank) == []  # so nothing can be left there
+        began = time.monotonic()
+        ranks[victim].process.kill()
+        result = ranks[1 - victim].wait()
+        assert time.monotonic() - began < ENDED_S
+        assert result.code != 0
+        assert wait_until(lambda: not left_of(ranks), seconds=10)

@@ -1,0 +1,68 @@
+"""torch.distributed with gloo: ranks read their rows only, go on in other numbers, and die without a hang."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream import digest
+from tests.command import wait_until
+from tests.distributed.expected import assert_reads_its_rows, bytes_of, make_loader, make_task
+from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+ENDED_S = 60.0
+"""Within which all ranks have ended after one was killed. Gloo sees the lost connection at once."""
+
+
+def _digests(root: Path, steps: range) -> list[str]:
+    loader = make_loader(root)
+    return [digest(loader.batch_at(step)) for step in steps]
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_each_rank_reads_its_rows_and_together_they_are_the_global_batch(oxe_root: Path, world_size: int) -> None:
+    told = run_ranks("torch_rank", world_size, **make_task(oxe_root, num_workers=[0, 1]))
+    for run in range(2):  # without workers, and with one a rank
+        assert told[0][run]["digests"] == _digests(oxe_root, range(3))
+        assert sum(rank[run]["bytes"] for rank in told) == bytes_of(oxe_root, 3)
+        for number, rank in enumerate(told):
+            assert_reads_its_rows(rank[run], oxe_root, rank=number, world_size=world_size)
+            assert rank[run]["state"] == make_loader(oxe_root).state_at(3)
+
+
+@pytest.mark.slow
+def test_a_state_of_four_ranks_goes_on_in_two_and_then_in_four_bitwise(oxe_root: Path) -> None:
+    state: dict[str, Any] = {}
+    done = 0
+    for world_size, num_workers in ((4, 1), (2, 0), (4, 0), (2, 1)):
+        told = run_ranks("torch_rank", world_size, **make_task(oxe_root, num_workers=[num_workers], state=state))
+        assert told[0][0]["digests"] == _digests(oxe_root, range(done, done + 3))
+        done += 3
+        states = [rank[0]["state"] for rank in told]
+        assert states == [make_loader(oxe_root).state_at(done)] * world_size
+        state = states[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("victim", [0, -1])
+def test_a_killed_rank_ends_the_others_and_nothing_is_left(oxe_root: Path, world_size: int, victim: int) -> None:
+    task = make_task(oxe_root, steps=1_000_000, num_workers=[1], talks=True)
+    with start_ranks("torch_rank", world_size, **task) as ranks:
+        for rank in ranks:
+            assert read_told(rank)["step"] > 0
+            assert len(rank.processes()) == 1  # its worker
+            assert shared_memory_of(rank) == []  # so nothing can be left there
+        began = time.monotonic()
+        ranks[victim].process.kill()
+        results = [rank.wait() for rank in ranks if rank is not ranks[victim]]
+        assert time.monotonic() - began < ENDED_S
+        for result in results:
+            assert result.code == 1
+            assert "gloo" in result.err, result.err
+        assert wait_until(lambda: not left_of(ranks), seconds=10)
