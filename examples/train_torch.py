@@ -125,8 +125,8 @@ def train(args: argparse.Namespace) -> int:
 
     def interrupt(*_: object) -> None:
         nonlocal interrupted
-        interrupted = True  # after this step; a second Ctrl-C stops at once, but torchrun passes it on a second time
-        signal.signal(signal.SIGINT, signal.default_int_handler if world_size == 1 else signal.SIG_IGN)
+        interrupted = True  # after this step; a second Ctrl-C stops at once
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     signal.signal(signal.SIGINT, interrupt)
     began, begin_step = time.perf_counter(), batches.step
