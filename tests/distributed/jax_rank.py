@@ -25,7 +25,8 @@ def main(task: dict[str, Any]) -> None:
     from stream import digest
 
     if task["world_size"] > 1:
-        jax.distributed.initialize(task["address"], task["world_size"], task["rank"])
+        lost_after = {"heartbeat_timeout_seconds": task["heartbeat_s"]} if "heartbeat_s" in task else {}
+        jax.distributed.initialize(task["address"], task["world_size"], task["rank"], **lost_after)
     mesh = Mesh(jax.devices(), ("data",))
     rows, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     gather = jax.jit(lambda numbers: numbers, out_shardings=everywhere)

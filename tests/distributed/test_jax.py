@@ -16,8 +16,11 @@ from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory
 
 pytest.importorskip("jax", reason="jax is not installed")
 
-ENDED_S = 150.0
-"""Within which the other process has ended. JAX gives one up after 100 s without a heartbeat."""
+HEARTBEAT_S = 20
+"""Without which JAX gives a process up; 100 if nothing is said."""
+
+ENDED_S = 3 * HEARTBEAT_S
+"""Within which the other process has ended."""
 
 
 def _whole(root: Path, step: int) -> tuple[str, list[str]]:
@@ -59,7 +62,8 @@ def test_a_state_of_two_processes_goes_on_in_one_and_then_in_two(oxe_root: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_process_ends_the_other_and_nothing_is_left(oxe_root: Path, victim: int) -> None:
-    with start_ranks("jax_rank", 2, **make_task(oxe_root, steps=1_000_000, num_workers=1, talks=True)) as ranks:
+    task = make_task(oxe_root, steps=1_000_000, num_workers=1, talks=True, heartbeat_s=HEARTBEAT_S)
+    with start_ranks("jax_rank", 2, **task) as ranks:
         for rank in ranks:
             assert read_told(rank)["step"] > 0
             assert len(rank.processes()) == 1  # its worker
