@@ -12,6 +12,7 @@ from etils import epath
 
 from convert.errors import SourceError, UsageError
 from convert.features import Feature, flatten_features
+from convert.source_metadata import NAMES, check_inside, check_metadata
 from stream.errors import closest
 
 _STAT_THREADS = 32
@@ -53,6 +54,8 @@ class SourceDataset:
         """
         info = self._info.splits[split]
         paths = [epath.Path(path) for path in info.filepaths]
+        for path in paths:
+            check_inside(self.path, path)
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
             sizes = list(pool.map(_size, paths))
         missing = [path.name for path, size in zip(paths, sizes, strict=True) if size is None]
@@ -147,6 +150,7 @@ def _open(folder: epath.Path) -> SourceDataset:
 
     if not (folder / "features.json").exists():
         raise SourceError(f"{folder}: has dataset_info.json but no features.json, so it cannot be read; copy it again")
+    check_metadata(folder)
     try:
         info = tfds.builder_from_directory(folder).info
         features = flatten_features(info.features, where=str(folder))
@@ -163,9 +167,11 @@ def _open(folder: epath.Path) -> SourceDataset:
     if kind != "tfrecord":
         raise SourceError(f"{folder}: its files are {kind}, only TFRecord can be converted")
     digest = hashlib.sha256()
-    for name in ("dataset_info.json", "features.json"):
+    for name in NAMES:
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     splits = {name: tuple(split.shard_lengths) for name, split in sorted(info.splits.items())}
+    if wrong := next((name for name, lengths in splits.items() if min(lengths, default=0) < 0), None):
+        raise SourceError(f"{folder}: dataset_info.json has a shard of {min(splits[wrong])} episodes in split {wrong}")
     return SourceDataset(path=str(folder), fingerprint=digest.hexdigest(), features=features, splits=splits, _info=info)
 
 
