@@ -17,6 +17,7 @@ from stream.errors import ArgumentError, closest
 from stream.small_file import FileTooLarge, read_whole
 
 _MAX_YAML = 1_000_000
+_MAX_DEPTH = 40
 _MAX_SCALAR = 10_000
 """Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 
@@ -25,13 +26,20 @@ class _YamlLoader(yaml.SafeLoader):
     """YAML without aliases, of which a few lines can stand for more than any memory holds, and without keys that are
     there twice, of which only the last would count."""
 
+    depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
         event = self.peek_event()
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
             raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
-        return super().compose_node(parent, index)
+        if self.depth >= _MAX_DEPTH:
+            raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

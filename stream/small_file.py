@@ -28,12 +28,14 @@ def read_whole(path: str | Path, limit: int) -> bytes:
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
+        found = os.fstat(handle)
+        mode = found.st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is a device or pipe, expected a file", str(path))
-        content = file.read(limit + 1)
+        # Python takes memory for as much as is asked for, whatever there is.
+        content = file.read(min(limit, found.st_size) + 1)
     if len(content) > limit:
         raise FileTooLarge(f"larger than {limit:,} bytes")
     return content
