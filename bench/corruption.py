@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench.corruption_damage import FILE_DAMAGES, REGION_DAMAGES, mend
+from bench.corruption_damage import FILE_DAMAGES, REGION_DAMAGES, mend, put
 from bench.corruption_outcome import Outcome, look, read_all
 from bench.corruption_regions import find_regions
 from bench.loader_report import write_text
@@ -76,7 +76,7 @@ class Matrix:
                 for damage in (name for name in REGION_DAMAGES if name in damages):
                     damaged = REGION_DAMAGES[damage](content, region)
                     if damaged != content:
-                        path.write_bytes(damaged)
+                        put(path, damaged)
                         yield self._cell(kind, region.name, damage, (path,))
             for damage in (name for name in FILE_DAMAGES if name in damages):
                 if kind == "manifest" and "another shard's" in damage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,14 @@ from bench.corruption_regions import Region
 
 RegionDamage = Callable[[bytes, Region], bytes]
 FileDamage = Callable[[Path, Path, Path], object]
+
+
+def put(path: Path, content: bytes) -> None:
+    """Put a file in the place of another, which whoever has it open or mapped keeps: the end of a mapped file that is
+    written over in place is a bus error for whoever looks at it."""
+    fresh = path.with_name(f".{path.name}.fresh")
+    fresh.write_bytes(content)
+    fresh.replace(path)
 
 
 def _flipped(content: bytes, region: Region) -> bytes:
@@ -37,20 +44,20 @@ REGION_DAMAGES: dict[str, RegionDamage] = {
 
 def _swap(path: Path, other: Path, older: Path) -> None:
     ours, theirs = path.read_bytes(), other.read_bytes()
-    path.write_bytes(theirs)
-    other.write_bytes(ours)
+    put(path, theirs)
+    put(other, ours)
 
 
 def _same_size(path: Path, other: Path, older: Path) -> None:
     ours, theirs = path.read_bytes(), other.read_bytes()
-    path.write_bytes((theirs + ours[len(theirs) :])[: len(ours)])
+    put(path, (theirs + ours[len(theirs) :])[: len(ours)])
 
 
 FILE_DAMAGES: dict[str, FileDamage] = {
     "swapped with another shard's": _swap,
     "another shard's, of its size": _same_size,
-    "an older conversion's": lambda path, other, older: shutil.copyfile(older, path),
-    "empty": lambda path, other, older: path.write_bytes(b""),
+    "an older conversion's": lambda path, other, older: put(path, older.read_bytes()),
+    "empty": lambda path, other, older: put(path, b""),
     "deleted": lambda path, other, older: path.unlink(),
 }
 """Each takes the file, that of another shard, and that of a conversion with other parameters."""
@@ -59,4 +66,4 @@ FILE_DAMAGES: dict[str, FileDamage] = {
 def mend(sound: Path, root: Path, paths: tuple[Path, ...]) -> None:
     """Put files of ``root`` back as they are below ``sound``."""
     for path in paths:
-        shutil.copyfile(sound / path.relative_to(root), path)
+        put(path, (sound / path.relative_to(root)).read_bytes())
