@@ -15,11 +15,11 @@ ARGS ?=
 
 # Versions that `make lock` does not choose by itself.
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
-LOCK_EXTRAS := convert,tensorflow,dask,dataflow,lightning,torch,jax,bench,dev
+LOCK_EXTRAS := convert,tensorflow,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow lint format bench bench-peers bench-convert bench-loader lock clean
+.PHONY: help venv demo test test-slow corruption fuzz lint format bench bench-peers bench-convert bench-loader lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,14 @@ test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
 # Exit code 5 of pytest: no such test, which is no failure.
 test-slow: $(STAMP) ## the soak and chaos runs
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
+
+corruption: $(STAMP) ## damage every region of every file in every way (minutes): writes build/corruption
+	$(BIN)/python -m bench.corruption --out build/corruption $(ARGS)
+
+fuzz: demo ## thousands of changed inputs to everything that reads files, then a coverage-guided fuzzer (half an hour)
+	FUZZ_EXAMPLES=3000 $(BIN)/python -m pytest -n $(JOBS) tests/fuzz
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m tests.fuzz.coverage_guided --root $(DEMO)/oxe --work build/fuzz --seconds 60 $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/python -m ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import types
+from pathlib import Path
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, Union, get_args, get_origin
 
@@ -11,10 +12,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from convert.errors import UsageError
+from stream.small_file import FileTooLarge, read_whole
 from stream.errors import closest
 
-MAX_BYTES = 4_000_000
+MAX_BYTES = 1_000_000
 """A configuration is written by hand; anything larger is another kind of file."""
+MAX_SCALAR = 10_000
+"""Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 MAX_DEPTH = 40
 """Nesting beyond this is a mistake, and the parser recurses once a level."""
 
@@ -124,12 +128,12 @@ class Document:
 
     def _read(self, path: ReadableFile) -> Any:
         try:
-            raw = path.read_bytes()
+            raw = read_whole(path, MAX_BYTES) if isinstance(path, Path) else path.read_bytes()
+        except FileTooLarge:
+            message = f"has more than the {MAX_BYTES:,} bytes of any configuration"
+            raise ConfigError(message, file=self.name) from None
         except (OSError, ValueError) as fault:
             raise ConfigError(f"cannot be read: {getattr(fault, 'strerror', None) or fault}", file=self.name) from None
-        if len(raw) > MAX_BYTES:
-            message = f"has {len(raw):,} bytes, more than the {MAX_BYTES:,} of any configuration"
-            raise ConfigError(message, file=self.name)
         try:
             loader = _Composer(raw.decode("utf-8-sig"))
             node = loader.get_single_node()
@@ -198,6 +202,9 @@ class _Composer(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             problem = "anchors and aliases (& and *) are not allowed; write the value out, or put it in quotes"
+            raise _NotAllowed(problem=problem, problem_mark=event.start_mark)
+        if len(getattr(event, "value", "")) > MAX_SCALAR:
+            problem = f"a value has more than {MAX_SCALAR:,} characters"
             raise _NotAllowed(problem=problem, problem_mark=event.start_mark)
         if self.depth >= MAX_DEPTH:
             problem = f"nested more than {MAX_DEPTH} levels deep"

@@ -90,9 +90,14 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
     if frame.startswith(_PNG):
         if len(frame) < 24:
             raise CorruptFrame(f"PNG of {len(frame)} bytes ends inside its header")
+        if frame[12:16] != b"IHDR":
+            raise CorruptFrame(f"PNG begins with the chunk {frame[12:16]!r}, expected b'IHDR', which says its size")
         _check_size(int.from_bytes(frame[20:24], "big"), int.from_bytes(frame[16:20], "big"))
         flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
-        decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+        try:
+            decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+        except cv2.error as error:
+            raise CorruptFrame(f"PNG of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
         if decoded is None:
             raise CorruptFrame(f"PNG of {len(frame)} bytes does not decode")
         return decoded

@@ -19,6 +19,8 @@ from convert.errors import MalformedEpisode
 from convert.features import Feature
 
 _MAX_ROWS = 1 << 31
+_MAX_INFLATED = 4 << 30
+"""Bytes of one feature of one episode; depth images of 1,000 steps are 1.2 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +108,20 @@ def _read_column(feature: Feature, protos: Any, *, rows: int) -> Column:
     if key not in protos:
         none = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(depth))
         return Column(feature=feature, values=None, lengths=none, rows=rows)
-    values, count = _values(feature, protos[key])
     lengths: list[np.ndarray] = []
+    proto = protos[key]
+    if feature.encoding != "none" and not depth and len(proto.bytes_list.value) != rows:
+        # Before they inflate: each may be a thousand times as long then.
+        raise MalformedEpisode(f"{feature.path}: {len(proto.bytes_list.value)} stored tensors for {rows} steps")
+    values, count = _values(feature, proto)
     if depth and plain:
         lengths = [np.array([count], np.int64)]
     elif depth:
         stored = depth if feature.level == "step" else depth - 1
         for level in range(stored):
             name = f"{feature.path}/ragged_row_lengths_{level}"
-            proto = protos[name].int64_list.value if name in protos else ()
-            lengths.append(np.fromiter(proto, np.int64))
+            stored_lengths = protos[name].int64_list.value if name in protos else ()
+            lengths.append(np.fromiter(stored_lengths, np.int64))
         if feature.level == "episode":
             lengths.insert(0, np.array([len(lengths[0])], np.int64))
     expected = rows
@@ -190,6 +196,11 @@ def _packed_floats(floats: Any) -> np.ndarray:
 def _decode_tensors(feature: Feature, stored: Sequence[bytes]) -> tuple[np.ndarray, int]:
     dtype = np.dtype(feature.dtype)
     expected = _fixed_size(feature) * dtype.itemsize
+    if feature.encoding == "zlib" and expected * len(stored) > _MAX_INFLATED:
+        raise MalformedEpisode(
+            f"{feature.path}: {len(stored)} tensors of {feature.shape} of {dtype} inflate to "
+            f"{expected * len(stored):,} bytes, more than {_MAX_INFLATED:,}; list it under leave_out"
+        )
     parts = []
     for data in stored:
         if feature.encoding == "zlib":

@@ -12,9 +12,11 @@ from etils import epath
 
 from convert.errors import SourceError, UsageError
 from convert.features import Feature, flatten_features
+from convert.source_metadata import NAMES, check_inside, check_metadata
 from stream.errors import closest
 
 _STAT_THREADS = 32
+_MAX_NAME = 255
 
 Span = tuple[int, int]
 
@@ -52,7 +54,16 @@ class SourceDataset:
             SourceError: files are missing; says how many and which.
         """
         info = self._info.splits[split]
-        paths = [epath.Path(path) for path in info.filepaths]
+        try:
+            paths = [epath.Path(path) for path in info.filepaths]
+        except Exception as error:
+            raise SourceError(f"{self.path}: dataset_info.json gives split {split} no files ({error})") from None
+        for path in paths:
+            check_inside(self.path, path)
+            if len(path.name) > _MAX_NAME or "\0" in path.name:
+                raise SourceError(
+                    f"{self.path}: dataset_info.json names a file {path.name!r:.60}, which no file can be"
+                )
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
             sizes = list(pool.map(_size, paths))
         missing = [path.name for path, size in zip(paths, sizes, strict=True) if size is None]
@@ -147,11 +158,13 @@ def _open(folder: epath.Path) -> SourceDataset:
 
     if not (folder / "features.json").exists():
         raise SourceError(f"{folder}: has dataset_info.json but no features.json, so it cannot be read; copy it again")
+    check_metadata(folder)
     try:
         info = tfds.builder_from_directory(folder).info
         features = flatten_features(info.features, where=str(folder))
         declared = info.file_format
         kind = "tfrecord" if declared is None else str(declared.value)
+        splits = {name: tuple(split.shard_lengths) for name, split in sorted(info.splits.items())}
     except SourceError:
         raise
     except Exception as error:
@@ -163,9 +176,10 @@ def _open(folder: epath.Path) -> SourceDataset:
     if kind != "tfrecord":
         raise SourceError(f"{folder}: its files are {kind}, only TFRecord can be converted")
     digest = hashlib.sha256()
-    for name in ("dataset_info.json", "features.json"):
+    for name in NAMES:
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
-    splits = {name: tuple(split.shard_lengths) for name, split in sorted(info.splits.items())}
+    if wrong := next((name for name, lengths in splits.items() if min(lengths, default=0) < 0), None):
+        raise SourceError(f"{folder}: dataset_info.json has a shard of {min(splits[wrong])} episodes in split {wrong}")
     return SourceDataset(path=str(folder), fingerprint=digest.hexdigest(), features=features, splits=splits, _info=info)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from convert.journal import FOLDER, Journal, QuarantineEntry
 from convert.pairs import frame_offsets
 from convert.verify_frames import first_line
 from convert.verify_report import Finding, Findings
-from convert.verify_shard import ShardTask
+from convert.verify_shard import ShardTask, hash_file, open_regular
 from stream.errors import closest
 from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
 from stream.manifest import FileEntry, Manifest, ShardEntry, read_manifest
@@ -25,6 +24,7 @@ from stream.manifest import FileEntry, Manifest, ShardEntry, read_manifest
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 _MAX_OFFSET = 10_000
+_MAX_LINE = 1_000_000
 _UNLISTED = "pair_of_corrupt_frame"
 """The one reason that is counted and not listed: the corrupt frame is listed, once, and not each of its pairs."""
 
@@ -256,15 +256,18 @@ def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings:
     listed: Counter[tuple[str, str]] = Counter()
     if manifest.quarantine and not journal:
         try:
-            content = (folder / QUARANTINE_NAME).read_bytes()
-        except OSError:
-            content = b""
-        there = FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-        if content and there != manifest.quarantine:
+            digest, size = hash_file(folder / QUARANTINE_NAME)
+        except FileNotFoundError:
+            size = 0
+        except OSError as error:
+            findings.add(QUARANTINE_NAME, f"cannot be read: {error.strerror or error}")
+            return
+        if size and (size, digest) != (manifest.quarantine.bytes, manifest.quarantine.sha256):
+            there = FileEntry(bytes=size, sha256=digest)
             findings.add(QUARANTINE_NAME, f"has {there}, expected {manifest.quarantine}")
     try:
-        with (folder / QUARANTINE_NAME).open("rb") as file:
-            for number, line in enumerate(file, start=1):
+        with open_regular(folder / QUARANTINE_NAME) as file:
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
                 try:
                     entry = QuarantineEntry.model_validate_json(line)
                 except ValidationError as error:
@@ -282,7 +285,7 @@ def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings:
         findings.add(QUARANTINE_NAME, f"is not there, the manifest left out {dict(manifest.left_out)}")
         return
     except OSError as error:
-        findings.add(QUARANTINE_NAME, f"cannot be read: {error.strerror}")
+        findings.add(QUARANTINE_NAME, f"cannot be read: {error.strerror or error}")
         return
     counted = {
         (shard.name, reason): count

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 from array_record.python import array_record_module
@@ -85,7 +86,7 @@ class _ShardChecker:
         """Compare a file with the manifest; what has other bytes is not looked into any further."""
         entry: FileEntry = self._task.entry.files[kind]  # type: ignore[index]
         try:
-            found, size = _hash_file(self._path(kind))
+            found, size = hash_file(self._path(kind))
         except FileNotFoundError:
             self._report(kind)(f"is not there, expected {human_bytes(entry.bytes)}")
             return False
@@ -139,17 +140,21 @@ class _ShardChecker:
         return check_frames(path, rows, offsets=task.frame_offsets, sizes=task.sizes, report=report)
 
 
-def _hash_file(path: Path) -> tuple[str, int]:
-    """Return SHA-256 and size of a file, reading it once."""
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read; raises OSError if it is not one. Opening a pipe in its place would wait for ever."""
     mode = path.stat().st_mode
-    # Opening a pipe that took the place of a file would wait for ever.
     if not stat.S_ISREG(mode):
         raise OSError(f"it is a {'folder' if stat.S_ISDIR(mode) else 'device or pipe'}, expected a file")
+    return path.open("rb")
+
+
+def hash_file(path: Path) -> tuple[str, int]:
+    """Return SHA-256 and size of a file, reading it once; raises OSError."""
     digest = hashlib.sha256()
     block = memoryview(bytearray(_BLOCK))
     size = 0
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(block):
+    with open_regular(path) as file:
+        while count := file.readinto(block):  # type: ignore[attr-defined]
             digest.update(block[:count])
             size += count
     return digest.hexdigest(), size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -15,8 +16,9 @@ import simplejpeg
 
 from stream.columns import Column
 from stream.encoded import pack_frames
-from stream.errors import RecordError
+from stream.errors import RecordError, RingError
 from stream.format import FormatError, frame_spans
+from stream.ring import available_memory
 from stream.rows import Rows
 from stream.shards import OpenShard, ShardCache, ShardInfo
 from stream.tables import Budget, ShardTables
@@ -30,6 +32,7 @@ Decode = Literal["host", "device"]
 DECODE: tuple[Decode, ...] = ("host", "device")
 
 _RUN = 64
+_LARGE = 256 << 20
 _Record = tuple[int, bytes, list[tuple[int, int]]]
 """A row, its record, and where in it the frames begin and end."""
 
@@ -173,8 +176,15 @@ class Assembler:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def empty(self, rows: int) -> dict[str, np.ndarray]:
-        """Make the arrays of a batch, not initialised."""
-        return {name: np.empty((rows, *shape), dtype) for name, (dtype, shape) in self.fields.items()}
+        """Make the arrays of a batch, not initialised; raises RingError if memory is short."""
+        needed = sum(rows * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.fields.values())
+        try:
+            # What numpy promises is taken page by page later, when it is too late to refuse.
+            if needed > _LARGE and needed > (available_memory() or needed):
+                raise MemoryError
+            return {name: np.empty((rows, *shape), dtype) for name, (dtype, shape) in self.fields.items()}
+        except (MemoryError, ValueError):
+            raise RingError(f"a batch of {rows} rows needs {needed:,} bytes, which are not to be had") from None
 
     def assemble(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Assembled:
         """Fill the arrays of a batch.

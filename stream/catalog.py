@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from stream.errors import ArgumentError, closest
-from stream.format import MANIFEST_NAME
+from stream.format import MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
+from stream.manifest_fields import check_fields
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,12 @@ class Catalog:
                     "conversion is not complete; run the same `python -m convert.run` command again to finish it"
                 )
             folder = self.root / base / version
-            self._open[name] = Dataset(base, version, folder, read_manifest(folder))
+            manifest = read_manifest(folder)
+            try:
+                check_fields(manifest)
+            except FormatError as error:
+                raise FormatError(f"{folder / MANIFEST_NAME}: {error}") from None
+            self._open[name] = Dataset(base, version, folder, manifest)
         return self._open[name]
 
     def _newest(self, name: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
+from stream.format import FormatError
 from stream.shards import OpenShard, column_array
 
 Kind = Literal["episodes", "steps", "records"]
@@ -66,7 +67,7 @@ def find_column(name: str, schemas: Sequence[dict[Kind, pa.Schema]], datasets: S
         if pa.types.is_string(inner) and size is None:
             texts += 1
         elif pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner):
-            dtypes.append(pa.array([], inner).to_numpy(zero_copy_only=False).dtype)
+            dtypes.append(_numpy_dtype(inner))
             sizes.append(size)
         else:
             raise ArgumentError(
@@ -89,6 +90,29 @@ def sidecar_schemas(shard: OpenShard) -> dict[Kind, pa.Schema]:
     return {"episodes": shard.episodes.schema, "steps": shard.steps.schema, "records": records}
 
 
+def check_column(shard: OpenShard, kind: Kind, column: Column) -> None:
+    """Raise FormatError if a shard does not have a column as the first shard of its dataset has it."""
+    if kind == "records":
+        return
+    table = shard.episodes if kind == "episodes" else shard.steps
+    place = table.schema.get_field_index(column.column)
+    if place < 0:
+        raise FormatError(
+            f"{shard.info.path(kind)}: no column {column.column!r}, which other shards of the dataset have"
+        )
+    found = table.schema.field(place).type
+    inner, size = (found.value_type, found.list_size) if isinstance(found, pa.FixedSizeListType) else (found, 1)
+    if column.dtype is None:
+        fits = pa.types.is_string(found.value_type if pa.types.is_dictionary(found) else found)
+    else:
+        number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)
+        fits = number and size <= (column.size or 1) and np.can_cast(_numpy_dtype(inner), column.dtype)
+    if not fits:
+        raise FormatError(
+            f"{shard.info.path(kind)}: column {column.column!r} is {found}, unlike in other shards of the dataset"
+        )
+
+
 def column_values(shard: OpenShard, kind: Kind, column: str) -> np.ndarray | pa.ChunkedArray:
     """The values of a column of a shard: numbers [rows, values], or an Arrow array of texts.
 
@@ -103,6 +127,10 @@ def column_values(shard: OpenShard, kind: Kind, column: str) -> np.ndarray | pa.
     inner = field.value_type if isinstance(field, pa.FixedSizeListType) else field
     values = column_array(table, column, fill=None if pa.types.is_floating(inner) else 0)
     return values[:, None] if values.ndim == 1 else values
+
+
+def _numpy_dtype(kind: pa.DataType) -> np.dtype:
+    return np.dtype(pa.array([], kind).to_numpy(zero_copy_only=False).dtype)
 
 
 def column_validity(shard: OpenShard, kind: Kind, column: str) -> np.ndarray | None:

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from stream.arrow_file import has_compressed_batches
+
 FORMAT_VERSION = 1
 MANIFEST_NAME = "dataset.json"
 QUARANTINE_NAME = "quarantine.jsonl"
@@ -87,7 +89,8 @@ fixed-size lists, flattened row-major; their field metadata has the keys ``shape
 
 _RECORD_MAGIC = b"FRM1"
 _RECORD_HEADER = struct.Struct("<4sI")
-_MAX_FRAMES = 1 << 16
+MAX_FRAMES = 1 << 16
+"""Of a record."""
 
 
 class FormatError(ValueError):
@@ -142,8 +145,8 @@ def encode_record(frames: Sequence[bytes]) -> bytes:
     >>> decode_record(encode_record([b"first", b"second"]))
     [b'first', b'second']
     """
-    if not 1 <= len(frames) <= _MAX_FRAMES:
-        raise FormatError(f"a record holds 1 to {_MAX_FRAMES} frames, got {len(frames)}")
+    if not 1 <= len(frames) <= MAX_FRAMES:
+        raise FormatError(f"a record holds 1 to {MAX_FRAMES} frames, got {len(frames)}")
     lengths = struct.pack(f"<{len(frames)}I", *(len(frame) for frame in frames))
     return b"".join((_RECORD_HEADER.pack(_RECORD_MAGIC, len(frames)), lengths, *frames))
 
@@ -162,7 +165,7 @@ def frame_spans(record: bytes | memoryview) -> list[tuple[int, int]]:
     if magic != _RECORD_MAGIC:
         raise FormatError(f"record starts with {bytes(magic)!r}, expected {_RECORD_MAGIC!r}")
     start = _RECORD_HEADER.size + 4 * count
-    if not 1 <= count <= _MAX_FRAMES or start > size:
+    if not 1 <= count <= MAX_FRAMES or start > size:
         raise FormatError(f"record of {size} bytes says that it holds {count} frames")
     spans = []
     for length in struct.unpack_from(f"<{count}I", record, _RECORD_HEADER.size):
@@ -182,15 +185,21 @@ def open_sidecar(path: str | Path) -> pa.Table:
     """Memory-map one sidecar.
 
     Returns:
-        A table whose columns point into the mapped file; nothing is read until it is looked at.
+        A table whose columns point into the mapped file. No place in it leads outside of the file, whoever wrote it.
 
     Raises:
-        FormatError: not a complete Arrow IPC file.
+        FormatError: not a complete Arrow IPC file, compressed, or one whose buffers are too short for its rows.
         OSError: the file cannot be opened.
     """
     source = pa.memory_map(str(path), "r")
     try:
+        if source.size() and has_compressed_batches(memoryview(source.read_buffer())):
+            raise FormatError("its batches are compressed, expected plain ones")
+        source.seek(0)
         table = pa.ipc.open_file(source).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: not a complete Arrow IPC file ({error}); convert this shard again") from error
+        table.validate(full=True)
+    # An empty file cannot be mapped, and reads as no Arrow file.
+    except (pa.ArrowException, OSError, ValueError) as error:
+        told = " ".join(str(error).split())[:300]
+        raise FormatError(f"{path}: not a complete Arrow IPC file ({told}); convert this shard again") from None
     return table

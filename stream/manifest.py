@@ -15,9 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, TAIL_BYTES, FormatError, hash_end, split_of
+from stream.small_file import FileTooLarge, read_whole
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
-_COUNT = Annotated[int, Field(ge=0)]
+_COUNT = Annotated[int, Field(ge=0, lt=1 << 48)]
+"""Beyond any dataset; so that sums of counts stay within 64 bits."""
+_MAX_BYTES = 1 << 30
+"""Of a manifest; one of 20,000 shards has 30 MB."""
 UNSIGNED = "0" * 64
 _SHA256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -168,7 +172,9 @@ def read_manifest(path: str | Path) -> Manifest:
     if path.is_dir():
         path = path / MANIFEST_NAME
     try:
-        content = path.read_bytes()
+        content = read_whole(path, _MAX_BYTES)
+    except FileTooLarge as error:
+        raise FormatError(f"{path}: {error}, so not a manifest; convert this dataset again") from None
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
@@ -215,6 +221,11 @@ def _check_consistency(manifest: Manifest) -> None:
         for shard in split.shards:
             if split_of(shard.name) != name:
                 raise FormatError(f"shard {shard.name} is listed under split {name}, where it does not belong")
+            if shard.paired_episodes > min(shard.episodes, shard.records):
+                raise FormatError(
+                    f"shard {shard.name} has {shard.paired_episodes} episodes with records, of {shard.episodes} "
+                    f"episodes and {shard.records} records"
+                )
     _check_totals("the dataset", manifest, manifest.splits.values())
     for name, vectors in manifest.statistics.items():
         if name not in manifest.splits:

@@ -19,11 +19,13 @@ from stream.catalog import Catalog, Dataset
 from stream.columns import Column, find_column, sidecar_schemas
 from stream.errors import ArgumentError, closest
 from stream.filters import Filters, parse_filters
+from stream.format import MAX_FRAMES, FormatError
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
 from stream.plan import Plan, Shuffle
 from stream.reference import SampleRef, describe_rows
 from stream.rows import Rows
+from stream.shards import OpenShard
 from stream.vectors import REDUCTIONS, Reduction, dataset_vector
 from stream.views import Views
 
@@ -121,7 +123,7 @@ class MixedData:
     @property
     def offsets(self) -> tuple[int, ...]:
         """The pair offset of each member, in steps."""
-        return tuple(int(dataset.manifest.parameters["offset"]) for dataset in self.datasets)
+        return tuple(dataset.manifest.parameters["offset"] for dataset in self.datasets)
 
     @cached_property
     def spec(self) -> BatchSpec:
@@ -150,7 +152,7 @@ class MixedData:
         spec = BatchSpec(
             datasets=self.names,
             shards=tuple(self.views.shards),
-            num_frames=tuple(int(shard.records["num_frames"][0]) for shard in opened),
+            num_frames=tuple(_num_frames(shard) for shard in opened),
             frame_shape=self._frame_shape(),
             metadata=options.metadata,
             actions=vectors["action"],
@@ -248,6 +250,13 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _num_frames(shard: OpenShard) -> int:
+    count = int(shard.records["num_frames"][0])
+    if not 1 <= count <= MAX_FRAMES:
+        raise FormatError(f"{shard.info.path('records')}: a record of {count} frames, expected 1 to {MAX_FRAMES}")
+    return count
 
 
 def _without_columns(spec: BatchSpec) -> BatchSpec:

@@ -14,17 +14,41 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
+from stream.small_file import FileTooLarge, read_whole
 
-_MAX_YAML = 4_000_000
+_MAX_YAML = 1_000_000
+_MAX_DEPTH = 40
+_MAX_SCALAR = 10_000
+"""Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """YAML without aliases: a few lines of them can stand for more than any memory holds."""
+    """YAML without aliases, of which a few lines can stand for more than any memory holds, and without keys that are
+    there twice, of which only the last would count."""
+
+    depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
-        return super().compose_node(parent, index)
+        event = self.peek_event()
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
+            raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
+        if self.depth >= _MAX_DEPTH:
+            raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.YAMLError(f"the key {key.value!r:.80} in line {key.start_mark.line + 1} is there twice")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 class SizePower(BaseModel):
@@ -131,16 +155,23 @@ def _weight(value: Any, *, where: str) -> Weight:
             number = math.nan
     if not 0 <= number < 1e15:
         raise ArgumentError(
-            f"{where}: weight {value!r:.60}; expected a finite number >= 0, 'size', or a mapping with size_power"
+            f"{where}: weight {_shown(value)}; expected a finite number >= 0, 'size', or a mapping with size_power"
         )
     return number
 
 
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # an integer of more digits than Python prints
+        return "a huge number"
+
+
 def _read_file(path: Path) -> Any:
     try:
-        if path.stat().st_size > _MAX_YAML:
-            raise ArgumentError(f"{path}: larger than {_MAX_YAML:,} bytes, so not a mixture")
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)
+        content = yaml.load(read_whole(path, _MAX_YAML).decode(), Loader=_YamlLoader)
+    except FileTooLarge as error:
+        raise ArgumentError(f"{path}: {error}, so not a mixture") from None
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
     # Beside YAMLError, PyYAML raises whatever its constructors do, KeyError for `!!bool maybe` for one.

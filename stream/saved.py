@@ -52,12 +52,12 @@ def read_saved(
     """
     content = read_json(Path(path))
     try:
-        members = [Member(m["dataset"], m["split"], float(m["weight"])) for m in content["members"]]
+        members = [Member(_text(m["dataset"]), _text(m["split"]), float(m["weight"])) for m in content["members"]]
         options = Options(**content["options"])
         running = {name: content[name] for name in _KEPT}
-        where = root or content["root"]
+        where = root or _text(content["root"])
         order = content["order"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
     try:
         chosen = Running(**{**running, **(overrides or {})})
@@ -68,6 +68,12 @@ def read_saved(
     if difference:
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
     return data, chosen
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError(f"{value!r:.60} is not a text")
+    return value
 
 
 def _jsonable(value: Any, name: str) -> Any:

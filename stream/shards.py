@@ -16,7 +16,16 @@ import numpy as np
 import pyarrow as pa
 from array_record.python.array_record_module import ArrayRecordReader
 
-from stream.format import TAIL_BYTES, FormatError, hash_end, open_sidecar, shard_file
+from stream.format import (
+    EPISODE_FIELDS,
+    RECORDS_SCHEMA,
+    STEP_FIELDS,
+    TAIL_BYTES,
+    FormatError,
+    hash_end,
+    open_sidecar,
+    shard_file,
+)
 
 if TYPE_CHECKING:
     from stream.manifest import Manifest  # which brings pydantic; a worker does without
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 # times as long (370 instead of 59 microseconds on a local disk).
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0,footer_prefetch_bytes:8192"
 _MAX_OPEN = 1024
+_FIRST_COLUMNS = {"records": tuple(RECORDS_SCHEMA), "steps": STEP_FIELDS, "episodes": EPISODE_FIELDS}
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class ShardInfo:
     stem: str
     folder: str
     records: int
+    steps: int
     episodes: int
     paired_episodes: int
     first_episode: int
@@ -63,6 +74,7 @@ def list_shards(manifest: Manifest, split: str, folder: Path, *, dataset: str, m
             stem=shard.name,
             folder=place,
             records=shard.records,
+            steps=shard.steps,
             episodes=shard.episodes,
             paired_episodes=shard.paired_episodes,
             first_episode=episodes,
@@ -120,12 +132,20 @@ class OpenShard:
     @cached_property
     def steps(self) -> pa.Table:
         """The ``steps`` sidecar."""
-        return open_sidecar(self._checked("steps"))
+        return self._sidecar("steps", self.info.steps)
 
     @cached_property
     def episodes(self) -> pa.Table:
         """The ``episodes`` sidecar."""
-        return self._sidecar("episodes", self.info.episodes)
+        table = self._sidecar("episodes", self.info.episodes)
+        if len(table):
+            first, pairs = table["first_record"].to_numpy(), table["num_records"].to_numpy().astype(np.int64)
+            if pairs.min() < 0 or (first != np.cumsum(pairs) - pairs).any() or pairs.sum() != self.info.records:
+                raise FormatError(
+                    f"{self.info.path('episodes')}: first_record and num_records do not share out the shard's "
+                    f"{self.info.records} records; it was not written by convert"
+                )
+        return table
 
     @cached_property
     def records(self) -> dict[str, np.ndarray]:
@@ -141,6 +161,13 @@ class OpenShard:
 
     def _sidecar(self, kind: str, rows: int) -> pa.Table:
         table = open_sidecar(self._checked(kind))
+        for position, column in enumerate(_FIRST_COLUMNS[kind]):
+            found = table.schema.field(position) if position < len(table.schema) else None
+            if found is None or not found.equals(column) or table.column(position).null_count:
+                raise FormatError(
+                    f"{self.info.path(kind)}: column {position} is {found}, expected {column} without nulls; "
+                    "it was not written by convert"
+                )
         if len(table) != rows:
             raise FormatError(f"{self.info.path(kind)}: {len(table)} rows, the manifest says {rows}")
         return table

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stream.errors import StateError
+from stream.small_file import FileTooLarge, read_whole
 from stream.whole_file import write_whole
 
 STATE_VERSION = 1
@@ -67,9 +68,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read ``loader.json``; raises StateError if it is not there or not one."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise StateError(f"{path}: larger than {_MAX_BYTES:,} bytes, so not a loader.json")
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_whole(path, _MAX_BYTES))
+    except FileTooLarge as error:
+        raise StateError(f"{path}: {error}, so not a loader.json") from None
     except OSError as error:
         raise StateError(f"{path}: cannot be read ({error.strerror}); give the loader.json of a run") from None
     except (ValueError, RecursionError) as error:

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stream.columns import Column, column_validity, column_values
-from stream.format import FormatError
+from stream.columns import Column, check_column, column_validity, column_values
+from stream.format import MAX_FRAMES, FormatError
 from stream.shards import OpenShard
 from stream.vectors import Span, Vector, gather, vector_columns
 
@@ -78,6 +78,9 @@ class ShardTables:
             and self._offset.min() >= 1
             and self._offset.max() <= offset
             and (self._steps_row >= self._step).all()
+            and self._steps_row.max() < len(shard.steps)
+            and records["num_frames"].min() >= 1
+            and records["num_frames"].max() <= MAX_FRAMES
             and (self._steps_row + self._offset).max() < len(shard.steps)
         ):
             raise FormatError(f"{shard.info.path('records')}: does not fit the shard's episodes and steps")
@@ -87,6 +90,9 @@ class ShardTables:
         self._uses = 0
         self._language, self._texts = shard.language
         self._decoded: dict[int, str] = {}
+        for column in columns:
+            if kind := column.kinds[member]:
+                check_column(shard, kind, column)
         self.columns = [
             (kind, column_values(shard, kind, column.column), column_validity(shard, kind, column.column))
             if kind

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
+from stream.format import FormatError
 from stream.shards import OpenShard, column_array
 
 if TYPE_CHECKING:
@@ -132,9 +133,20 @@ def _steps_schema(dataset: Dataset) -> pa.Schema | None:
 
 
 def vector_columns(shard: OpenShard, vector: Vector) -> list[tuple[np.ndarray, Span]]:
-    """Return the columns of a vector, [steps] or [steps, values] in their own types, with the span that each fills."""
+    """Return the columns of a vector, [steps] or [steps, values] in their own types, with the span that each fills.
+
+    Raises:
+        FormatError: the sidecar does not have a column, or not of so many numbers.
+    """
     found = []
     for span in vector.spans:
+        place = shard.steps.schema.get_field_index(span.column)
+        kind = shard.steps.schema.field(place).type if place >= 0 else None
+        if not _fits(kind, span):
+            raise FormatError(
+                f"{shard.info.path('steps')}: column {span.column!r} is {kind or 'not there'}, the action or state "
+                f"takes {span.stop - span.start} numbers of it"
+            )
         values = column_array(shard.steps, span.column)
         if values.ndim == 1:
             values = values[:, None]
@@ -182,6 +194,16 @@ def mode_codes(vector: Vector, size: int) -> np.ndarray:
     codes = np.zeros(size, np.int8)
     codes[: vector.size] = [{"absolute": 1, "flag": 2}.get(mode, 0) for mode in vector.modes]
     return codes
+
+
+def _fits(kind: pa.DataType | None, span: Span) -> bool:
+    """Whether a column has the values that a span takes."""
+    inner, size = (kind.value_type, kind.list_size) if isinstance(kind, pa.FixedSizeListType) else (kind, 1)
+    if kind is None or not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
+        return False
+    if span.select is None:
+        return size == span.stop - span.start
+    return (span.select.stop if isinstance(span.select, slice) else max(span.select) + 1) <= size
 
 
 def _are_indices(select: Any, size: int) -> bool:

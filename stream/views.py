@@ -108,8 +108,14 @@ class Views:
         self._records.clear()
         if self._by_episode:
             # Filled segment by segment when first drawn from; 0 pairs means not yet known.
-            self._episode_first = np.zeros(bases[-1], np.int64)
-            self._episode_pairs = np.zeros(bases[-1], np.int32)
+            try:
+                self._episode_first = np.zeros(bases[-1], np.int64)
+                self._episode_pairs = np.zeros(bases[-1], np.int32)
+            except (MemoryError, ValueError):
+                raise ArgumentError(
+                    f"{bases[-1]:,} episodes need {12 * bases[-1]:,} bytes to draw by episode, which are not to be "
+                    "had; load without samples_per_episode, or check the manifests with `python -m convert.verify`"
+                ) from None
             self._names = [dataset.name for dataset in datasets]
             self._keys: dict[int, np.ndarray] = {}
 

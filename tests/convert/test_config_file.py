@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "deep dashes": ("- " * 100, "nested more than 40 levels deep"),
     "a control character": ("a: \x01\n", "not YAML: unacceptable character"),
     "another encoding": (b"a: \xff\n", "is not UTF-8 text (byte 3)"),
-    "a large file": (b" " * (MAX_BYTES + 1), "has 4,000,001 bytes, more than"),
+    "a large file": (b" " * (MAX_BYTES + 1), "has more than the 1,000,000 bytes"),
 }
 
 

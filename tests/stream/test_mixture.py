@@ -252,7 +252,7 @@ def test_a_file_too_large_for_a_mixture_is_refused_unread(catalog: Catalog, tmp_
     path = tmp_path / "large.yaml"
     with path.open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(ArgumentError, match=r"large\.yaml: larger than 4,000,000 bytes"):
+    with pytest.raises(ArgumentError, match=r"large\.yaml: larger than 1,000,000 bytes"):
         resolve_mixture(path, "train", catalog)
 
 

@@ -1,0 +1,3 @@
+from tests.stream.conftest import oxe_root
+
+__all__ = ["oxe_root"]

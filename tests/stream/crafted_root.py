@@ -1,0 +1,77 @@
+"""A converted dataset that somebody changed and signed anew, so that its checksums are right and its content is not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stream.format import shard_file
+from stream.manifest import describe_file
+
+STEM = "train-00000-of-00002"
+
+
+class CraftedRoot:
+    """A copy of ``bridge`` below ``root``."""
+
+    def __init__(self, source: Path, root: Path) -> None:
+        self.root = root
+        shutil.copytree(source / "bridge", root / "bridge")
+        (self.manifest,) = root.glob("bridge/*/dataset.json")
+
+    def edit(self, edit: Callable[[Any], object]) -> None:
+        """Change the manifest and sign it."""
+        content = json.loads(self.manifest.read_text())
+        edit(content)
+        content["checksum"] = "0" * 64
+        unsigned = json.dumps(content).encode()
+        self.manifest.write_bytes(unsigned.replace(b"0" * 64, hashlib.sha256(unsigned).hexdigest().encode()))
+
+    def set(self, place: str, value: Any) -> None:
+        """Set a field of the manifest at a place such as ``parameters/offset``."""
+        *parents, last = place.split("/")
+
+        def edit(content: Any) -> None:
+            for key in parents:
+                content = content[key]
+            content[last] = value
+
+        self.edit(edit)
+
+    def path(self, kind: str) -> Path:
+        """A file of the first training shard."""
+        return self.manifest.parent / "train" / shard_file(STEM, kind)
+
+    def table(self, kind: str) -> pa.Table:
+        """A sidecar of the first training shard, in memory."""
+        return pa.ipc.open_file(pa.py_buffer(self.path(kind).read_bytes())).read_all()
+
+    def write(self, kind: str, table: pa.Table, *, compression: str | None = None) -> None:
+        """Write a sidecar and admit it."""
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.OSFile(str(self.path(kind)), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as out:
+            out.write_table(table)
+        self.admit(kind)
+
+    def admit(self, kind: str) -> None:
+        """Put size and hashes of a file into the manifest."""
+        entry = describe_file(self.path(kind), kind).model_dump()
+
+        def edit(content: Any) -> None:
+            shards = content["splits"]["train"]["shards"]
+            next(shard for shard in shards if shard["name"] == STEM)["files"][kind] = entry
+
+        self.edit(edit)
+
+
+def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    """The table with other values in a column, which is as nullable as before."""
+    place = table.schema.get_field_index(name)
+    nullable = table.schema.field(place).nullable
+    return table.set_column(place, pa.field(name, values.type, nullable), values)

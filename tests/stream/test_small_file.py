@@ -1,0 +1,25 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from stream.small_file import FileTooLarge, read_whole
+
+
+def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_whole(path, 5) == b"12345"
+    with pytest.raises(FileTooLarge, match="larger than 4 bytes"):
+        read_whole(path, 4)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="device or pipe"):
+            read_whole(path, 5)
+    with pytest.raises(IsADirectoryError):
+        read_whole(tmp_path, 5)
+    with pytest.raises(FileNotFoundError):
+        read_whole(tmp_path / "nowhere", 5)
