@@ -87,7 +87,7 @@ def open_source(root: str) -> Folder:
         remote.check()
         return remote
     if not Path(root).is_dir():
-        raise FetchError(f"{root}: no such folder; expected a converted root, local, s3:// or gs://")
+        raise FetchError(f"{root}: no such folder; expected a root that was converted, a folder, s3:// or gs://")
     return LocalFolder(Path(root))
 
 

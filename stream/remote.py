@@ -201,7 +201,9 @@ class RemoteFolder:
             with self._explained("written", name):
                 if self._scheme == "s3" and size <= _MAX_PUT:
                     # In one request from the disk: parts of one that was killed would stay, and cost money.
-                    self._store.call_s3("put_object", Bucket=self._bucket, Key=f"{self._prefix}/{name}", Body=file)
+                    self._store.call_s3(
+                        "put_object", Bucket=self._bucket, Key=f"{self._prefix}/{name}".lstrip("/"), Body=file
+                    )
                 else:
                     self._store.put_file(str(path), f"{self._path}/{name}")
         with path.open("rb") as file:
@@ -216,14 +218,18 @@ class RemoteFolder:
             if _stored_md5(info) == expected:
                 return
             # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
-            digest = hashlib.md5(usedforsecurity=False)
-            for start in range(0, size, CHUNK):
-                digest.update(self.read_range(name, start, min(size, start + CHUNK)))
-            if digest.digest() == expected:
-                return
+            with contextlib.suppress(RemoteError):
+                if self._md5(name, size) == expected:
+                    return
         self.remove([name])
         found = "nothing" if info is None else f"other content ({int(info['size']):,} bytes)"
         raise RemoteError(f"{self.url}/{name}: after {size:,} bytes were stored, the store has {found}; try again")
+
+    def _md5(self, name: str, size: int) -> bytes:
+        digest = hashlib.md5(usedforsecurity=False)
+        for start in range(0, size, CHUNK):
+            digest.update(self.read_range(name, start, min(size, start + CHUNK)))
+        return digest.digest()
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, as far as they are there."""
