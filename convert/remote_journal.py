@@ -27,13 +27,12 @@ from convert.journal import (
     ShardStatus,
     check_parameters,
     is_shard_file,
-    write_durably,
     writing,
 )
 from convert.staging import stage, staging_base, sweep
 from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, open_sidecar, shard_file
 from stream.manifest import Manifest, ShardEntry, encode_manifest, parse_manifest
-from stream.remote import RemoteFolder, is_remote
+from stream.remote import CHUNK, RemoteFolder, is_remote
 
 _THREADS = 8
 
@@ -187,14 +186,17 @@ class RemoteJournal:
 
         def fetch(entry: ShardEntry) -> Path:
             name = shard_file(entry.name, "steps")
-            content = folder.read(name)
-            if hashlib.sha256(content).hexdigest() != entry.files["steps"].sha256:
-                raise ShardError(
-                    f"{folder}/{name}: not what was stored there; remove it and run the same command again"
-                )
             whole, kept = here / f"{name}.whole", here / name
+            digest = hashlib.sha256()
             with writing(self.workplace):
-                write_durably(whole, content)
+                with folder.open(name, size=entry.files["steps"].bytes) as source, whole.open("wb") as sink:
+                    while content := source.read(CHUNK):
+                        digest.update(content)
+                        sink.write(content)
+                if digest.hexdigest() != entry.files["steps"].sha256:
+                    raise ShardError(
+                        f"{folder}/{name}: not what was stored there; remove it and run the same command again"
+                    )
                 table = open_sidecar(whole).select(columns)
                 with pa.OSFile(str(kept), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                     writer.write_table(table)

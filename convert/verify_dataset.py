@@ -73,13 +73,14 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
     for name in names or ():
         if name not in known:
             raise UsageError(f"{root}: no dataset {name!r}; {closest(name, known, noun='datasets')}")
-    part = [folder for folder in found if (folder / FETCHED_NAME).exists()]
-    if part:
-        raise UsageError(
-            f"{part[0]}: was fetched in part ({FETCHED_NAME}); stream.fetch checked these files, all of it can be "
-            "checked where it came from"
-        )
-    return [folder for folder in found if names is None or _names(folder)[0] in names]
+    chosen = [folder for folder in found if names is None or _names(folder)[0] in names]
+    for folder in chosen:
+        if (folder / FETCHED_NAME).exists():
+            raise UsageError(
+                f"{folder}: was fetched in part ({FETCHED_NAME}); stream.fetch checked these files, all of it can be "
+                "checked where it came from"
+            )
+    return chosen
 
 
 def survey(folder: Path, *, deep: bool) -> Survey:

@@ -11,7 +11,7 @@ from stream.errors import ArgumentError, closest
 from stream.fetched import Fetched, read_fetched
 from stream.format import FETCHED_NAME, MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
-from stream.remote import is_remote
+from stream.remote import is_remote, join
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Catalog:
                 f"`python -m stream.fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
             )
         self.root = Path(root)
+        self.where = str(root)
+        """The root, to name in messages."""
         if not self.root.is_dir():
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
         self._open: dict[str, Dataset] = {}
@@ -82,24 +84,25 @@ class Catalog:
         """
         if name not in self._open:
             base, _, version = name.partition(":")
+            place = join(self.where, base)
             if base not in self.versions:
                 raise ArgumentError(
-                    f"{self.root}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
+                    f"{self.where}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
                     "Convert it with `python -m convert.run`, or leave it out with weight 0"
                 )
             if version and version not in self.versions[base]:
                 raise ArgumentError(
-                    f"{self.root / base}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
+                    f"{place}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
                 )
             version = version or self._newest(base)
             if not version or not self._is_complete(base, version):
                 if any(self._is_fetched(base, each) for each in self.versions[base]):
                     raise ArgumentError(
-                        f"{self.root / base}: its fetch is not complete; run the same `python -m stream.fetch` "
+                        f"{place}: its fetch is not complete; run the same `python -m stream.fetch` "
                         "command again to finish it"
                     )
                 raise ArgumentError(
-                    f"{self.root / base}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
+                    f"{place}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
                     "conversion is not complete; run the same `python -m convert.run` command again to finish it"
                 )
             self._open[name] = self._read(base, version)

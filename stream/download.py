@@ -41,6 +41,9 @@ class Folder(Protocol):
     def size(self, name: str, /) -> int | None:
         """Return the size of a file in bytes, None if there is none."""
 
+    def sizes(self) -> dict[str, int]:
+        """Return name and size of every file in it."""
+
     def read(self, name: str, /) -> bytes:
         """Return the content of a file; raises FileNotFoundError if there is none."""
 
@@ -68,6 +71,13 @@ class LocalFolder:
         """Return the size of a file in bytes, None if there is none."""
         path = self._path / name
         return path.stat().st_size if path.is_file() else None
+
+    def sizes(self) -> dict[str, int]:
+        """Return name and size of every file in it."""
+        if not self._path.is_dir():
+            return {}
+        with os.scandir(self._path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; raises FileNotFoundError if there is none."""
@@ -107,6 +117,19 @@ class Download:
             return False
 
 
+def check_source(files: Sequence[Download]) -> None:
+    """Raise FetchError unless all files are where they come from, with their sizes; one look at each folder."""
+    there: dict[str, dict[str, int]] = {}
+    for file in files:
+        where, name = str(file.folder), file.target.name
+        if where not in there:
+            there[where] = file.folder.sizes()
+        found = there[where].get(name)
+        if found != file.entry.bytes:
+            what = "is not there" if found is None else f"has {found:,} bytes, its manifest says {file.entry.bytes:,}"
+            raise FetchError(f"{where}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
+
+
 def download(files: Sequence[Download], *, jobs: int, progress: Progress) -> None:
     """Bring files in several threads.
 
@@ -119,6 +142,7 @@ def download(files: Sequence[Download], *, jobs: int, progress: Progress) -> Non
         waiting.put(file)
     stop = threading.Event()
     failures: list[BaseException] = []
+    half: set[Path] = set()
 
     def work() -> None:
         while not stop.is_set():
@@ -127,7 +151,7 @@ def download(files: Sequence[Download], *, jobs: int, progress: Progress) -> Non
             except queue.Empty:
                 return
             try:
-                _bring(file, progress, stop)
+                _bring(file, progress, stop, half)
             except _StoppedError:
                 return
             except BaseException as error:
@@ -136,9 +160,9 @@ def download(files: Sequence[Download], *, jobs: int, progress: Progress) -> Non
 
     # Not an executor: at its end a program waits for those, however long a request that hangs may take.
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, len(files)))]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             while thread.is_alive():
                 thread.join(_POLL)
@@ -147,7 +171,11 @@ def download(files: Sequence[Download], *, jobs: int, progress: Progress) -> Non
         stop.set()
         end = time.monotonic() + _GRACE
         for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, end - time.monotonic()))
+        # Of a thread that hangs in a request or in a disk that is slow.
+        for path in list(half):
+            path.unlink(missing_ok=True)
     if failures:
         raise failures[0]
 
@@ -156,14 +184,12 @@ class _StoppedError(Exception):
     pass
 
 
-def _bring(file: Download, progress: Progress, stop: threading.Event) -> None:
+def _bring(file: Download, progress: Progress, stop: threading.Event, half: set[Path]) -> None:
+    """``half``: the files that are half-written, for whoever cannot wait for this."""
     name, size = file.target.name, file.entry.bytes
-    found = file.folder.size(name)
-    if found != size:
-        what = "is not there" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
-        raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
     temporary = file.target.with_name(f".{name}.{os.getpid()}{_SUFFIX}")
     digest = hashlib.sha256()
+    half.add(temporary)
     try:
         with temporary.open("wb") as sink:
             for start in range(0, size, CHUNK):
@@ -189,6 +215,7 @@ def _bring(file: Download, progress: Progress, stop: threading.Event) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+        half.discard(temporary)
     progress.finish_file()
 
 

@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from stream.catalog import Catalog, Dataset, version_key
-from stream.download import Download, FetchError, Folder, Progress, download, open_source, remove_leftovers
+from stream.download import (
+    Download,
+    FetchError,
+    Folder,
+    Progress,
+    check_source,
+    download,
+    open_source,
+    remove_leftovers,
+)
 from stream.errors import ArgumentError, StreamError
 from stream.fetched import Fetched, read_fetched, write_fetched, write_whole
 from stream.format import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
@@ -63,7 +72,8 @@ class RemoteCatalog(Catalog):
 
     def __init__(self, source: Folder) -> None:
         self.source = source
-        self.root = Path(str(source))
+        self.where = str(source)
+        self.root = Path(self.where)
         self._open: dict[str, Dataset] = {}
         self.contents: dict[tuple[str, str], bytes] = {}
 
@@ -143,6 +153,7 @@ def fetch(
             for folder in (order.target, *(order.target / split for split in order.dataset.manifest.splits)):
                 remove_leftovers(folder)
         missing = [file for order in orders for file in order.files if not file.is_there()]
+        check_source(missing)
         size = sum(file.entry.bytes for file in missing)
         _check_room(local, size)
         for order in orders:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,11 +162,12 @@ def test_a_conversion_that_is_killed_goes_on_where_it_stopped(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
-    store: Store, large: RldsDataset, staging: Path
+    store: Store, large: RldsDataset, staging: Path, workers: str
 ) -> None:
     bucket = store.new_bucket()
-    where = ("--staging", str(staging), "--image-size", "768", "--num-workers", "2")
+    where = ("--staging", str(staging), "--image-size", "768", "--num-workers", workers)
     with start(*arguments(large, str(large.root), bucket, *where)) as running:
         journal = RemoteFolder(f"{bucket}/demo/1.0.0/{FOLDER}")
         assert wait_until(lambda: len(journal.sizes()) >= 3, seconds=120, poll=0.1)
@@ -187,6 +189,23 @@ def test_a_bucket_that_is_not_there_is_refused(
         assert main(arguments(dataset, source, output, "--staging", str(staging))) == EXIT_USAGE
         assert f"no such bucket: {nowhere}; check its name" in capsys.readouterr().err
     assert list(staging.iterdir()) == []
+
+
+def test_a_full_disk_names_the_staging_folder(
+    store: Store, dataset: RldsDataset, staging: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(staging)]
+    if subprocess.run(mount, capture_output=True, timeout=10).returncode:
+        pytest.skip("no right to mount a small disk")
+    bucket = store.new_bucket()
+    try:
+        code = main(arguments(dataset, str(dataset.root), bucket, "--staging", str(staging)))
+        assert list(staging.iterdir()) == []
+    finally:
+        subprocess.run(["umount", staging], check=True)
+    assert code == EXIT_FAILED
+    assert f"error: {staging}: the disk is full; make room and run the same command again" in capsys.readouterr().err
+    assert set(objects(bucket)) == {f"demo/1.0.0/{FOLDER}/parameters.json"}
 
 
 def without_credentials(store: Store, dataset: RldsDataset, bucket: str) -> Result:
