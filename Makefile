@@ -15,7 +15,7 @@ ARGS ?=
 
 # Versions that `make lock` does not choose by itself.
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
-LOCK_EXTRAS := convert,tensorflow,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
+LOCK_EXTRAS := convert,gcs,s3,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -17,8 +17,8 @@ import psutil
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner
 from convert.errors import ConvertError, ShardError
-from convert.journal import Journal
 from convert.plan import DatasetPlan, ShardJob
+from convert.remote_journal import open_journal
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -58,9 +58,10 @@ def run_pipeline(
                 # A staging folder that these runners do not use; if we are killed, nobody else removes it.
                 shutil.rmtree(pipeline.local_tempdir)
             if choice.is_local and choice.num_workers > 1:
-                stop_file = Journal(plans[jobs[0].dataset].output).temporary("stop")
-                build_graph(pipeline, jobs, plans, stop_file=str(stop_file))
-                _run_beside(pipeline, before, stop_file)
+                first = plans[jobs[0].dataset]
+                with open_journal(first.output, first.staging).stop_file() as stop_file:
+                    build_graph(pipeline, jobs, plans, stop_file=str(stop_file))
+                    _run_beside(pipeline, before, stop_file)
             else:
                 build_graph(pipeline, jobs, plans)
                 _run(pipeline)

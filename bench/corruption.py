@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 from bench.corruption_damage import FILE_DAMAGES, REGION_DAMAGES, mend, put
 from bench.corruption_outcome import Outcome, look, read_all
 from bench.corruption_regions import find_regions
-from bench.loader_report import write_text
 from bench.points import tell
 from convert.errors import ConvertError
 from convert.registry import load_registry
@@ -29,6 +28,7 @@ from convert.run import main as convert
 from convert.sample import make_sample
 from stream.catalog import Catalog
 from stream.format import FILE_KINDS, MANIFEST_NAME, shard_file
+from stream.whole_file import write_whole
 
 DATASET = "bridge"
 RESULT_FILES = ("corruption.json", "corruption.md")
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         for name, text in zip(RESULT_FILES, (content, table), strict=True):
-            write_text(options.out / name, text + "\n")
+            write_whole(options.out / name, text + "\n")
     print(content if options.json else table)
     return 1 if bad else 0
 

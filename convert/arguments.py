@@ -27,6 +27,7 @@ exit codes:
 
 examples:
   python -m convert.run --datasets bridge,rt1 --source gs://gresearch/robotics --output data/oxe
+  python -m convert.run --datasets oxe29 --source gs://gresearch/robotics --output s3://bucket/oxe --staging /scratch
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
@@ -48,9 +49,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--source",
         required=True,
         action="append",
-        help="folder with <tfds_name>/<version> below it, local or gs://; may be repeated, the first that has it wins",
+        help="folder with <tfds_name>/<version> below it, local, gs:// or s3://; may be repeated, the first that has "
+        "it wins",
     )
-    what.add_argument("--output", required=True, help="folder to write <dataset>/<version> into")
+    what.add_argument("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
     what.add_argument("--config", action="append", default=[], help="YAML with datasets and mixtures of your own")
     what.add_argument("--splits", help="splits with commas between (default: all that have episodes)")
     what.add_argument("--episodes", help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'")
@@ -91,6 +93,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     work.add_argument("--task-index", type=int, default=0, help="which share of the shards this process takes, from 0")
     work.add_argument("--task-count", type=int, default=1, help="into how many shares they are divided (default: 1)")
+    work.add_argument(
+        "--staging",
+        metavar="DIR",
+        help="local folder for files on their way to gs:// or s3://, as much as a shard's output a worker "
+        "(default: TMPDIR)",
+    )
     work.add_argument("--overwrite", action="store_true", help="remove what an earlier conversion left there")
     work.add_argument("--dry-run", action="store_true", help="say what would be done and what is done; write nothing")
     work.add_argument("--verbose", action="store_true", help="show the log of Beam and its runner")
@@ -117,11 +125,11 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         )
     if arguments.overwrite and arguments.task_count > 1:
         raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
-    for name in ("output", "camera"):
+    for name in ("output", "camera", "staging"):
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name} is empty; is a variable of the shell not set?")
-    if "://" in arguments.output:
-        raise UsageError(f"--output {arguments.output}: only local folders can be written; copy the result afterwards")
+    if arguments.staging is not None and not os.path.isdir(arguments.staging):
+        raise UsageError(f"--staging {arguments.staging}: no such folder; make it on every machine that converts")
     if arguments.offset is not None:
         check_offset(arguments.offset)
     return Options(
@@ -133,6 +141,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         frames=check_frames(arguments.frames),
         leave_out=_patterns(arguments.leave_out),
         on_error=arguments.on_error,
+        staging=os.path.abspath(arguments.staging) if arguments.staging else None,
     )
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import types
-from pathlib import Path
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from convert.errors import UsageError
-from stream.small_file import FileTooLarge, read_whole
 from stream.errors import closest
+from stream.small_file import FileTooLarge, read_whole
 
 MAX_BYTES = 1_000_000
 """A configuration is written by hand; anything larger is another kind of file."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from etils import epath
-
 from convert.errors import CorruptFrame, MalformedEpisode
 from convert.images import convert_frame
 from convert.pairs import first_steps, frame_offsets
@@ -32,7 +30,7 @@ def estimate(conversion: Conversion) -> Estimate:
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if shard is None:
         return Estimate(pairs=None, bytes=None)
-    with epath.Path(shard.path).open("rb") as file:
+    with shard.open() as file:
         for position, record in enumerate(TFRecordFile(file, name=shard.name, size=shard.bytes)):
             if position >= _EPISODES or not isinstance(record, bytes):
                 break

@@ -6,24 +6,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from convert import __version__
 from convert.errors import ConflictError, ConvertError
-from convert.journal import (
-    FOLDER,
-    MANIFEST,
-    Journal,
-    QuarantineEntry,
-    ShardStatus,
-    check_parameters,
-    write_durably,
-    writing,
-)
+from convert.journal import MANIFEST, QuarantineEntry, ShardStatus, check_parameters, writing
 from convert.plan import Conversion
+from convert.remote_journal import AnyJournal, open_journal
 from convert.statistics import vector_statistics
-from stream.format import FORMAT_VERSION, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
+from stream.format import FORMAT_VERSION, FormatError, split_of
 from stream.manifest import (
     FileEntry,
     Manifest,
@@ -31,8 +22,6 @@ from stream.manifest import (
     Source,
     SplitEntry,
     Statistics,
-    encode_manifest,
-    read_manifest,
 )
 
 _LIBRARIES = (
@@ -53,14 +42,15 @@ def existing_manifest(conversion: Conversion) -> Manifest | None:
         ConflictError: the output was converted with other parameters or from another source, or by another version of
             the format.
     """
-    output = Path(conversion.plan.output)
-    if not (output / MANIFEST_NAME).exists():
-        return None
+    journal = _journal(conversion)
+    output = journal.output
     try:
-        manifest = read_manifest(output)
+        manifest = journal.manifest()
     except FormatError as error:
         raise ConflictError(f"{error} (or choose another --output)") from None
-    check_parameters(manifest.parameters, conversion.parameters, where=output)
+    if manifest is None:
+        return None
+    check_parameters(manifest.parameters, conversion.parameters, where=str(output))
     if manifest.source.fingerprint != conversion.source.fingerprint:
         raise ConflictError(
             f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not "
@@ -77,12 +67,13 @@ def finalise(conversion: Conversion) -> Manifest | None:
     Returns:
         The manifest; None while shards are missing.
     """
-    journal = Journal(conversion.plan.output)
+    journal = _journal(conversion)
     if done := _complete(conversion):
         return done
     try:
         with journal.lock(MANIFEST, wait=True):
-            return _complete(conversion) or _finalise(conversion, journal)
+            # Without locks another process may finish, and remove the journal, while this one reads it.
+            return _complete(conversion) or _finalise(conversion, journal) or _complete(conversion)
     except ConvertError:
         # Another process may have finished between the two looks, and removed the journal with the lock.
         if done := _complete(conversion):
@@ -90,21 +81,26 @@ def finalise(conversion: Conversion) -> Manifest | None:
         raise
 
 
+def _journal(conversion: Conversion) -> AnyJournal:
+    return open_journal(conversion.plan.output, conversion.plan.staging)
+
+
 def _complete(conversion: Conversion) -> Manifest | None:
     manifest = existing_manifest(conversion)
     covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
-    return manifest if covered and not Journal(conversion.plan.output).folder.exists() else None
+    return manifest if covered and not _journal(conversion).exists() else None
 
 
-def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
+def _finalise(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
     output = journal.output
     before = existing_manifest(conversion)
     splits = dict(before.splits) if before else {}
     kept = set(splits)
     known = {shard.name: shard for split in splits.values() for shard in split.shards}
     statuses: dict[str, list[ShardStatus]] = {name: [] for name in conversion.splits if name not in kept}
+    finished = journal.statuses({job.stem: job.shard.split for job in conversion.jobs})
     for job in conversion.jobs:
-        status = journal.status(job.stem, job.shard.split)
+        status = finished.get(job.stem)
         if job.shard.split in kept:
             entry = known.get(job.stem)
             if entry is not None and not journal.has_files(entry, job.shard.split):
@@ -121,16 +117,13 @@ def _finalise(conversion: Conversion, journal: Journal) -> Manifest | None:
     for name, found in statuses.items():
         splits[name] = _split([status.entry for status in found])
     new = [status for found in statuses.values() for status in found]
-    with writing(output):
+    with writing(journal.workplace):
         if before and not new:
             journal.clear(known)
             return before
-        quarantine = _write_quarantine(journal, _old_quarantine(output, kept), new)
+        quarantine = _write_quarantine(journal, _old_quarantine(journal, kept), new)
         manifest = _manifest(conversion, splits, new, before, quarantine)
-        temporary = journal.temporary(MANIFEST)
-        write_durably(temporary, encode_manifest(manifest))
-        read_manifest(temporary)
-        temporary.replace(output / MANIFEST_NAME)
+        journal.write_manifest(manifest)
         journal.clear(shard.name for split in manifest.splits.values() for shard in split.shards)
     return manifest
 
@@ -190,10 +183,10 @@ def _image(statuses: Sequence[ShardStatus], before: Manifest | None) -> dict[str
 
 
 def _statistics(conversion: Conversion, name: str, split: SplitEntry) -> dict[Any, Statistics]:
-    folder = Path(conversion.plan.output) / name
-    sidecars = [folder / shard_file(shard.name, "steps") for shard in split.shards]
     vectors = {"action": conversion.spec.action, "state": conversion.spec.state}
-    return {key: vector_statistics(sidecars, parts) for key, parts in vectors.items() if parts}
+    columns = list(dict.fromkeys(part.path for parts in vectors.values() for part in parts))
+    with _journal(conversion).step_files(name, split.shards, columns) as sidecars:
+        return {key: vector_statistics(sidecars, parts) for key, parts in vectors.items() if parts}
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -203,28 +196,19 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _old_quarantine(output: Path, kept: Set[str]) -> list[QuarantineEntry]:
-    path = output / QUARANTINE_NAME
-    if not path.exists():
-        return []
-    entries = [QuarantineEntry.model_validate_json(line) for line in path.read_text().splitlines()]
+def _old_quarantine(journal: AnyJournal, kept: Set[str]) -> list[QuarantineEntry]:
+    entries = [QuarantineEntry.model_validate_json(line) for line in journal.quarantine().splitlines()]
     return [entry for entry in entries if split_of(entry.shard) in kept]
 
 
 def _write_quarantine(
-    journal: Journal, old: Sequence[QuarantineEntry], statuses: Sequence[ShardStatus]
+    journal: AnyJournal, old: Sequence[QuarantineEntry], statuses: Sequence[ShardStatus]
 ) -> FileEntry | None:
     entries = [*old, *(entry for status in statuses for entry in status.quarantine)]
     entries.sort(key=lambda entry: (entry.shard, entry.episode, -1 if entry.step is None else entry.step))
-    target = journal.output / QUARANTINE_NAME
-    if not entries:
-        target.unlink(missing_ok=True)
-        return None
     content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
-    temporary = journal.temporary(MANIFEST)
-    write_durably(temporary, content)
-    temporary.replace(target)
-    return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    journal.write_quarantine(content)
+    return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) if entries else None
 
 
 def _version(name: str) -> str:
@@ -232,19 +216,3 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def remove_output(output: Path) -> None:
-    """Remove what a conversion wrote: the manifest first, so that nothing half-removed is taken for complete."""
-    with writing(output):
-        (output / MANIFEST_NAME).unlink(missing_ok=True)
-        (output / QUARANTINE_NAME).unlink(missing_ok=True)
-        for folder in list(output.iterdir()) if output.is_dir() else []:
-            if folder.name == FOLDER:
-                Journal(output).remove()
-            elif folder.is_dir():
-                for path in list(folder.iterdir()):
-                    if path.name.startswith(f"{folder.name}-") and path.suffix in (".arrayrecord", ".arrow"):
-                        path.unlink()
-                if not any(folder.iterdir()):
-                    folder.rmdir()

@@ -14,21 +14,21 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convert.errors import ConflictError, ConvertError, ShardError, UsageError
-from stream.format import FILE_KINDS, shard_file
-from stream.manifest import ShardEntry
+from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, shard_file
+from stream.manifest import Manifest, ShardEntry, encode_manifest, read_manifest
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
 """The name of the lock under which the manifest is written."""
-_PARAMETERS = "parameters.json"
-_STATUS = ".status.json"
+PARAMETERS = "parameters.json"
+STATUS = ".status.json"
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
@@ -73,17 +73,28 @@ class Journal:
     def __init__(self, output: str | Path) -> None:
         self.output = Path(output)
         self.folder = self.output / FOLDER
+        self.workplace = self.output
+        """The folder on whose disk files are written, to name in messages."""
+
+    def exists(self) -> bool:
+        """Whether a conversion was begun here and its manifest is not written."""
+        return self.folder.exists()
+
+    def make(self) -> None:
+        """Make the folder of the journal, if it is not there."""
+        with writing(self.output):
+            self.folder.mkdir(parents=True, exist_ok=True)
 
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was."""
         try:
-            found = json.loads((self.folder / _PARAMETERS).read_bytes())
+            found = json.loads((self.folder / PARAMETERS).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
-            raise ConflictError(f"{self.folder / _PARAMETERS}: not JSON ({error}); run with --overwrite") from None
+            raise ConflictError(f"{self.folder / PARAMETERS}: not JSON ({error}); run with --overwrite") from None
         if not isinstance(found, dict):
-            raise ConflictError(f"{self.folder / _PARAMETERS}: not a JSON object; run with --overwrite")
+            raise ConflictError(f"{self.folder / PARAMETERS}: not a JSON object; run with --overwrite")
         return found
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
@@ -93,9 +104,9 @@ class Journal:
             ConflictError: one with other parameters was started here.
             ConvertError: the folder cannot be written.
         """
+        self.make()
         with writing(self.output):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            target = self.folder / _PARAMETERS
+            target = self.folder / PARAMETERS
             if not target.exists():
                 temporary = self.temporary("parameters")
                 write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
@@ -120,10 +131,16 @@ class Journal:
     def status(self, stem: str, split: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files are there with the right sizes."""
         try:
-            status = ShardStatus.model_validate_json((self.folder / (stem + _STATUS)).read_bytes())
+            status = ShardStatus.model_validate_json((self.folder / (stem + STATUS)).read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
         return status if self.has_files(status.entry, split) else None
+
+    def statuses(self, stems: Mapping[str, str]) -> dict[str, ShardStatus]:
+        """Return the statuses of the shards that are finished, of those that are given with their splits."""
+        there = self.finished()
+        found = {stem: self.status(stem, split) for stem, split in stems.items() if stem in there}
+        return {stem: status for stem, status in found.items() if status is not None}
 
     def has_files(self, entry: ShardEntry, split: str) -> bool:
         """Whether the files of a shard are in place with the right sizes."""
@@ -141,14 +158,14 @@ class Journal:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
             return set()
-        return {name.removesuffix(_STATUS) for name in names if name.endswith(_STATUS)}
+        return {name.removesuffix(STATUS) for name in names if name.endswith(STATUS)}
 
     def finish(self, status: ShardStatus) -> None:
         """Record a shard as finished, after its files are in place."""
         with writing(self.output):
             temporary = self.temporary(status.entry.name)
             write_durably(temporary, status.model_dump_json().encode())
-            temporary.replace(self.folder / (status.entry.name + _STATUS))
+            temporary.replace(self.folder / (status.entry.name + STATUS))
 
     @contextlib.contextmanager
     def lock(self, stem: str, *, wait: bool = False) -> Iterator[bool]:
@@ -174,6 +191,29 @@ class Journal:
         finally:
             os.close(file)
 
+    @contextlib.contextmanager
+    def staged(self, stem: str) -> Iterator[dict[str, Path]]:
+        """Give the files of a shard, by kind, places of their own to be written in, for the time of the context."""
+        files = {kind: self.temporary(f"{stem}.{kind}") for kind in FILE_KINDS}
+        try:
+            yield files
+        finally:
+            for path in files.values():
+                path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def stop_file(self) -> Iterator[Path]:
+        """Give a place for the message of a worker that fails; ``remove_stale`` removes it."""
+        yield self.temporary("stop")
+
+    def place(self, stem: str, split: str, files: Mapping[str, Path]) -> None:
+        """Rename the files of a shard, by kind, that were written and checked, into place."""
+        with writing(self.output):
+            folder = self.output / split
+            folder.mkdir(parents=True, exist_ok=True)
+            for kind, path in files.items():
+                path.replace(folder / shard_file(stem, kind))
+
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written, except of shards that somebody is converting now."""
         for stem in {_owner(name) for name in _listdir(self.folder)} - {"", "parameters"}:
@@ -195,10 +235,56 @@ class Journal:
         What is left belongs to another process that adds a split.
         """
         for stem in stems:
-            for suffix in (_STATUS, _LOCK):
+            for suffix in (STATUS, _LOCK):
                 (self.folder / (stem + suffix)).unlink(missing_ok=True)
-        if set(_listdir(self.folder)) <= {_PARAMETERS, MANIFEST + _LOCK}:
+        if set(_listdir(self.folder)) <= {PARAMETERS, MANIFEST + _LOCK}:
             self.remove()
+
+    def manifest(self) -> Manifest | None:
+        """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""
+        return read_manifest(self.output) if (self.output / MANIFEST_NAME).exists() else None
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Put the manifest into place, which makes the conversion complete."""
+        temporary = self.temporary(MANIFEST)
+        write_durably(temporary, encode_manifest(manifest))
+        read_manifest(temporary)
+        temporary.replace(self.output / MANIFEST_NAME)
+
+    def quarantine(self) -> bytes:
+        """Return the content of the list of what was left out, empty if there is none."""
+        path = self.output / QUARANTINE_NAME
+        return path.read_bytes() if path.exists() else b""
+
+    def write_quarantine(self, content: bytes) -> None:
+        """Put the list of what was left out into place; an empty one is none."""
+        target = self.output / QUARANTINE_NAME
+        if not content:
+            target.unlink(missing_ok=True)
+            return
+        temporary = self.temporary(MANIFEST)
+        write_durably(temporary, content)
+        temporary.replace(target)
+
+    @contextlib.contextmanager
+    def step_files(self, split: str, shards: Sequence[ShardEntry], columns: Sequence[str]) -> Iterator[list[Path]]:
+        """Give local ``steps`` files with these columns at least, for the time of the context."""
+        yield [self.output / split / shard_file(shard.name, "steps") for shard in shards]
+
+    def remove_output(self) -> None:
+        """Remove what a conversion wrote: the manifest first, so that nothing half-removed is taken for complete."""
+        with writing(self.output):
+            (self.output / MANIFEST_NAME).unlink(missing_ok=True)
+            (self.output / QUARANTINE_NAME).unlink(missing_ok=True)
+            for folder in list(self.output.iterdir()) if self.output.is_dir() else []:
+                if folder.name == FOLDER:
+                    self.remove()
+                elif folder.is_dir():
+                    for path in list(folder.iterdir()):
+                        if is_shard_file(path.name, folder.name):
+                            path.unlink()
+                    if not any(folder.iterdir()):
+                        folder.rmdir()
 
     def _remove_leftovers(self, stem: str) -> None:
         for name in _listdir(self.folder):
@@ -216,7 +302,12 @@ def _owner(name: str) -> str:
     return owner
 
 
-def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: Path) -> None:
+def is_shard_file(name: str, split: str) -> bool:
+    """Whether a file of a split's folder is one that a conversion wrote."""
+    return name.startswith(f"{split}-") and name.endswith((".arrayrecord", ".arrow"))
+
+
+def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str | Path) -> None:
     """Raise ConflictError, naming each that differs, unless two sets of parameters are equal."""
     now = json.loads(json.dumps(dict(now)))
     differ = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]

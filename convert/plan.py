@@ -32,6 +32,7 @@ class Options:
     frames: str = "endpoints"
     leave_out: tuple[str, ...] | None = None
     on_error: Literal["quarantine", "fail"] = "quarantine"
+    staging: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class DatasetPlan:
 
     output: the folder ``ROOT/<dataset>/<version>``. camera: the feature whose frames are stored. features: what goes
     into the sidecars. language: the features that the instruction is read from, the first that is not empty wins.
+    staging: the local folder for files on their way to an object store, None for the system's.
     """
 
     dataset: str
@@ -56,6 +58,7 @@ class DatasetPlan:
     robot: str
     robot_feature: Feature | None
     on_error: Literal["quarantine", "fail"]
+    staging: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +161,7 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         robot=spec.robot or "",
         robot_feature=robot_feature,
         on_error=options.on_error,
+        staging=options.staging,
     )
     return Conversion(
         spec=spec,

@@ -1,19 +1,21 @@
-"""Progress of a conversion, read from the journals: it works with any runner that shares the output's file system."""
+"""Progress of a conversion, read from the journals: it works with any runner, wherever its workers are."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TextIO
 
-from convert.journal import Journal
 from convert.plan import ShardJob
+from convert.remote_journal import open_journal
 from convert.report import human_bytes, human_seconds
+from stream.remote import RemoteError, is_remote
 
 _POLL = 0.5
+_POLL_REMOTE = 5.0
 _LINE_EVERY = 30.0
 
 
@@ -25,6 +27,7 @@ class Progress:
         """``jobs``: what this process is to convert, with the output folder of each."""
         self._stream = stream or sys.stderr
         self._waiting = {(output, job.stem): job for job, output in jobs}
+        self._poll = _POLL_REMOTE if any(is_remote(output) for _, output in jobs) else _POLL
         self._total = len(jobs)
         self._total_bytes = sum(job.bytes for job, _ in jobs)
         self._bytes = 0
@@ -46,21 +49,27 @@ class Progress:
     def _run(self) -> None:
         tty = self._stream.isatty()
         shown = self._started
-        while not self._stop.wait(_POLL):
+        while not self._stop.wait(self._poll):
             self._look()
             if tty or time.monotonic() - shown >= _LINE_EVERY:
                 shown = time.monotonic()
                 self._show(end="" if tty else "\n")
 
     def _look(self) -> None:
-        for output in {output for output, _ in self._waiting}:
-            journal = Journal(Path(output))
-            finished = journal.finished()
-            for key in [key for key in self._waiting if key[0] == output and key[1] in finished]:
-                job = self._waiting.pop(key)
-                status = journal.status(job.stem, job.shard.split)
-                self._bytes += job.bytes
-                self._pairs += status.entry.records if status else 0
+        # A store that does not answer now fails the conversion, if it has to; the progress can wait.
+        with contextlib.suppress(RemoteError):
+            for output in {output for output, _ in self._waiting}:
+                self._look_at(output)
+
+    def _look_at(self, output: str) -> None:
+        journal = open_journal(output)
+        finished = journal.finished()
+        jobs = {job.stem: job for (where, _), job in self._waiting.items() if where == output and job.stem in finished}
+        statuses = journal.statuses({stem: job.shard.split for stem, job in jobs.items()}) if jobs else {}
+        for stem, job in jobs.items():
+            del self._waiting[output, stem]
+            self._bytes += job.bytes
+            self._pairs += statuses[stem].entry.records if stem in statuses else 0
 
     def _show(self, *, end: str) -> None:
         elapsed = max(time.monotonic() - self._started, 1e-6)

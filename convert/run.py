@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from convert.arguments import build_parser, check_arguments
@@ -28,16 +27,17 @@ from convert.errors import (
     UsageError,
 )
 from convert.estimate import estimate
-from convert.finalise import existing_manifest, finalise, remove_output
-from convert.journal import Journal, check_parameters
+from convert.finalise import existing_manifest, finalise
+from convert.journal import check_parameters
 from convert.plan import Conversion, Options, ShardJob, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
+from convert.remote_journal import AnyJournal, open_journal
 from convert.report import format_table, human_bytes
 from convert.shard import DAMAGE
 from convert.source import find_source
-from stream.format import dataset_dir
 from stream.manifest import Manifest
+from stream.remote import RemoteError, RemoteFolder, is_remote, join
 
 _OUR_ERROR = re.compile(r"convert\.(?:errors|config_file)\.(\w+): (.+)")
 _BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
@@ -53,8 +53,12 @@ class _Work:
     manifest: Manifest | None
 
     @property
-    def output(self) -> Path:
-        return Path(self.conversion.plan.output)
+    def output(self) -> str:
+        return self.conversion.plan.output
+
+    @property
+    def journal(self) -> AnyJournal:
+        return open_journal(self.output, self.conversion.plan.staging)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,13 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = check_arguments(parsed)
         if beam_arguments:
             _check_beam_arguments(parsed, beam_arguments)
+        for place in (*parsed.source, parsed.output):
+            if is_remote(place):
+                RemoteFolder(place).check()
         works = [_look(conversion, parsed.overwrite) for conversion in _plan(parsed, options)]
         if parsed.dry_run:
             _print_plan(works, as_json=parsed.json)
             return 0
         if parsed.overwrite:
             for work in works:
-                remove_output(work.output)
+                work.journal.remove_output()
         _convert(works, parsed, beam_arguments)
         return _finish(works, parsed)
     except KeyboardInterrupt:
@@ -85,6 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConvertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except RemoteError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE if error.refused else EXIT_FAILED
     except OSError as error:
         print(f"error: {error.filename or parsed.output}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED
@@ -113,8 +123,8 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
     for selected in registry.resolve(parsed.datasets):
         spec = selected.spec
         source = find_source(parsed.source, spec.tfds_name, spec.version)
-        output = dataset_dir(parsed.output, spec.name, spec.version)
-        conversions.append(plan_conversion(selected, source, options, output=str(output)))
+        output = join(parsed.output, spec.name, spec.version)
+        conversions.append(plan_conversion(selected, source, options, output=output))
         if spec.warning:
             print(f"warning: {spec.name}: {spec.warning}", file=sys.stderr)
     return conversions
@@ -125,17 +135,16 @@ def _look(conversion: Conversion, overwrite: bool) -> _Work:
     if overwrite:
         return _Work(conversion=conversion, todo=conversion.jobs, manifest=None)
     manifest = existing_manifest(conversion)
-    journal = Journal(conversion.plan.output)
+    journal = open_journal(conversion.plan.output, conversion.plan.staging)
     if (started := journal.parameters()) is not None:
-        check_parameters(started, _journalled(conversion), where=journal.output)
+        check_parameters(started, _journalled(conversion), where=str(journal.output))
     done = {shard.name: shard for split in (manifest.splits.values() if manifest else ()) for shard in split.shards}
-    finished = journal.finished()
+    finished = journal.statuses({job.stem: job.shard.split for job in conversion.jobs if job.stem not in done})
     todo = []
     for job in conversion.jobs:
         entry = done.get(job.stem)
         if entry is None and job.stem in finished:
-            status = journal.status(job.stem, job.shard.split)
-            entry = status.entry if status else None
+            entry = finished[job.stem].entry
         if entry is None or not journal.has_files(entry, job.shard.split):
             todo.append(job)
         elif entry.source_bytes != job.shard.bytes:
@@ -164,7 +173,7 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
     jobs = [(job, work) for work in works for job in work.todo if (job.dataset, job.stem) in share]
     for work in works:
         if work.manifest is None:
-            journal = Journal(work.output)
+            journal = work.journal
             journal.begin(_journalled(work.conversion))
             journal.remove_stale()
     plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
@@ -175,7 +184,7 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
             beam_arguments,
             num_workers=parsed.num_workers,
             known=_flags(),
-            progress=Progress([(job, str(work.output)) for job, work in jobs]),
+            progress=Progress([(job, work.output) for job, work in jobs]),
         )
     except Exception as error:
         if _interrupted:
@@ -183,11 +192,13 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
         raise _explain(error) from error
     finally:
         for work in works:
-            Journal(work.output).remove_stale()
+            work.journal.remove_stale()
 
 
 def _explain(error: Exception) -> ConvertError:
     """Find our own message in what a runner made of it: runners wrap the errors of workers in text."""
+    if isinstance(error, RemoteError):
+        return (UsageError if error.refused else ConvertError)(str(error))
     if isinstance(error, ConvertError):
         kind = UsageError if isinstance(error, UsageError) else ShardError
         return kind(_BEAM_SUFFIX.sub("", str(error)))
@@ -204,8 +215,8 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
     for work in works:
         try:
             manifest = finalise(work.conversion)
-        except ConvertError:
-            Journal(work.output).remove_stale()
+        except (ConvertError, RemoteError):
+            work.journal.remove_stale()
             raise
         if manifest is None:
             waiting.append(work.conversion.spec.name)
@@ -241,7 +252,7 @@ def _summary(manifest: Manifest, works: Sequence[_Work]) -> dict[str, Any]:
     return {
         "dataset": manifest.dataset,
         "version": manifest.version,
-        "output": str(work.output),
+        "output": work.output,
         "splits": {name: split.records for name, split in manifest.splits.items()},
         "episodes": manifest.episodes,
         "steps": manifest.steps,
@@ -294,7 +305,7 @@ def _print_plan(works: Sequence[_Work], *, as_json: bool) -> None:
                 "dataset": conversion.spec.name,
                 "version": conversion.spec.version,
                 "source": conversion.source.path,
-                "output": str(work.output),
+                "output": work.output,
                 "splits": conversion.splits,
                 "episodes": sum(job.episodes for job in conversion.jobs),
                 "shards": len(conversion.jobs),

@@ -1,31 +1,31 @@
 """One source shard becomes the files of one output shard.
 
 Everything here is a function of the source file and the plan, so the output is the same whoever runs it, how often, and
-in whatever order. Files are written in the journal, closed, reopened, checked and hashed, and only then renamed into
-place; the status of the shard is written last.
+in whatever order. Files are written where the journal says, closed, reopened, checked and hashed, and only then put
+into place; the status of the shard is written last.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute  # The first shard of a worker would import it otherwise.
-from etils import epath
 
-from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError
+from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError, UsageError
 from convert.features import Feature
 from convert.images import EncodedFrame, convert_frame
-from convert.journal import Journal, QuarantineEntry, ShardStatus, writing
+from convert.journal import QuarantineEntry, ShardStatus, writing
 from convert.language import step_language
 from convert.pairs import first_steps, frame_offsets
 from convert.plan import DatasetPlan, ShardJob
 from convert.record_file import RecordWriter, count_rows
+from convert.remote_journal import AnyJournal, open_journal
 from convert.rlds import Column, Episode, EpisodeParser
 from convert.sidecars import arrow_array, arrow_field, write_sidecar
 from convert.tfrecord import TFRecordFile
@@ -36,9 +36,9 @@ from stream.format import (
     STEP_FIELDS,
     FormatError,
     encode_record,
-    shard_file,
 )
-from stream.manifest import FileEntry, ShardEntry, describe_file, read_manifest
+from stream.manifest import FileEntry, ShardEntry, describe_file
+from stream.remote import RemoteError
 
 DAMAGE = ("unreadable", "malformed", "corrupt_frame", "undeclared")
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
@@ -55,30 +55,38 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
         ShardError: the source cannot be read, the output cannot be written, or the source is damaged and the plan says
             ``on_error="fail"``.
     """
-    journal = Journal(plan.output)
+    try:
+        return _convert_shard(job, plan)
+    except RemoteError as error:
+        raise (UsageError if error.refused else ShardError)(str(error)) from error
+
+
+def _convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
+    journal = open_journal(plan.output, plan.staging)
     if status := journal.status(job.stem, job.shard.split):
         return status
-    if not journal.folder.exists():
-        if _in_manifest(journal.output, job):
+    if not journal.exists():
+        if _in_manifest(journal, job):
             return None
-        with writing(journal.output):
-            journal.folder.mkdir(parents=True, exist_ok=True)
+        journal.make()
     with journal.lock(job.stem) as mine:
         if not mine:
             return None
         if status := journal.status(job.stem, job.shard.split):
             return status
-        status = _ShardWriter(job, plan, journal).run()
+        with journal.staged(job.stem) as files:
+            status = _ShardWriter(job, plan, files, workplace=journal.workplace).run()
+            journal.place(job.stem, job.shard.split, files)
         journal.finish(status)
         return status
 
 
-def _in_manifest(output: Path, job: ShardJob) -> bool:
+def _in_manifest(journal: AnyJournal, job: ShardJob) -> bool:
     try:
-        manifest = read_manifest(output)
-    except (FileNotFoundError, FormatError):
+        manifest = journal.manifest()
+    except FormatError:
         return False
-    split = manifest.splits.get(job.shard.split)
+    split = manifest.splits.get(job.shard.split) if manifest else None
     return split is not None and any(shard.name == job.stem for shard in split.shards)
 
 
@@ -98,11 +106,12 @@ class _Rows:
 class _ShardWriter:
     """The state of converting one shard."""
 
-    def __init__(self, job: ShardJob, plan: DatasetPlan, journal: Journal) -> None:
+    def __init__(self, job: ShardJob, plan: DatasetPlan, files: Mapping[str, Path], *, workplace: Path) -> None:
+        """``files``: where to write, by kind. ``workplace``: their folder, to name in messages."""
         self._job = job
         self._plan = plan
-        self._journal = journal
-        self._temporary = {kind: journal.temporary(f"{job.stem}.{kind}") for kind in FILE_KINDS}
+        self._workplace = workplace
+        self._temporary = files
         self._offsets = frame_offsets(plan.frames, plan.offset)
         extra = (*plan.language, *((plan.robot_feature,) if plan.robot_feature else ()))
         self._parser = EpisodeParser(plan.camera, dict.fromkeys((*plan.features, *extra)))
@@ -117,20 +126,13 @@ class _ShardWriter:
         shard = self._job.shard
         try:
             digest = self._convert()
-            with writing(self._journal.output):
+            with writing(self._workplace):
                 self._write_sidecars()
                 files = {kind: self._check(kind) for kind in FILE_KINDS}
-                folder = self._journal.output / shard.split
-                folder.mkdir(parents=True, exist_ok=True)
-                for kind, path in self._temporary.items():
-                    path.replace(folder / shard_file(self._job.stem, kind))
         except ConvertError:
             raise
         except OSError as error:
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
-        finally:
-            for path in self._temporary.values():
-                path.unlink(missing_ok=True)
         entry = ShardEntry(
             name=self._job.stem,
             source_file=shard.name,
@@ -154,10 +156,9 @@ class _ShardWriter:
         )
 
     def _convert(self) -> str:
-        path = epath.Path(self._job.shard.path)
-        with writing(self._journal.output):
-            writer = RecordWriter(self._temporary["arrayrecord"], output=self._journal.output)
-        with writer, path.open("rb") as file:
+        with writing(self._workplace):
+            writer = RecordWriter(self._temporary["arrayrecord"], output=self._workplace)
+        with writer, self._job.shard.open() as file:
             records = TFRecordFile(file, name=self._job.shard.name, size=self._job.shard.bytes)
             for position, item in self._wanted(records):
                 self._add(position, item, writer)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from etils import epath
 
@@ -14,9 +16,11 @@ from convert.errors import SourceError, UsageError
 from convert.features import Feature, flatten_features
 from convert.source_metadata import NAMES, check_inside, check_metadata
 from stream.errors import closest
+from stream.remote import RemoteFolder, is_remote, join
 
 _STAT_THREADS = 32
 _MAX_NAME = 255
+_MAX_METADATA = 64 << 20
 
 Span = tuple[int, int]
 
@@ -32,6 +36,12 @@ class SourceShard:
     name: str
     records: int
     bytes: int
+
+    def open(self) -> BinaryIO:
+        """Open the file, to read it from its start to its end; raises OSError or RemoteError."""
+        if is_remote(self.path):
+            return RemoteFolder(self.path.rpartition("/")[0]).open(self.name, size=self.bytes)
+        return cast(BinaryIO, epath.Path(self.path).open("rb"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +63,20 @@ class SourceDataset:
         Raises:
             SourceError: files are missing; says how many and which.
         """
-        info = self._info.splits[split]
         try:
-            paths = [epath.Path(path) for path in info.filepaths]
+            files = [epath.Path(path) for path in self._info.splits[split].filepaths]
         except Exception as error:
             raise SourceError(f"{self.path}: dataset_info.json gives split {split} no files ({error})") from None
-        for path in paths:
-            check_inside(self.path, path)
-            if len(path.name) > _MAX_NAME or "\0" in path.name:
+        for file in files:
+            check_inside(str(self._info.data_dir), file)
+            if len(file.name) > _MAX_NAME or "\0" in file.name:
                 raise SourceError(
-                    f"{self.path}: dataset_info.json names a file {path.name!r:.60}, which no file can be"
+                    f"{self.path}: dataset_info.json names a file {file.name!r:.60}, which no file can be"
                 )
-        with ThreadPoolExecutor(_STAT_THREADS) as pool:
-            sizes = list(pool.map(_size, paths))
-        missing = [path.name for path, size in zip(paths, sizes, strict=True) if size is None]
+        names = [file.name for file in files]
+        paths = [join(self.path, name) for name in names]
+        sizes = self._file_sizes(names)
+        missing = [name for name, size in zip(names, sizes, strict=True) if size is None]
         if missing:
             raise SourceError(
                 f"{self.path}: {len(missing)} of {len(paths)} files of split {split} are missing: "
@@ -78,13 +88,20 @@ class SourceDataset:
                 split=split,
                 index=index,
                 count=len(paths),
-                path=str(path),
-                name=path.name,
+                path=path,
+                name=name,
                 records=self.splits[split][index],
                 bytes=size or 0,
             )
-            for index, (path, size) in enumerate(zip(paths, sizes, strict=True))
+            for index, (path, name, size) in enumerate(zip(paths, names, sizes, strict=True))
         )
+
+    def _file_sizes(self, names: Sequence[str]) -> list[int | None]:
+        if is_remote(self.path):
+            there = RemoteFolder(self.path).sizes()
+            return [there.get(name) for name in names]
+        with ThreadPoolExecutor(_STAT_THREADS) as pool:
+            return list(pool.map(_size, [epath.Path(self.path) / name for name in names]))
 
     def select_splits(self, names: Sequence[str] | None) -> list[str]:
         """Return the splits to convert: those named, or all that have episodes.
@@ -141,27 +158,44 @@ def find_source(roots: Sequence[str], tfds_name: str, version: str) -> SourceDat
     """Find a dataset below one of several roots; the first that has it wins.
 
     Args:
-        roots: folders, local or ``gs://``, with ``<tfds_name>/<version>`` below.
+        roots: folders, local, ``gs://`` or ``s3://``, with ``<tfds_name>/<version>`` below.
 
     Raises:
         SourceError: in none of them (says which versions there are), or not a complete TFDS folder.
+        stream.remote.RemoteError: a bucket cannot be read.
     """
     for root in roots:
+        if is_remote(root):
+            remote = RemoteFolder(join(root, tfds_name, version))
+            if "dataset_info.json" in (sizes := remote.sizes()):
+                return _open_remote(remote, sizes)
+            continue
         folder = epath.Path(root) / tfds_name / version
         if (folder / "dataset_info.json").exists():
             return _open(folder)
     raise SourceError(_not_found(roots, tfds_name, version))
 
 
-def _open(folder: epath.Path) -> SourceDataset:
+def _open_remote(remote: RemoteFolder, sizes: Mapping[str, int]) -> SourceDataset:
+    """Open a dataset by a local copy of its metadata: TFDS itself would take TensorFlow to read a bucket."""
+    wanted = [name for name, size in sizes.items() if name.endswith((".json", ".txt")) and size <= _MAX_METADATA]
+    with tempfile.TemporaryDirectory(prefix="pairstream-") as folder:
+        for name, content in remote.read_some(wanted).items():
+            Path(folder, name).write_bytes(content)
+        return _open(epath.Path(folder), path=str(remote))
+
+
+def _open(folder: epath.Path, *, path: str = "") -> SourceDataset:
+    """``path``: where the dataset lies, if ``folder`` is a copy of its metadata."""
+    path = path or str(folder)
     import tensorflow_datasets as tfds
 
     if not (folder / "features.json").exists():
-        raise SourceError(f"{folder}: has dataset_info.json but no features.json, so it cannot be read; copy it again")
+        raise SourceError(f"{path}: has dataset_info.json but no features.json, so it cannot be read; copy it again")
     check_metadata(folder)
     try:
         info = tfds.builder_from_directory(folder).info
-        features = flatten_features(info.features, where=str(folder))
+        features = flatten_features(info.features, where=path)
         declared = info.file_format
         kind = "tfrecord" if declared is None else str(declared.value)
         splits = {name: tuple(split.shard_lengths) for name, split in sorted(info.splits.items())}
@@ -170,37 +204,52 @@ def _open(folder: epath.Path) -> SourceDataset:
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise SourceError(
-            f"{folder}: TFDS cannot read its metadata ({type(error).__name__}: {reason[0] if reason else ''}); "
+            f"{path}: TFDS cannot read its metadata ({type(error).__name__}: {reason[0] if reason else ''}); "
             "copy it again"
         ) from error
     if kind != "tfrecord":
-        raise SourceError(f"{folder}: its files are {kind}, only TFRecord can be converted")
+        raise SourceError(f"{path}: its files are {kind}, only TFRecord can be converted")
     digest = hashlib.sha256()
     for name in NAMES:
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     if wrong := next((name for name, lengths in splits.items() if min(lengths, default=0) < 0), None):
-        raise SourceError(f"{folder}: dataset_info.json has a shard of {min(splits[wrong])} episodes in split {wrong}")
-    return SourceDataset(path=str(folder), fingerprint=digest.hexdigest(), features=features, splits=splits, _info=info)
+        raise SourceError(f"{path}: dataset_info.json has a shard of {min(splits[wrong])} episodes in split {wrong}")
+    return SourceDataset(path=path, fingerprint=digest.hexdigest(), features=features, splits=splits, _info=info)
 
 
 def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
-    tried = ", ".join(str(epath.Path(root) / tfds_name / version) for root in roots)
+    tried = ", ".join(join(root, tfds_name, version) for root in roots)
     present: set[str] = set()
-    for root in map(epath.Path, roots):
-        if not root.exists():
+    for root in roots:
+        folders = _folders(root)
+        if folders is None:
             return f"no such source: {root} (looked for {tfds_name}/{version} below it)"
-        if (root / tfds_name).is_dir():
-            versions = sorted(
-                path.name for path in (root / tfds_name).iterdir() if (path / "dataset_info.json").exists()
+        versions = _versions(root, tfds_name) if tfds_name in folders else []
+        if versions:
+            return (
+                f"{join(root, tfds_name)} has version {', '.join(versions)}, not {version}; give the right version "
+                f"with --config (datasets: {{NAME: {{version: ...}}}})"
             )
-            if versions:
-                return (
-                    f"{root / tfds_name} has version {', '.join(versions)}, not {version}; give the right version with "
-                    f"--config (datasets: {{NAME: {{version: ...}}}})"
-                )
-        present.update(path.name for path in root.iterdir() if path.is_dir())
+        present.update(folders)
     hint = f"; {closest(tfds_name, present, noun='folders')}" if present else ""
     return f"dataset {tfds_name} {version} is in none of the sources: tried {tried}{hint}"
+
+
+def _folders(root: str) -> list[str] | None:
+    """Names of the folders in a root; None if it is not there."""
+    if is_remote(root):
+        return RemoteFolder(root).folders() or None
+    path = epath.Path(root)
+    return [entry.name for entry in path.iterdir() if entry.is_dir()] if path.exists() else None
+
+
+def _versions(root: str, tfds_name: str) -> list[str]:
+    """The versions of a dataset that have metadata."""
+    if is_remote(root):
+        folder = RemoteFolder(join(root, tfds_name))
+        return [name for name in folder.folders() if "dataset_info.json" in (folder / name).sizes()]
+    folders = (epath.Path(root) / tfds_name).iterdir()
+    return sorted(path.name for path in folders if (path / "dataset_info.json").exists())
 
 
 def _size(path: epath.Path) -> int | None:

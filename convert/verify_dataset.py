@@ -18,7 +18,7 @@ from convert.verify_frames import first_line
 from convert.verify_report import Finding, Findings
 from convert.verify_shard import ShardTask, hash_file, open_regular
 from stream.errors import closest
-from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
+from stream.format import FETCHED_NAME, FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
 from stream.manifest import FileEntry, Manifest, ShardEntry, read_manifest
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -57,7 +57,10 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
         UsageError: there is nothing of a conversion, or no dataset of that name; says which come close.
     """
     if "://" in str(root):
-        raise UsageError(f"{root}: only local folders can be checked; copy it, or run where it is mounted")
+        raise UsageError(
+            f"{root}: only local folders can be checked; bring it here with `python -m stream.fetch`, which checks "
+            "every file"
+        )
     top = Path(root)
     if not top.is_dir():
         raise UsageError(
@@ -70,7 +73,14 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
     for name in names or ():
         if name not in known:
             raise UsageError(f"{root}: no dataset {name!r}; {closest(name, known, noun='datasets')}")
-    return [folder for folder in found if names is None or _names(folder)[0] in names]
+    chosen = [folder for folder in found if names is None or _names(folder)[0] in names]
+    for folder in chosen:
+        if (folder / FETCHED_NAME).exists():
+            raise UsageError(
+                f"{folder}: was fetched in part ({FETCHED_NAME}); stream.fetch checked these files, all of it can be "
+                "checked where it came from"
+            )
+    return chosen
 
 
 def survey(folder: Path, *, deep: bool) -> Survey:

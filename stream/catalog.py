@@ -8,19 +8,25 @@ from functools import cached_property
 from pathlib import Path
 
 from stream.errors import ArgumentError, closest
-from stream.format import MANIFEST_NAME, FormatError
+from stream.fetched import Fetched, read_fetched
+from stream.format import FETCHED_NAME, MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
 from stream.manifest_fields import check_fields
+from stream.remote import is_remote, join
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A converted dataset. ``folder`` is ``ROOT/<dataset>/<version>``; ``name`` is that of the first folder."""
+    """A converted dataset. ``folder`` is ``ROOT/<dataset>/<version>``; ``name`` is that of the first folder.
+
+    fetched: which of its shards are here, None if all are.
+    """
 
     name: str
     version: str
     folder: Path
     manifest: Manifest
+    fetched: Fetched | None = None
 
     @property
     def shard_lengths(self) -> dict[str, list[int]]:
@@ -39,7 +45,14 @@ class Catalog:
     """
 
     def __init__(self, root: str | Path) -> None:
+        if is_remote(root):
+            raise ArgumentError(
+                f"{root}: a loader reads local folders; bring what a mixture needs with "
+                f"`python -m stream.fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
+            )
         self.root = Path(root)
+        self.where = str(root)
+        """The root, to name in messages."""
         if not self.root.is_dir():
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
         self._open: dict[str, Dataset] = {}
@@ -52,7 +65,7 @@ class Catalog:
             if folder.is_dir() and not folder.name.startswith("."):
                 versions = [entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[:1] != "."]
                 if versions:
-                    found[folder.name] = sorted(versions, key=_version_key)
+                    found[folder.name] = sorted(versions, key=version_key)
         return found
 
     @property
@@ -72,34 +85,59 @@ class Catalog:
         """
         if name not in self._open:
             base, _, version = name.partition(":")
+            place = join(self.where, base)
             if base not in self.versions:
                 raise ArgumentError(
-                    f"{self.root}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
+                    f"{self.where}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
                     "Convert it with `python -m convert.run`, or leave it out with weight 0"
                 )
             if version and version not in self.versions[base]:
                 raise ArgumentError(
-                    f"{self.root / base}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
+                    f"{place}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
                 )
             version = version or self._newest(base)
-            if not version or not (self.root / base / version / MANIFEST_NAME).is_file():
+            if not version or not self._is_complete(base, version):
+                if any(self._is_fetched(base, each) for each in self.versions[base]):
+                    raise ArgumentError(
+                        f"{place}: its fetch is not complete; run the same `python -m stream.fetch` "
+                        "command again to finish it"
+                    )
                 raise ArgumentError(
-                    f"{self.root / base}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
+                    f"{place}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
                     "conversion is not complete; run the same `python -m convert.run` command again to finish it"
                 )
-            folder = self.root / base / version
-            manifest = read_manifest(folder)
-            try:
-                check_fields(manifest)
-            except FormatError as error:
-                raise FormatError(f"{folder / MANIFEST_NAME}: {error}") from None
-            self._open[name] = Dataset(base, version, folder, manifest)
+            self._open[name] = self._read(base, version)
         return self._open[name]
 
+    def _read(self, name: str, version: str) -> Dataset:
+        folder = self.root / name / version
+        manifest, fetched = read_manifest(folder), read_fetched(folder)
+        if fetched is not None and fetched.data != manifest.checksum:
+            raise FormatError(
+                f"{folder}: {FETCHED_NAME} is of another conversion than {MANIFEST_NAME}; remove this folder, and "
+                "fetch the dataset again"
+            )
+        try:
+            check_fields(manifest)
+        except FormatError as error:
+            raise FormatError(f"{folder / MANIFEST_NAME}: {error}") from None
+        return Dataset(name, version, folder, manifest, fetched)
+
+    def _is_complete(self, name: str, version: str) -> bool:
+        return (self.root / name / version / MANIFEST_NAME).is_file()
+
+    def _is_fetched(self, name: str, version: str) -> bool:
+        return (self.root / name / version / FETCHED_NAME).is_file()
+
     def _newest(self, name: str) -> str:
-        complete = [v for v in self.versions[name] if (self.root / name / v / MANIFEST_NAME).is_file()]
+        complete = [version for version in self.versions[name] if self._is_complete(name, version)]
         return complete[-1] if complete else ""
 
 
-def _version_key(version: str) -> tuple[list[int], str]:
+def version_key(version: str) -> tuple[list[int], str]:
+    """What versions are sorted by.
+
+    >>> sorted(["0.10.0", "0.9.0"], key=version_key)
+    ['0.9.0', '0.10.0']
+    """
     return [int(number) for number in re.findall(r"[0-9]+", version)[:6]], version

@@ -4,6 +4,7 @@ The format belongs to its reader; ``convert`` writes it. A converted dataset loo
 
     ROOT/<dataset>/<version>/dataset.json                                      manifest, written last
     ROOT/<dataset>/<version>/quarantine.jsonl                                  what could not be converted
+    ROOT/<dataset>/<version>/fetched.json                                      which shards are here, if not all
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord        record i = frames of one pair
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.records.arrow      row i describes record i
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.steps.arrow        one row per source step
@@ -27,6 +28,7 @@ from stream.arrow_file import has_compressed_batches
 FORMAT_VERSION = 1
 MANIFEST_NAME = "dataset.json"
 QUARANTINE_NAME = "quarantine.jsonl"
+FETCHED_NAME = "fetched.json"
 
 FILE_KINDS = ("arrayrecord", "records", "steps", "episodes")
 SIDECAR_KINDS = ("records", "steps", "episodes")

@@ -54,7 +54,7 @@ def make_loader(
     """Open a converted root and mix its datasets.
 
     Args:
-        root: what ``convert.run`` wrote.
+        root: the folder that ``convert.run`` wrote, or ``stream.fetch`` brought.
         mixture: a mixture's name (``oxe29``), a dataset's name, a mapping of names to weights, or a YAML file.
             Weights are numbers, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves a dataset out.
         batch_size: rows of the global batch; each rank gets ``batch_size / world_size``.

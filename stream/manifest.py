@@ -179,19 +179,24 @@ def read_manifest(path: str | Path) -> Manifest:
         raise FileNotFoundError(
             f"{path}: no manifest, so this conversion is not complete; run convert.run again to finish it"
         ) from None
+    return parse_manifest(content, where=str(path))
+
+
+def parse_manifest(content: bytes, *, where: str) -> Manifest:
+    """Validate the content of a manifest; raises FormatError as ``read_manifest`` does, naming ``where``."""
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        raise FormatError(f"{path}: {_fault(content, error)}") from None
+        raise FormatError(f"{where}: {_fault(content, error)}") from None
     before, _, after = content.rpartition(manifest.checksum.encode())
     if hashlib.sha256(before + UNSIGNED.encode() + after).hexdigest() != manifest.checksum:
         raise FormatError(
-            f"{path}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
+            f"{where}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
         )
     try:
         _check_consistency(manifest)
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+        raise FormatError(f"{where}: {error}") from None
     return manifest
 
 

@@ -129,11 +129,8 @@ class MixedData:
     def spec(self) -> BatchSpec:
         """What a batch holds."""
         options = self.options
-        first = [
-            next(s for s, info in enumerate(self.views.shards) if info.member == m and info.records)
-            for m in range(len(self.names))
-        ]
-        opened = [self.views.cache[shard] for shard in first]
+        # Of those that the samples are in: others need not have been fetched.
+        opened = [self.views.cache[shard] for shard in self.views.first_shards]
         vectors = {}
         for which, chosen in (("action", options.action_columns), ("state", options.state_columns)):
             for name in chosen or {}:

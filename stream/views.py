@@ -12,6 +12,7 @@ import numpy as np
 
 from stream.catalog import Dataset
 from stream.errors import ArgumentError
+from stream.fetched import Fetched
 from stream.filters import Filters
 from stream.format import FormatError
 from stream.mixture import Member
@@ -78,6 +79,8 @@ class Views:
         for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
             filter_ = filters.of(dataset.name) if filters else None
             found = self._segments(number, member, dataset)
+            if dataset.fetched is not None:
+                _check_fetched(member, dataset.fetched, [self.shards[segment.shard] for segment in found])
             for segment in found:
                 first, count = self._extent(segment)
                 if filter_ is not None and count:
@@ -118,6 +121,11 @@ class Views:
                 ) from None
             self._names = [dataset.name for dataset in datasets]
             self._keys: dict[int, np.ndarray] = {}
+
+    @property
+    def first_shards(self) -> list[int]:
+        """For each member, a shard that holds samples of it."""
+        return self._shard_of[np.searchsorted(self._ends, self._bases, side="right")].tolist()
 
     @property
     def sizes(self) -> np.ndarray:
@@ -170,7 +178,7 @@ class Views:
         return [
             segment
             for episodes in ranges
-            for segment in _cut(episodes, lengths[episodes.split], self._first_shard[number][episodes.split])
+            for segment in cut_range(episodes, lengths[episodes.split], self._first_shard[number][episodes.split])
         ]
 
     def _extent(self, segment: Segment) -> tuple[int, int]:
@@ -218,8 +226,17 @@ class Views:
             self._episode_pairs[begin:end] = pairs
 
 
-def _cut(episodes: EpisodeRange, lengths: Sequence[int], first_shard: int) -> list[Segment]:
-    """Cut a range of episodes at the borders of shards."""
+def cut_range(episodes: EpisodeRange, lengths: Sequence[int], first_shard: int) -> list[Segment]:
+    """Cut a range of episodes at the borders of shards.
+
+    Args:
+        episodes: of a split.
+        lengths: episodes of each shard of the split.
+        first_shard: the number of its first shard.
+
+    >>> cut_range(EpisodeRange("train", 3, 7), [4, 0, 4], 10)
+    [Segment(shard=10, start=3, stop=4), Segment(shard=12, start=0, stop=3)]
+    """
     ends = np.cumsum(lengths)
     segments = []
     for shard in range(int(np.searchsorted(ends, episodes.start, side="right")), len(lengths)):
@@ -236,6 +253,17 @@ def _episode_columns(cache: ShardCache, shard: int) -> tuple[np.ndarray, np.ndar
     """First record and number of records of each episode of a shard."""
     table = cache[shard].episodes
     return table["first_record"].to_numpy(), table["num_records"].to_numpy()
+
+
+def _check_fetched(member: Member, fetched: Fetched, shards: Sequence[ShardInfo]) -> None:
+    here = set(fetched.shards)
+    missing = [shard for shard in shards if shard.stem not in here]
+    if missing:
+        raise ArgumentError(
+            f"dataset {missing[0].dataset}: split {member.split!r} needs {len(missing):,} shards that were not "
+            f"fetched, such as {missing[0].stem}; bring them from {fetched.source} with `python -m stream.fetch` and "
+            "this mixture and split"
+        )
 
 
 def _nothing_left(member: Member, dataset: Dataset, episodes: int, filtered: bool) -> str:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,21 @@ class Command:
 
 
 @contextlib.contextmanager
-def start(*arguments: str, module: str = "convert.run", cwd: Path = REPOSITORY) -> Iterator[Command]:
-    """Start a command; at the end of the block it and whatever it started are killed."""
+def start(
+    *arguments: str,
+    module: str = "convert.run",
+    cwd: Path = REPOSITORY,
+    environment: Mapping[str, str | None] | None = None,
+) -> Iterator[Command]:
+    """Start a command; at the end of the block it and whatever it started are killed.
+
+    ``environment``: variables to set beside those of this process, or (None) to leave out.
+    """
+    changed = {**os.environ, **(environment or {})}
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=cwd,
+        env={name: value for name, value in changed.items() if value is not None},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -99,9 +109,14 @@ def start(*arguments: str, module: str = "convert.run", cwd: Path = REPOSITORY) 
             process.kill()
 
 
-def run(*arguments: str, module: str = "convert.run", cwd: Path = REPOSITORY) -> Result:
-    """Run a command to its end."""
-    with start(*arguments, module=module, cwd=cwd) as command:
+def run(
+    *arguments: str,
+    module: str = "convert.run",
+    cwd: Path = REPOSITORY,
+    environment: Mapping[str, str | None] | None = None,
+) -> Result:
+    """Run a command to its end; see ``start``."""
+    with start(*arguments, module=module, cwd=cwd, environment=environment) as command:
         return command.wait()
 
 

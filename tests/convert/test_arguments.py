@@ -74,7 +74,7 @@ WRONG = {
     "--task-index -1": "the index goes from 0 to count - 1",
     "--task-count 0": "the index goes from 0 to count - 1",
     "--overwrite --task-count 2": "--overwrite would remove the work of the other tasks",
-    "--output gs://bucket/oxe": "--output gs://bucket/oxe: only local folders can be written",
+    "--staging /nowhere/at/all": "--staging /nowhere/at/all: no such folder",
     "--offset soon": "--offset 'soon' is neither a number of steps (5) nor seconds (0.6s)",
     "--frames some": "frames 'some' is none of: endpoints, all, stride:S",
     "--image-size large": "--image-size 'large' is none of: 256, HxW (180x320), native",

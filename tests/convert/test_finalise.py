@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from convert.errors import ConflictError
-from convert.finalise import existing_manifest, finalise, remove_output
+from convert.finalise import existing_manifest, finalise
 from convert.images import FramePolicy
 from convert.journal import Journal
 from convert.plan import Conversion, Options
@@ -237,7 +237,7 @@ def test_removing_an_output_leaves_what_is_not_ours(dataset: RldsDataset, tmp_pa
     Journal(output).begin(conversion.parameters)
     (output / "notes.txt").write_text("mine")
     (output / "train" / "mine.arrow").write_text("mine")
-    remove_output(output)
+    Journal(output).remove_output()
     assert sorted(str(path.relative_to(output)) for path in output.rglob("*")) == [
         "notes.txt",
         "train",
@@ -246,4 +246,4 @@ def test_removing_an_output_leaves_what_is_not_ours(dataset: RldsDataset, tmp_pa
 
 
 def test_removing_an_output_that_is_not_there_is_no_error(tmp_path: Path) -> None:
-    remove_output(tmp_path / "nothing")
+    Journal(tmp_path / "nothing").remove_output()

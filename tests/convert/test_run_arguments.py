@@ -107,12 +107,6 @@ def test_episodes_of_an_unknown_split_name_those_there_are(refused: Refused) -> 
     assert "train: 3 episodes, val: 2 episodes" in refused("--episodes", "trian[:1]")
 
 
-def test_output_in_a_bucket_is_refused(refused: Refused) -> None:
-    assert refused("--output", "gs://bucket/oxe") == (
-        "error: --output gs://bucket/oxe: only local folders can be written; copy the result afterwards"
-    )
-
-
 def test_unknown_runner_is_named(refused: Refused) -> None:
     assert "no Beam runner 'FlinkyRunner'" in refused("--runner", "FlinkyRunner")
 

@@ -17,7 +17,18 @@ def python(code: str) -> str:
     ).stdout
 
 
-HEAVY = ("tensorflow", "apache_beam", "tensorflow_datasets", "torch", "jax", "cv2", "convert")
+HEAVY = (
+    "tensorflow",
+    "apache_beam",
+    "tensorflow_datasets",
+    "torch",
+    "jax",
+    "cv2",
+    "convert",
+    "fsspec",
+    "s3fs",
+    "gcsfs",
+)
 
 
 def test_importing_brings_no_framework() -> None:
@@ -28,6 +39,22 @@ def test_the_loader_brings_nothing_that_grain_does_not() -> None:
     listed = f"print([m for m in {HEAVY} if m in sys.modules])"
     loader = python(f"import sys, stream as s; s.make_loader, s.pairs, s.Normalize; {listed}")
     assert loader == python(f"import sys, grain; {listed}")
+
+
+def test_fetching_from_a_folder_brings_no_framework_and_no_store() -> None:
+    assert python(f"import sys, stream.fetch; print([m for m in (*{HEAVY}, 'grain') if m in sys.modules])") == "[]\n"
+
+
+def test_object_stores_are_known_to_one_module_only() -> None:
+    names = [f"{word} {library}" for library in ("fsspec", "s3fs", "gcsfs") for word in ("import", "from")]
+    folders = [STREAM.parent / name for name in ("stream", "convert", "beam_jobs", "bench")]
+    found = {
+        path.name
+        for folder in folders
+        for path in folder.glob("*.py")
+        if any(name in path.read_text() for name in names)
+    }
+    assert found == {"remote.py"}
 
 
 def test_importing_a_worker_brings_no_grain() -> None:

@@ -1,0 +1,346 @@
+"""``python -m stream.fetch``: bring the shards that a mixture needs from an object store, or from a folder, to this
+machine.
+
+The order makes it safe to stop at any time: files get their names when they are whole and checked; then
+``fetched.json`` names their shards; the manifest comes last. Fetching again goes on, and adds to what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stream.catalog import Catalog, Dataset, version_key
+from stream.download import (
+    Download,
+    FetchError,
+    Folder,
+    Progress,
+    check_source,
+    download,
+    open_source,
+    remove_leftovers,
+)
+from stream.errors import ArgumentError, StreamError
+from stream.fetched import Fetched, read_fetched, write_fetched, write_whole
+from stream.format import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
+from stream.manifest import Manifest, ShardEntry, parse_manifest, read_manifest
+from stream.mixture import resolve_mixture
+from stream.remote import RemoteError, is_remote
+from stream.splits import SplitError, resolve_split
+from stream.units import human_bytes
+from stream.views import cut_range
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+_THREADS = 16
+
+_EPILOG = """\
+The fetched folder is a root like the one it came from: samples, batches and loader.json are the same. A split that
+needs shards that were not fetched is refused. Interrupted, the same command goes on; files that are there are not
+fetched again.
+
+exit codes:
+  0    what was asked for is there
+  1    failed; what was fetched stays, and the same command goes on
+  2    a wrong name, path, option, bucket or credential; nothing was fetched
+  130  interrupted; the same command goes on
+
+examples:
+  python -m stream.fetch s3://bucket/oxe /local/oxe --mixture oxe29
+  python -m stream.fetch gs://bucket/oxe /local/oxe --mixture bridge --split 'train[:10%]' --split val
+  python -m stream.fetch /nfs/oxe /local/oxe --mixture my_mixture.yaml --split train --jobs 16
+"""
+
+
+class RemoteCatalog(Catalog):
+    """The datasets of a root that is not opened but copied: of a manifest, its bytes are kept too."""
+
+    def __init__(self, source: Folder) -> None:
+        self.source = source
+        self.where = str(source)
+        self.root = Path(self.where)
+        self._open: dict[str, Dataset] = {}
+        self.contents: dict[tuple[str, str], bytes] = {}
+
+    @cached_property
+    def versions(self) -> dict[str, list[str]]:
+        """The versions of each dataset, complete or not, oldest first."""
+        names = [name for name in self.source.folders() if not name.startswith(".")]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = list(pool.map(lambda name: (self.source / name).folders(), names))
+        versions = {name: [v for v in inner if not v.startswith(".")] for name, inner in zip(names, found, strict=True)}
+        return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
+
+    def _is_complete(self, name: str, version: str) -> bool:
+        return (self.source / name / version).size(MANIFEST_NAME) is not None
+
+    def _is_fetched(self, name: str, version: str) -> bool:
+        return (self.source / name / version).size(FETCHED_NAME) is not None
+
+    def _read(self, name: str, version: str) -> Dataset:
+        folder = self.source / name / version
+        if folder.size(FETCHED_NAME) is not None:
+            raise FetchError(f"{folder}: was fetched in part itself; give the root that it came from")
+        content = folder.read(MANIFEST_NAME)
+        self.contents[name, version] = content
+        manifest = parse_manifest(content, where=f"{folder}/{MANIFEST_NAME}")
+        return Dataset(name, version, self.root / name / version, manifest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be brought of one dataset."""
+
+    dataset: Dataset
+    folder: Folder
+    target: Path
+    content: bytes
+    shards: tuple[ShardEntry, ...]
+
+    @property
+    def files(self) -> Iterator[Download]:
+        """All files, there or not."""
+        for shard in self.shards:
+            split = split_of(shard.name)
+            for kind, file in shard.files.items():
+                target = self.target / split / shard_file(shard.name, kind)
+                yield Download(folder=self.folder / split, target=target, entry=file)
+
+
+def fetch(
+    remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
+) -> dict[str, Any]:
+    """Bring the shards that a mixture needs.
+
+    Args:
+        remote: a converted root: ``s3://...``, ``gs://...``, or a folder.
+        local: the folder to bring them to, which ``make_loader`` then opens.
+        mixture: as of ``make_loader``.
+        splits: as ``split`` of ``make_loader``, one or more.
+        jobs: files that are brought at the same time.
+
+    Returns:
+        What was brought and what is there, a small JSON.
+
+    Raises:
+        ArgumentError, FetchError, FormatError, RemoteError, OSError: one clear reason. What was complete stays.
+    """
+    local = Path(local)
+    catalog = RemoteCatalog(open_source(remote))
+    orders = _order(catalog, mixture, splits, local)
+    try:
+        local.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"{local}: cannot be made: {error.strerror}; choose another folder") from None
+    with _alone(local):
+        known = {order.target: _known(order) for order in orders}
+        for order in orders:
+            for folder in (order.target, *(order.target / split for split in order.dataset.manifest.splits)):
+                remove_leftovers(folder)
+        missing = [file for order in orders for file in order.files if not file.is_there()]
+        check_source(missing)
+        size = sum(file.entry.bytes for file in missing)
+        _check_room(local, size)
+        for order in orders:
+            _begin(order, str(catalog.source), known[order.target])
+        for folder in {file.target.parent for file in missing}:
+            folder.mkdir(parents=True, exist_ok=True)
+        progress = Progress(len(missing), size)
+        with progress.shown() if missing else contextlib.nullcontext():
+            download(missing, jobs=jobs, progress=progress)
+        for order in orders:
+            _finish(order, str(catalog.source), known[order.target])
+    return {
+        "remote": remote,
+        "local": str(local),
+        "files_fetched": progress.files,
+        "bytes_fetched": progress.bytes,
+        "datasets": [_summary(order) for order in orders],
+    }
+
+
+def _order(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str], local: Path) -> list[Order]:
+    """Find out which shards the splits of a mixture touch; only manifests are read."""
+    wanted: dict[tuple[str, str], set[str]] = {}
+    datasets: dict[tuple[str, str], Dataset] = {}
+    for split in splits:
+        for member in resolve_mixture(mixture, split, catalog):
+            dataset = catalog.open(member.dataset)
+            lengths = dataset.shard_lengths
+            try:
+                ranges = resolve_split(member.split, lengths)
+            except SplitError as error:
+                raise ArgumentError(f"dataset {dataset.name}: {error}") from None
+            key = dataset.name, dataset.version
+            datasets[key] = dataset
+            chosen = wanted.setdefault(key, set())
+            for episodes in ranges:
+                shards = dataset.manifest.splits[episodes.split].shards
+                chosen |= {shards[segment.shard].name for segment in cut_range(episodes, lengths[episodes.split], 0)}
+    orders = []
+    for key, stems in wanted.items():
+        dataset = datasets[key]
+        every = (shard for entry in dataset.manifest.splits.values() for shard in entry.shards)
+        orders.append(
+            Order(
+                dataset=dataset,
+                folder=catalog.source / dataset.name / dataset.version,
+                target=local / dataset.name / dataset.version,
+                content=catalog.contents[key],
+                shards=tuple(shard for shard in every if shard.name in stems),
+            )
+        )
+    return orders
+
+
+@contextlib.contextmanager
+def _alone(local: Path) -> Iterator[None]:
+    """Wait until no other process of this machine fetches into a folder; the kernel ends the lock with the process."""
+    held = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # A file system without locks is used without.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting: another process fetches into {local}", file=sys.stderr)
+                fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _known(order: Order) -> tuple[str, ...] | None:
+    """The shards that were fetched before, None if the dataset is whole; refuses another conversion."""
+    manifest = order.dataset.manifest
+    fetched = read_fetched(order.target)
+    data = fetched.data if fetched else ""
+    if (order.target / MANIFEST_NAME).exists():
+        data = read_manifest(order.target).checksum
+        if fetched is None and data == manifest.checksum:
+            return None
+    if data not in ("", manifest.checksum):
+        raise ArgumentError(
+            f"{order.target}: holds another conversion than {order.folder}; remove it, or choose another folder"
+        )
+    return fetched.shards if fetched else ()
+
+
+def _check_room(local: Path, size: int) -> None:
+    free = shutil.disk_usage(local).free
+    if size > free:
+        raise FetchError(
+            f"{local}: {human_bytes(size)} are to be fetched and {human_bytes(free)} are free; make room, or fetch a "
+            "smaller split"
+        )
+
+
+def _begin(order: Order, source: str, known: tuple[str, ...] | None) -> None:
+    """Say of what the files are, before the first of them is there."""
+    order.target.mkdir(parents=True, exist_ok=True)
+    if known is not None:
+        write_fetched(order.target, Fetched(source=source, data=order.dataset.manifest.checksum, shards=known))
+
+
+def _finish(order: Order, source: str, known: tuple[str, ...] | None) -> None:
+    manifest = order.dataset.manifest
+    if known is None:
+        return
+    names = [shard.name for entry in manifest.splits.values() for shard in entry.shards]
+    here = {*known, *(shard.name for shard in order.shards)}
+    shards = tuple(name for name in names if name in here)
+    write_fetched(order.target, Fetched(source=source, data=manifest.checksum, shards=shards))
+    if manifest.quarantine is not None:
+        content = order.folder.read(QUARANTINE_NAME)
+        if hashlib.sha256(content).hexdigest() != manifest.quarantine.sha256:
+            raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
+        write_whole(order.target / QUARANTINE_NAME, content)
+    write_whole(order.target / MANIFEST_NAME, order.content)
+    if len(shards) == len(names):
+        (order.target / FETCHED_NAME).unlink()
+
+
+def _summary(order: Order) -> dict[str, Any]:
+    manifest: Manifest = order.dataset.manifest
+    fetched = read_fetched(order.target)
+    total = sum(len(entry.shards) for entry in manifest.splits.values())
+    return {
+        "dataset": order.dataset.name,
+        "version": order.dataset.version,
+        "shards_needed": len(order.shards),
+        "shards_here": total if fetched is None else len(fetched.shards),
+        "shards": total,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parsed = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if parsed.jobs < 1:
+            raise ArgumentError(f"--jobs {parsed.jobs}: expected 1 or more")
+        if is_remote(parsed.local):
+            raise ArgumentError(f"{parsed.local}: files are brought to a local folder")
+        splits = tuple(dict.fromkeys(parsed.split or ["train"]))
+        done = fetch(parsed.remote, parsed.local, parsed.mixture, splits=splits, jobs=parsed.jobs)
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (StreamError, FormatError, OSError) as error:
+        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+        print(f"error: {text}", file=sys.stderr)
+        refused = isinstance(error, ArgumentError) or (isinstance(error, RemoteError) and error.refused)
+        return EXIT_USAGE if refused else EXIT_FAILED
+    if parsed.json:
+        print(json.dumps(done, indent=1))
+        return 0
+    for entry in done["datasets"]:
+        print(
+            f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
+            f"{entry['shards_here']:,} of {entry['shards']:,} here"
+        )
+    print(f"{done['files_fetched']:,} files fetched, {human_bytes(done['bytes_fetched'])}; {done['local']} is ready")
+    return 0
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m stream.fetch",
+        description="Bring the shards that a mixture needs to this machine, and check them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., or a folder")
+    parser.add_argument("local", metavar="LOCAL", help="the folder to bring it to")
+    parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
+    parser.add_argument(
+        "--split", action="append", help="as make_loader takes it; may be given more than once (default: train)"
+    )
+    parser.add_argument("--jobs", type=int, default=8, help="files at the same time (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
