@@ -27,7 +27,8 @@ from convert.verify_frames import first_line
 from convert.verify_pool import Crashed
 from stream.format import MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
-from stream.shards import OpenShard, ShardInfo, list_shards
+from stream.shard_list import ShardList
+from stream.shards import OpenShard, ShardInfo
 
 _LEAST_OF_A_SPLIT = 4
 """Pairs to look at, however small a split is beside the others."""
@@ -84,7 +85,9 @@ class Patient:
             return
         self.manifest = manifest
         self._check_counts(manifest)
-        infos = [info for split in manifest.splits for info in list_shards(manifest, split, folder, dataset=self.name)]
+        infos = ShardList()
+        for split in manifest.splits:
+            infos.add(manifest, split, folder, dataset=self.name)
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         chosen = _choose(manifest, infos, max(1, frames // 2), random)
         for number, info in enumerate(infos):

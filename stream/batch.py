@@ -48,7 +48,7 @@ class BatchSpec:
     """
 
     datasets: tuple[str, ...]
-    shards: tuple[ShardInfo, ...]
+    shards: Sequence[ShardInfo]
     num_frames: tuple[int, ...]
     frame_shape: tuple[int, int]
     metadata: Metadata
@@ -161,7 +161,7 @@ class Assembler:
         self.fields = spec.fields()
         if decode == "device":
             del self.fields["frames"]
-        self._cache = ShardCache(list(spec.shards), max_open=max_open)
+        self._cache = ShardCache(spec.shards, max_open=max_open)
         self._threads = threads
         self._budget = Budget()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None

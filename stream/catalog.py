@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,6 +27,11 @@ class Dataset:
     folder: Path
     manifest: Manifest
     fetched: Fetched | None = None
+
+    def without_shards(self) -> Dataset:
+        """The same without the shards that the manifest lists."""
+        splits = {name: entry.model_copy(update={"shards": ()}) for name, entry in self.manifest.splits.items()}
+        return replace(self, manifest=self.manifest.model_copy(update={"splits": splits}))
 
     @property
     def shard_lengths(self) -> dict[str, list[int]]:

@@ -104,6 +104,8 @@ class MixedData:
         self.views = Views(
             self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
         )
+        # From here on the views have them; as the manifests hold them they take 7 kB each.
+        self.datasets = tuple(dataset.without_shards() for dataset in self.datasets)
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
             member.relative_weight(size) for member, size in zip(members, self.sizes.values(), strict=True)
@@ -139,8 +141,10 @@ class MixedData:
                         f"{which}_columns: no member {name!r}; {closest(name, self.names, noun='members')}"
                     )
             vectors[which] = tuple(
-                dataset_vector(dataset, which, (chosen or {}).get(dataset.name))  # type: ignore[arg-type]
-                for dataset in self.datasets
+                dataset_vector(dataset, which, chosen[dataset.name], schema=shard.steps.schema)  # type: ignore[arg-type]
+                if chosen and chosen.get(dataset.name) is not None
+                else dataset_vector(dataset, which, None)  # type: ignore[arg-type]
+                for dataset, shard in zip(self.datasets, opened, strict=True)
             )
         columns: tuple[Column, ...] = ()
         if options.columns and options.metadata == "full":
@@ -148,7 +152,7 @@ class MixedData:
             columns = tuple(find_column(name, schemas, self.names) for name in options.columns)
         spec = BatchSpec(
             datasets=self.names,
-            shards=tuple(self.views.shards),
+            shards=self.views.shards,
             num_frames=tuple(_num_frames(shard) for shard in opened),
             frame_shape=self._frame_shape(),
             metadata=options.metadata,

@@ -6,11 +6,10 @@ import os
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +23,9 @@ from stream.format import (
     FormatError,
     hash_end,
     open_sidecar,
+    reopen_sidecar,
     shard_file,
 )
-
-if TYPE_CHECKING:
-    from stream.manifest import Manifest  # which brings pydantic; a worker does without
 
 # Readahead buffers and threads are for reading in sequence; with the default footer prefetch of 1 MB opening takes six
 # times as long (370 instead of 59 microseconds on a local disk).
@@ -63,31 +60,8 @@ class ShardInfo:
         return Path(self.folder, shard_file(self.stem, kind))
 
 
-def list_shards(manifest: Manifest, split: str, folder: Path, *, dataset: str, member: int = 0) -> Iterator[ShardInfo]:
-    """The shards of a split, in order; ``folder`` is the dataset's, with the manifest."""
-    place, episodes = str(folder / split), 0
-    for shard in manifest.splits[split].shards:
-        yield ShardInfo(
-            member=member,
-            dataset=dataset,
-            split=split,
-            stem=shard.name,
-            folder=place,
-            records=shard.records,
-            steps=shard.steps,
-            episodes=shard.episodes,
-            paired_episodes=shard.paired_episodes,
-            first_episode=episodes,
-            files={
-                kind: (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
-                for kind, file in shard.files.items()
-            },
-        )
-        episodes += shard.episodes
-
-
 Sound = dict[str, tuple[int, int]]
-"""By path, inode and time of change of a file whose content was found to be that of the manifest."""
+"""By kind, inode and time of change of a shard's file that was looked at whole and found to be that of the manifest."""
 
 
 class OpenShard:
@@ -98,7 +72,7 @@ class OpenShard:
 
     Args:
         info: where it lies.
-        sound: files that need not be compared again, added to.
+        sound: files of it that need not be looked at again, added to.
     """
 
     def __init__(self, info: ShardInfo, sound: Sound | None = None) -> None:
@@ -110,13 +84,14 @@ class OpenShard:
     @cached_property
     def reader(self) -> ArrayRecordReader:
         """The open ArrayRecord file."""
-        path = self._checked("arrayrecord")
+        path, _, identity = self._checked("arrayrecord")
         reader = ArrayRecordReader(str(path), options=_READER_OPTIONS)
         if not reader.ok() or reader.num_records() != self.info.records:
             raise FormatError(
                 f"{path}: {reader.num_records()} readable records, the manifest says {self.info.records}; the file is "
                 "damaged or of another conversion"
             )
+        self._sound["arrayrecord"] = identity
         return reader
 
     def read(self, record: int) -> bytes:
@@ -138,13 +113,14 @@ class OpenShard:
     def episodes(self) -> pa.Table:
         """The ``episodes`` sidecar."""
         table = self._sidecar("episodes", self.info.episodes)
-        if len(table):
+        if len(table) and not self.was_checked("shares of episodes"):
             first, pairs = table["first_record"].to_numpy(), table["num_records"].to_numpy().astype(np.int64)
             if pairs.min() < 0 or (first != np.cumsum(pairs) - pairs).any() or pairs.sum() != self.info.records:
                 raise FormatError(
                     f"{self.info.path('episodes')}: first_record and num_records do not share out the shard's "
                     f"{self.info.records} records; it was not written by convert"
                 )
+            self.set_checked("shares of episodes")
         return table
 
     @cached_property
@@ -159,21 +135,34 @@ class OpenShard:
         column = _single(self.steps, "language")
         return column.indices.to_numpy(), column.dictionary
 
+    def was_checked(self, what: str) -> bool:
+        """Whether something was checked of these very files before, in this process."""
+        return what in self._sound
+
+    def set_checked(self, what: str) -> None:
+        """Something was checked and found right."""
+        self._sound[what] = (0, 0)
+
     def _sidecar(self, kind: str, rows: int) -> pa.Table:
-        table = open_sidecar(self._checked(kind))
+        path, known, identity = self._checked(kind)
+        if known:
+            return reopen_sidecar(path)
+        table = open_sidecar(path)
         for position, column in enumerate(_FIRST_COLUMNS[kind]):
             found = table.schema.field(position) if position < len(table.schema) else None
             if found is None or not found.equals(column) or table.column(position).null_count:
                 raise FormatError(
-                    f"{self.info.path(kind)}: column {position} is {found}, expected {column} without nulls; "
-                    "it was not written by convert"
+                    f"{path}: column {position} is {found}, expected {column} without nulls; it was not written by "
+                    "convert"
                 )
         if len(table) != rows:
-            raise FormatError(f"{self.info.path(kind)}: {len(table)} rows, the manifest says {rows}")
+            raise FormatError(f"{path}: {len(table)} rows, the manifest says {rows}")
+        self._sound[kind] = identity
         return table
 
-    def _checked(self, kind: str) -> Path:
-        """Where a file lies, once it is known to be that of the manifest."""
+    def _checked(self, kind: str) -> tuple[Path, bool, tuple[int, int]]:
+        """Where a file lies, once it is known to be that of the manifest; whether it was found sound before; and what
+        to remember it by."""
         path = self.info.path(kind)
         stat, (expected, digest) = path.stat(), self.info.files[kind]
         if stat.st_size != expected:
@@ -181,13 +170,17 @@ class OpenShard:
                 f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "
                 "conversion"
             )
-        if digest is not None and self._sound.get(str(path)) != (stat.st_ino, stat.st_mtime_ns):
-            if digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected).hex():
-                raise FormatError(
-                    f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"
-                )
-            self._sound[str(path)] = (stat.st_ino, stat.st_mtime_ns)
-        return path
+        identity = (stat.st_ino, stat.st_mtime_ns)
+        before = self._sound.get(kind)
+        if before == identity:
+            return path, True, identity
+        if before is not None:
+            self._sound.clear()
+        if digest is not None and digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected).hex():
+            raise FormatError(
+                f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"
+            )
+        return path, False, identity
 
 
 class ShardCache:
@@ -197,18 +190,18 @@ class ShardCache:
     when the last thread lets go of it.
     """
 
-    def __init__(self, shards: list[ShardInfo], *, max_open: int | None = None) -> None:
+    def __init__(self, shards: Sequence[ShardInfo], *, max_open: int | None = None) -> None:
         self._shards = shards
         self._max_open = max_open or default_max_open()
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
-        self._sound: Sound = {}
+        self._sound: dict[int, Sound] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, index: int) -> OpenShard:
         with self._lock:
             shard = self._open.get(index)
             if shard is None:
-                shard = self._open[index] = OpenShard(self._shards[index], self._sound)
+                shard = self._open[index] = OpenShard(self._shards[index], self._sound.setdefault(index, {}))
                 while len(self._open) > self._max_open:
                     self._open.popitem(last=False)
             else:

@@ -71,19 +71,22 @@ class ShardTables:
         self._shard = weakref.ref(shard)
         # That files are those of the manifest is known; this is for manifests that were made by somebody else. The
         # episodes are not opened for it: that would be a seventh of what opening a shard takes.
-        if len(self._episode) and not (
-            self._episode.min() >= 0
-            and self._episode.max() < shard.info.episodes
-            and self._step.min() >= 0
-            and self._offset.min() >= 1
-            and self._offset.max() <= offset
-            and (self._steps_row >= self._step).all()
-            and self._steps_row.max() < len(shard.steps)
-            and records["num_frames"].min() >= 1
-            and records["num_frames"].max() <= MAX_FRAMES
-            and (self._steps_row + self._offset).max() < len(shard.steps)
-        ):
-            raise FormatError(f"{shard.info.path('records')}: does not fit the shard's episodes and steps")
+        if not shard.was_checked("places of records"):
+            steps = len(shard.steps)
+            if len(self._episode) and not (
+                self._episode.min() >= 0
+                and self._episode.max() < shard.info.episodes
+                and self._step.min() >= 0
+                and self._offset.min() >= 1
+                and self._offset.max() <= offset
+                and (self._steps_row >= self._step).all()
+                and self._steps_row.max() < steps
+                and records["num_frames"].min() >= 1
+                and records["num_frames"].max() <= MAX_FRAMES
+                and (self._steps_row + self._offset).max() < steps
+            ):
+                raise FormatError(f"{shard.info.path('records')}: does not fit the shard's episodes and steps")
+            shard.set_checked("places of records")
         self.action = vector_columns(shard, action)
         self.state = vector_columns(shard, state)
         self._budget = budget

@@ -72,13 +72,20 @@ def make_vector(parts: Sequence[Mapping[str, Any]]) -> Vector:
     return Vector(tuple(spans), tuple(names), tuple(modes))
 
 
-def dataset_vector(dataset: Dataset, which: Literal["action", "state"], columns: Sequence[Any] | None) -> Vector:
+def dataset_vector(
+    dataset: Dataset,
+    which: Literal["action", "state"],
+    columns: Sequence[Any] | None,
+    *,
+    schema: pa.Schema | None = None,
+) -> Vector:
     """Return the vector of a dataset: the registry's, or the columns that the caller chose.
 
     Args:
         dataset: an open dataset.
         which: ``action`` or ``state``.
         columns: None, or names of columns, or ``(column, [indices])``, or mappings like the registry's parts.
+        schema: of the ``steps`` of one of its shards; all are alike. Without ``columns`` it is not needed.
 
     Raises:
         ArgumentError: a column is not among the converted ones, is not of numbers, or an index is out of range.
@@ -89,7 +96,6 @@ def dataset_vector(dataset: Dataset, which: Literal["action", "state"], columns:
     if not isinstance(columns, Sequence) or isinstance(columns, str):
         raise ArgumentError(f"{place}: columns are {columns!r:.100}; expected a list of them")
     known = dataset.manifest.parameters.get("columns", [])
-    schema = _steps_schema(dataset)
     parts = []
     for column in columns:
         if isinstance(column, str):
@@ -120,16 +126,6 @@ def dataset_vector(dataset: Dataset, which: Literal["action", "state"], columns:
             raise ArgumentError(f"{place}: {name!r} has mode {mode!r:.60}; expected one of {', '.join(_MODES)}")
         parts.append(part)
     return make_vector(parts)
-
-
-def _steps_schema(dataset: Dataset) -> pa.Schema | None:
-    """The columns of the first ``steps`` sidecar; all of a dataset are alike."""
-    for split, entry in dataset.manifest.splits.items():
-        for shard in entry.shards:
-            path = dataset.folder / split / f"{shard.name}.steps.arrow"
-            with pa.memory_map(str(path), "r") as source:
-                return pa.ipc.open_file(source).schema
-    return None
 
 
 def vector_columns(shard: OpenShard, vector: Vector) -> list[tuple[np.ndarray, Span]]:

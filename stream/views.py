@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from stream.fetched import Fetched
 from stream.filters import Filters
 from stream.format import FormatError
 from stream.mixture import Member
-from stream.shards import ShardCache, ShardInfo, list_shards
+from stream.shard_list import ShardList
+from stream.shards import ShardCache, ShardInfo
 from stream.shuffle import derive_keys, make_key, permute
 from stream.splits import EpisodeRange, SplitError, resolve_split
 
@@ -59,16 +61,16 @@ class Views:
         max_open: int | None = None,
     ) -> None:
         self.samples_per_episode = samples_per_episode
-        self.shards: list[ShardInfo] = []
+        self.shards = ShardList()
         self._by_episode = samples_per_episode > 0
         self._first_shard: list[dict[str, int]] = []
         for number, dataset in enumerate(datasets):
-            first_shard = {}
-            for split in dataset.manifest.splits:
-                first_shard[split] = len(self.shards)
-                self.shards += list_shards(dataset.manifest, split, dataset.folder, dataset=dataset.name, member=number)
-            self._first_shard.append(first_shard)
+            add = partial(self.shards.add, dataset.manifest, folder=dataset.folder, dataset=dataset.name, member=number)
+            self._first_shard.append({split: add(split) for split in dataset.manifest.splits})
         self.cache = ShardCache(self.shards, max_open=max_open)
+        self._episodes, self._paired_episodes, self._records_of = (
+            self.shards.column(name) for name in ("episodes", "paired_episodes", "records")
+        )
         self._records: list[np.ndarray] = []
         segments: list[Segment] = []
         firsts: list[int] = []
@@ -183,9 +185,8 @@ class Views:
 
     def _extent(self, segment: Segment) -> tuple[int, int]:
         """First record and number of records of a segment; the sidecar of a shard that is cut is read."""
-        info = self.shards[segment.shard]
-        if segment.stop - segment.start == info.episodes:
-            return 0, info.records
+        if segment.stop - segment.start == self._episodes[segment.shard]:
+            return 0, self._records_of[segment.shard]
         first, pairs = _episode_columns(self.cache, segment.shard)
         first, pairs = first[segment.start : segment.stop], pairs[segment.start : segment.stop]
         return int(first[0]), int(pairs.sum())
@@ -194,9 +195,8 @@ class Views:
         """How many episodes of a segment have pairs, or chosen pairs."""
         if chosen is not None:
             return len(np.unique(self.cache[segment.shard].records["episode"][chosen]))
-        info = self.shards[segment.shard]
-        if segment.stop - segment.start == info.episodes:
-            return info.paired_episodes
+        if segment.stop - segment.start == self._episodes[segment.shard]:
+            return self._paired_episodes[segment.shard]
         _, pairs = _episode_columns(self.cache, segment.shard)
         return int((pairs[segment.start : segment.stop] > 0).sum())
 

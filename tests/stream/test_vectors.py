@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from convert.registry import load_registry
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
-from stream.format import open_sidecar, shard_file
+from stream.format import open_sidecar
 from stream.mixture import Member
 from stream.shards import OpenShard, column_array
 from stream.vectors import (
@@ -34,6 +34,10 @@ VECTORS: tuple[Literal["action", "state"], ...] = ("action", "state")
 def open_shards(dataset: Dataset) -> list[OpenShard]:
     views = Views([Member(dataset.name, "all", 1.0)], [dataset])
     return [views.cache[i] for i in range(len(views.shards))]
+
+
+def chosen_vector(dataset: Dataset, which: Literal["action", "state"], columns: Any) -> Vector:
+    return dataset_vector(dataset, which, columns, schema=open_shards(dataset)[0].steps.schema)
 
 
 def read_rows(shard: OpenShard, parts: list[dict[str, Any]]) -> np.ndarray:
@@ -155,7 +159,7 @@ def test_neighbouring_parts_of_one_column_are_read_at_once() -> None:
 def test_chosen_columns_take_the_place_of_the_registrys(
     bridge: Dataset, columns: list[Any], parts: list[tuple[str, list[int] | None]]
 ) -> None:
-    vector = dataset_vector(bridge, "state", columns)
+    vector = chosen_vector(bridge, "state", columns)
     expected = [{"path": path, "select": select} for path, select in parts]
     for shard in open_shards(bridge):
         assert np.array_equal(gather_all(shard, vector), read_rows(shard, expected))
@@ -163,7 +167,7 @@ def test_chosen_columns_take_the_place_of_the_registrys(
 
 def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Dataset) -> None:
     columns = ["reward", ("observation/state", [6, 1]), {"path": "is_last", "names": ["end"], "mode": "flag"}]
-    vector = dataset_vector(bridge, "action", columns)
+    vector = chosen_vector(bridge, "action", columns)
     assert vector.names == ("reward[0]", "observation/state[6]", "observation/state[1]", "end")
     assert vector.modes == ("absolute", "absolute", "absolute", "flag")
 
@@ -192,7 +196,7 @@ def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Datas
 )
 def test_a_column_that_cannot_be_had_is_refused(bridge: Dataset, columns: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=f"dataset bridge: state: .*{message}"):
-        dataset_vector(bridge, "state", columns)
+        chosen_vector(bridge, "state", columns)
 
 
 WINDOW = np.array(
@@ -241,11 +245,3 @@ def test_reducing_a_batch_is_reducing_each_row_by_itself(seed: int, width: int, 
 def test_velocities_add_up_like_deltas_and_padding_counts_as_delta() -> None:
     parts = [{"path": p, "dims": 1, "mode": p} for p in ("delta", "velocity", "absolute", "flag")]
     assert mode_codes(make_vector(parts), 6).tolist() == [0, 0, 1, 2, 0, 0]
-
-
-def test_the_files_of_a_missing_shard_are_named(bridge: Dataset, tmp_path: Path) -> None:
-    moved = Dataset(bridge.name, bridge.version, tmp_path, bridge.manifest)
-    split, entry = next(iter(bridge.manifest.splits.items()))
-    with pytest.raises(FileNotFoundError, match=shard_file(entry.shards[0].name, "steps")):
-        dataset_vector(moved, "state", ["reward"])
-    assert (bridge.folder / split).is_dir()
