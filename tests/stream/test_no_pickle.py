@@ -1,0 +1,28 @@
+"""Nothing that lies on a disk is ever unpickled: pickles pass between a trainer and its own workers only."""
+
+import ast
+from pathlib import Path
+
+PACKAGES = ("stream", "convert", "beam_jobs")
+REPOSITORY = Path(__file__).resolve().parents[2]
+BETWEEN_PROCESSES = {"stream/pool.py", "stream/worker.py"}
+LOADERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+
+
+def imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+def test_only_the_pipe_to_the_workers_is_pickled() -> None:
+    files = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
+    users = {str(path.relative_to(REPOSITORY)) for path in files if imported(path) & LOADERS}
+    assert users == BETWEEN_PROCESSES
+    text = "".join(path.read_text() for path in files)
+    for unsafe in ("allow_pickle=True", "yaml.unsafe_load", "yaml.full_load", "UnsafeLoader", "FullLoader"):
+        assert unsafe not in text
