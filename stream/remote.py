@@ -196,18 +196,25 @@ class RemoteFolder:
             OSError: the file cannot be read.
         """
         with path.open("rb") as file:
-            size = file.seek(0, io.SEEK_END)
-            file.seek(0)
-            with self._explained("written", name):
-                if self._scheme == "s3" and size <= _MAX_PUT:
-                    # In one request from the disk: parts of one that was killed would stay, and cost money.
-                    self._store.call_s3(
-                        "put_object", Bucket=self._bucket, Key=f"{self._prefix}/{name}".lstrip("/"), Body=file
-                    )
-                else:
-                    self._store.put_file(str(path), f"{self._path}/{name}")
-        with path.open("rb") as file:
-            self._compare(name, file)
+            try:
+                self._put(file, path, name)
+            except RemoteError as error:
+                if error.refused:
+                    raise
+                # A network fails now and then, and the library does not start again at the beginning of the file.
+                self._put(file, path, name)
+
+    def _put(self, file: io.BufferedReader, path: Path, name: str) -> None:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        with self._explained("written", name):
+            if self._scheme == "s3" and size <= _MAX_PUT:
+                # In one request from the disk: parts of one that was killed would stay, and cost money.
+                key = f"{self._prefix}/{name}".lstrip("/")
+                self._store.call_s3("put_object", Bucket=self._bucket, Key=key, Body=file)
+            else:
+                self._store.put_file(str(path), f"{self._path}/{name}")
+        self._compare(name, file)
 
     def _compare(self, name: str, file: io.BufferedReader | io.BytesIO) -> None:
         size = file.seek(0, io.SEEK_END)

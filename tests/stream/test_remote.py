@@ -11,8 +11,8 @@ import pytest
 
 from stream import remote
 from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote, join
-from tests.command import run
-from tests.object_stores import SCHEMES, Store, object_store, objects, proxy
+from tests.command import Result, run
+from tests.object_stores import SCHEMES, Alter, Store, object_store, objects, proxy
 
 
 @pytest.fixture(scope="module", params=SCHEMES)
@@ -80,21 +80,38 @@ def test_what_has_no_hash_that_is_an_md5_is_read_back(
     assert folder.size("parts") == len(content)
 
 
+def upload_through(store: Store, alter: Alter, bucket: str, folder: Path) -> Result:
+    """Upload a file with something between its process and the store."""
+    (folder / "file").write_bytes(b"the content of a file" * 100)
+    code = "import sys; from pathlib import Path; from stream.remote import RemoteFolder as R\n"
+    (folder / "store_file.py").write_text(f"{code}R(sys.argv[1]).upload(Path(sys.argv[2]), 'file')")
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with proxy(store, alter) as environment:
+        changed = {**environment, "PYTHONPATH": path}
+        return run(bucket, str(folder / "file"), module="store_file", environment=changed)
+
+
 def test_other_content_than_was_sent_is_an_error_and_does_not_stay(store: Store, tmp_path: Path) -> None:
     bucket = store.new_bucket()
-    (tmp_path / "file").write_bytes(b"the content of a file" * 100)
-    code = "import sys; from pathlib import Path; from stream.remote import RemoteFolder as R\n"
-    (tmp_path / "store_file.py").write_text(f"{code}R(sys.argv[1]).upload(Path(sys.argv[2]), 'file')")
-    with proxy(store, lambda method, path, body: body.replace(b"content", b"c0ntent")) as environment:
-        result = run(
-            bucket,
-            str(tmp_path / "file"),
-            module="store_file",
-            environment={**environment, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
-        )
+    result = upload_through(store, lambda method, path, body: body.replace(b"content", b"c0ntent"), bucket, tmp_path)
     assert result.code == 1
     assert "RemoteError" in result.err
     assert objects(bucket) == {}
+
+
+def test_what_was_damaged_once_on_the_way_is_sent_again(store: Store, tmp_path: Path) -> None:
+    bucket = store.new_bucket()
+    sent: list[bytes] = []
+
+    def damage_first(method: str, path: str, body: bytes) -> bytes:
+        if b"content of a file" not in body:
+            return body
+        sent.append(body)
+        return body.replace(b"content", b"c0ntent") if len(sent) == 1 else body
+
+    result = upload_through(store, damage_first, bucket, tmp_path)
+    assert (result.code, len(sent)) == (0, 2), result.err
+    assert objects(bucket) == {"file": (tmp_path / "file").read_bytes()}
 
 
 def test_a_bucket_that_is_not_there_is_refused(store: Store) -> None:
