@@ -12,6 +12,10 @@ from array_record.python import array_record_module
 from convert.errors import ShardError
 from stream.format import ARRAYRECORD_OPTIONS, FormatError, open_sidecar
 
+READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
+"""For a reader without threads. By default the first one of a process starts 64, and waits without end if there cannot
+be so many: in a container with a limit on processes, or under ``ulimit -v``."""
+
 
 class RecordWriter:
     """Writes one ArrayRecord file; a context manager that closes it.
@@ -61,7 +65,7 @@ def count_rows(path: Path, kind: str) -> int:
             return int(open_sidecar(path).num_rows)
         except FormatError:
             return -1
-    reader = array_record_module.ArrayRecordReader(str(path))
+    reader = array_record_module.ArrayRecordReader(str(path), READER_OPTIONS)
     if not reader.ok():
         # To close it would raise.
         return -1

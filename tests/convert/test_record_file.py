@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,18 @@ def test_a_file_that_is_not_readable_has_less_than_no_rows(tmp_path: Path, kind:
     path = tmp_path / shard_file("train-00000-of-00001", kind)
     path.write_bytes(content)
     assert count_rows(path, kind) == -1
+
+
+def test_counting_starts_no_threads(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrayrecord"
+    write(path, [b"one", b"two"])
+    # In a process of its own: the library keeps its threads once somebody had them started.
+    code = f"""
+import os
+from pathlib import Path
+from convert.record_file import count_rows
+before = len(os.listdir("/proc/self/task"))
+print(count_rows(Path({str(path)!r}), "arrayrecord"), len(os.listdir("/proc/self/task")) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "2 0\n", done.stderr
