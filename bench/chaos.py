@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _be_private() -> None:
-    """Start anew with a /dev/shm of this program alone, where that is permitted: what others leave in it is not ours."""
+    """Start anew with a /dev/shm of this program alone, where that is permitted: others leave things in it too."""
     if os.environ.get(_PRIVATE) or os.geteuid() or shutil.which("unshare") is None:
         return
     mount = f'{_PRIVATE}=1; export {_PRIVATE}; mount -t tmpfs chaos-shm /dev/shm; exec "$0" "$@"'

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +42,12 @@ class MemoryLog:
 
     Args:
         pids: the trainer first; None for this process and those that it has when it looks.
+        measure: gives the bytes of a process.
     """
 
-    def __init__(self, pids: Sequence[int] | None) -> None:
+    def __init__(self, pids: Sequence[int] | None, *, measure: Callable[[int], int | None] = proportional_set) -> None:
         self._pids = None if pids is None else tuple(pids)
+        self._measure = measure
         self.samples: list[MemorySample] = []
 
     @classmethod
@@ -56,7 +58,7 @@ class MemoryLog:
     def look(self, batches: int) -> None:
         """Take a sample, after ``batches`` batches."""
         pids = _family() if self._pids is None else self._pids
-        pss = tuple(proportional_set(pid) for pid in pids)
+        pss = tuple(self._measure(pid) for pid in pids)
         self.samples.append(MemorySample(batches=batches, pss=pss, available=psutil.virtual_memory().available))
 
     def summary(self) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 Every ``--event-every`` seconds something happens to the run, in turns and by chance: a worker is killed, or stopped and
 continued; the iterator is rebuilt from its state; the loader is made anew; the state of a random step up to 10^8 is
-set; an evaluation loop runs. Before each, memory is looked at (proportional, of all processes), and batches since the
-last one are compared by hash with those of a loader made anew in a fresh process. The exit code is 1 if anything
+set; an evaluation loop runs. Before each, memory of all processes is looked at, proportional, and batches since the
+last one are compared by hash with those of a loader made anew in a fresh process. The slope is that of memory without
+mapped files: their share depends on which other programs use the same libraries. The exit code is 1 if anything
 differed, memory grew (by more than three standard errors of the slope, and 1 MB an hour), or something was left behind.
 """
 
@@ -83,7 +84,7 @@ def soak_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("batches, samples", f"{result['batches']:,}, {result['samples']:,}"),
         ("compared with a fresh loader's", f"{result['checked']:,} batches"),
         ("memory of all processes, peak and last", f"{(peak or 0) / 1e6:,.0f} MB, {(final or 0) / 1e6:,.0f} MB"),
-        ("memory slope", grows),
+        ("slope of memory without mapped files", grows),
     ]
     for kind, count in result["events"].items():
         took = result["recovery_s"].get(kind)
@@ -104,14 +105,14 @@ def format_result(result: Mapping[str, Any]) -> str:
 
 
 def plot_memory(result: Mapping[str, Any], path: Path) -> None:
-    """Draw memory over time as SVG and PNG; samples that the slope leaves out are grey."""
+    """Draw memory over time as SVG and PNG, with the line whose slope is told."""
     memory = result["memory"]
     minutes = [sample[0] / 60 for sample in memory["over_time"]]
-    totals = [sample[1] / 1e6 for sample in memory["over_time"]]
+    everything, totals = ([sample[place] / 1e6 for sample in memory["over_time"]] for place in (1, 2))
     skipped = memory["left_out_samples"]
     figure, axes = new_figure(width=7, height=3.2)
-    axes.plot(minutes[:skipped], totals[:skipped], ".", color="0.7")
-    axes.plot(minutes[skipped:], totals[skipped:], ".")
+    axes.plot(minutes, everything, ".", color="0.6", label="all, with a share of mapped files")
+    axes.plot(minutes, totals, ".", label="heap, stacks and batches")
     rise = memory["slope_bytes_per_hour"]
     if rise is not None:
         count = len(minutes) - skipped
@@ -120,6 +121,7 @@ def plot_memory(result: Mapping[str, Any], path: Path) -> None:
         axes.plot(ends, [level + rise / 6e7 * (end - middle) for end in ends], "k-", linewidth=1)
     axes.set(xlabel="minutes", ylabel="MB, all processes", title="Memory of trainer and workers")
     axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="lower right")
     save_figure(figure, path)
 
 

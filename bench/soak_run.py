@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from bench.child import ChildFailed
+from bench.machine import own_set
 from bench.memory import MemoryLog, slope
 from bench.soak_check import differences
 from stream import WorkerError, digest, make_loader
@@ -61,6 +62,7 @@ class Soak:
         self._random = random.Random(seed)
         self._shm = _entries("/dev/shm")
         self._log = MemoryLog(None)
+        self._own = MemoryLog(None, measure=own_set)
         self._times: list[float] = []
         self._handles: list[int] = []
         self._events: Counter[str] = Counter()
@@ -98,7 +100,7 @@ class Soak:
                 self._next()
                 self._recovery[kind].append(time.monotonic() - began)
                 minutes = (time.monotonic() - self._began) / 60
-                total = self._log.samples[-1].total or 0
+                total = self._own.samples[-1].total or 0
                 self._say(f"{minutes:.1f} min, {self._batches:,} batches, {total / 1e6:,.0f} MB; {kind}")
             self._check()
         except (WorkerError, ChildFailed) as error:
@@ -112,7 +114,8 @@ class Soak:
         """What was seen, for JSON; ``problems`` is empty if all is well."""
         skipped = int(len(self._times) * _WARM_UP)
         totals = [sample.total or 0 for sample in self._log.samples]
-        rise, error = slope(self._times[skipped:], totals[skipped:])
+        own = [sample.total or 0 for sample in self._own.samples]
+        rise, error = slope(self._times[skipped:], own[skipped:])
         problems = list(self._problems)
         if len(totals) >= _FEWEST and rise is not None and error is not None:
             if rise > 3 * error and rise * 3600 > 1e6:
@@ -133,13 +136,15 @@ class Soak:
                 for kind, found in sorted(self._recovery.items())
             },
             "memory": {
-                **self._log.summary(),
+                "peak_pss_bytes": max(totals, default=None),
+                "final_pss_bytes": totals[-1] if totals else None,
+                "final_own_bytes": own[-1] if own else None,
                 "slope_bytes_per_hour": None if rise is None else rise * 3600,
                 "slope_error_per_hour": None if error is None else error * 3600,
                 "left_out_samples": skipped,
                 "over_time": [
-                    [round(at, 1), total, handles]
-                    for at, total, handles in zip(self._times, totals, self._handles, strict=True)
+                    [round(at, 1), total, mine, handles]
+                    for at, total, mine, handles in zip(self._times, totals, own, self._handles, strict=True)
                 ],
             },
             "problems": problems,
@@ -161,6 +166,7 @@ class Soak:
 
     def _look(self) -> None:
         self._log.look(self._batches)
+        self._own.look(self._batches)
         self._times.append(time.monotonic() - self._began)
         self._handles.append(len(os.listdir("/proc/self/fd")))
 
