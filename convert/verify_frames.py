@@ -13,8 +13,9 @@ from array_record.python import array_record_module
 
 from convert.errors import CorruptFrame
 from convert.images import decode_frame, decode_jpeg
-from convert.record_file import READER_OPTIONS
 from stream.format import FormatError, frame_spans
+
+_READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
 
 
 def check_frames(
@@ -39,7 +40,7 @@ def check_frames(
         How many steps of the shard have a frame of which size ("HxW"); empty without rows or offsets.
     """
     checker = _FrameChecker(offsets=offsets, sizes=sizes, report=report)
-    reader = array_record_module.ArrayRecordReader(str(path), READER_OPTIONS)
+    reader = array_record_module.ArrayRecordReader(str(path), _READER_OPTIONS)
     try:
         for index in range(reader.num_records() if reader.ok() else 0):
             place, row = f"record {index}", None

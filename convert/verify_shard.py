@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 from array_record.python import array_record_module
 
-from convert.record_file import READER_OPTIONS
 from convert.report import human_bytes
 from convert.verify_frames import check_frames, first_line
 from convert.verify_report import Finding, Findings
@@ -124,7 +123,7 @@ class _ShardChecker:
         task, path, report = self._task, self._path("arrayrecord"), self._report("arrayrecord")
         if "arrayrecord" not in intact and not (task.deep and path.is_file()):
             return {}
-        reader = array_record_module.ArrayRecordReader(str(path), READER_OPTIONS)
+        reader = array_record_module.ArrayRecordReader(str(path))
         try:
             count = reader.num_records() if reader.ok() else -1
         finally:
