@@ -17,7 +17,7 @@ import psutil
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner
 from convert.errors import ConvertError, ShardError
-from convert.journal import Journal
+from convert.journal import STOP, Journal
 from convert.plan import DatasetPlan, ShardJob
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,9 +58,12 @@ def run_pipeline(
                 # A staging folder that these runners do not use; if we are killed, nobody else removes it.
                 shutil.rmtree(pipeline.local_tempdir)
             if choice.is_local and choice.num_workers > 1:
-                stop_file = Journal(plans[jobs[0].dataset].output).temporary("stop")
+                stop_file = Journal(plans[jobs[0].dataset].output).temporary(STOP)
                 build_graph(pipeline, jobs, plans, stop_file=str(stop_file))
-                _run_beside(pipeline, before, stop_file)
+                try:
+                    _run_beside(pipeline, before, stop_file)
+                finally:
+                    stop_file.unlink(missing_ok=True)
             else:
                 build_graph(pipeline, jobs, plans)
                 _run(pipeline)

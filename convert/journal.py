@@ -27,6 +27,8 @@ from stream.manifest import ShardEntry
 FOLDER = ".convert"
 MANIFEST = "manifest"
 """The name of the lock under which the manifest is written."""
+STOP = "stop"
+"""What the file is named after in which a worker leaves the error that stops the others."""
 _PARAMETERS = "parameters.json"
 _STATUS = ".status.json"
 _LOCK = ".lock"
@@ -197,7 +199,7 @@ class Journal:
         for stem in stems:
             for suffix in (_STATUS, _LOCK):
                 (self.folder / (stem + suffix)).unlink(missing_ok=True)
-        if set(_listdir(self.folder)) <= {_PARAMETERS, MANIFEST + _LOCK}:
+        if set(_listdir(self.folder)) <= {_PARAMETERS, MANIFEST + _LOCK, STOP + _LOCK}:
             self.remove()
 
     def _remove_leftovers(self, stem: str) -> None:
