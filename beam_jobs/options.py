@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
+from beam_jobs.scratch import scratch_folder
 from convert.config_file import closest
 from convert.errors import UsageError
 
@@ -113,6 +113,7 @@ def _local_runner(num_workers: int) -> PipelineRunner:
 
 @contextmanager
 def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
+    import dask
     from dask.distributed import LocalCluster
 
     for name in ("distributed", "tornado"):
@@ -126,9 +127,11 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         yield arguments
         return
     with (
-        TemporaryDirectory(prefix="dask-") as scratch,
+        scratch_folder("pairstream-dask-") as scratch,
+        # Dask makes a folder of that name for itself wherever it is not told of another.
+        dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(
-            local_directory=scratch,
+            local_directory=str(scratch),
             n_workers=choice.num_workers,
             threads_per_worker=1,
             processes=True,
