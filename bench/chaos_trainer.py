@@ -1,7 +1,7 @@
 """A training script as users write them, without the training: ``python -m bench.chaos_trainer`` streams batches.
 
-It logs ``step hash`` for every batch and saves the state after it; started again, it goes on from there. It has no
-main guard's worth of caution: what the loader raises ends it, as one line.
+It logs ``step hash`` for every batch and saves the state after it; started again, it goes on from there. What the
+loader raises, or the file system, ends it with one line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
                 temporary.write_text(json.dumps(iterator.get_state()))
                 os.replace(temporary, saved)
                 time.sleep(options.step_ms / 1000)
-    except StreamError as error:
+    except (StreamError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0
