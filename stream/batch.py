@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ import numpy as np
 import simplejpeg
 
 from stream.columns import Column
-from stream.errors import RecordError
+from stream.errors import LimitError, RecordError
 from stream.format import FormatError, frame_spans
 from stream.rows import Rows
 from stream.shards import OpenShard, ShardCache, ShardInfo
@@ -26,6 +27,13 @@ METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
 Batch = dict[str, Any]
 
 _RUN = 64
+_FILES = "raise the limit on open files (ulimit -n), or let go of batches that were kept"
+_LIMITS = {
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOMEM: "take fewer workers, or raise the limit on memory",
+}
+"""Errors of opening a file that say nothing of the file, and what to do."""
 _Frame = tuple[memoryview, np.ndarray, int]
 """An encoded frame, where it goes (uint8 [H, W, 3]), and its row."""
 
@@ -251,6 +259,11 @@ class Assembler:
                 self._fail(row, rows, FormatError(f"a frame cannot be decoded ({error})"), done)
 
     def _fail(self, row: int, rows: Rows, error: Exception, done: Assembled) -> None:
+        if isinstance(error, OSError) and error.errno in _LIMITS:
+            # Nothing is wrong with the record, so nothing may stand in for it.
+            raise LimitError(
+                f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
+            )
         index = int(rows.shard[row])
         shard = self._cache[index]
         self._cache.forget(index)

@@ -100,6 +100,9 @@ class OpenShard:
         """The open ArrayRecord file."""
         path = self._checked("arrayrecord")
         reader = open_reader(str(path))
+        if not reader.ok():
+            # The library tells a lack of file handles no different from damage; this raises it.
+            path.open("rb").close()
         if not reader.ok() or reader.num_records() != self.info.records:
             raise FormatError(
                 f"{path}: {reader.num_records()} readable records, the manifest says {self.info.records}; the file is "
