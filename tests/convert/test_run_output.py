@@ -1,8 +1,8 @@
 """Outputs that cannot be written or hold something else: what the command says, and what it leaves."""
 
 import json
-import shutil
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
