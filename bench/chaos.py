@@ -31,6 +31,7 @@ from bench.child import ChildFailed
 from bench.loader_report import write_text
 from bench.loader_sweep import whole
 from bench.machine import describe_machine
+from bench.soak_run import interrupt_on_terminate
 from convert.report import format_table, human_seconds
 
 RESULT_FILE = "chaos.json"
@@ -210,6 +211,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = parser().parse_args(arguments)
+    interrupt_on_terminate()
     try:
         for folder in (options.out, options.work):
             if folder is not None:
