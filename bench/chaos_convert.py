@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.chaos_yard import LIMIT_S, MODES, Broken, Fault, Place, Yard
-from bench.command import run, tree
+from bench.session import run, tree
 
 _KILLS_A_PLACE = 4
 

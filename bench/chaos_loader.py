@@ -17,7 +17,7 @@ import psutil
 
 from bench.chaos_limits import control_group, mounted, remount, shell
 from bench.chaos_yard import LIMIT_S, Broken, Fault, Place, Yard
-from bench.command import Command, Result, wait_until
+from bench.session import Command, Result, wait_until
 from bench.soak_check import fresh_digests
 
 STEPS = 40

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from bench.command import Command, Result, is_alive, run, start, tree, wait_until
+from bench.session import Command, Result, is_alive, run, start, tree, wait_until
 
 MODES = {"in memory": ("--num-workers=1",), "2 processes": ("--num-workers=2",), "Dask": ("--runner=DaskRunner",)}
 """Ways to convert, with their arguments; Dask has two workers too."""

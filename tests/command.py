@@ -1,11 +1,11 @@
-"""Commands as users start them, of `bench.command`, and damaged datasets to give them."""
+"""Commands as users start them, of `bench.session`, and damaged datasets to give them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from bench.command import REPOSITORY, TIMEOUT, Command, Result, is_alive, run, start, tree, wait_until
+from bench.session import REPOSITORY, TIMEOUT, Command, Result, is_alive, run, start, tree, wait_until
 from convert.tfrecord import encode_tfrecord
 from tests.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
