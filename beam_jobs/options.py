@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,9 @@ from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
 from beam_jobs.scratch import scratch_folder
-from convert.config_file import closest
+from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
+from stream.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
@@ -105,7 +107,7 @@ def _local_runner(num_workers: int) -> PipelineRunner:
     if num_workers == 1:
         return fn_runner.FnApiRunner()
     # Beam's direct_running_mode=multi_processing does the same with its own, talkative worker.
-    command = f"exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
+    command = f"export {RUNNER_PID}={os.getpid()}; exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
     return fn_runner.FnApiRunner(
         default_environment=environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
     )
@@ -177,7 +179,7 @@ def _check_runner(choice: RunnerChoice) -> None:
     try:
         create_runner(choice.name)
     except (ImportError, AttributeError, ValueError):
-        hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runner")
+        hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runners")
         raise UsageError(f"no Beam runner {choice.name!r}; {hint}") from None
 
 

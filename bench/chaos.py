@@ -28,11 +28,11 @@ from typing import Any, NoReturn
 from bench import chaos_convert, chaos_limits, chaos_loader
 from bench.chaos_yard import MODES, Broken, Fault, NotPossible, Yard
 from bench.child import ChildFailed
-from bench.loader_report import write_text
-from bench.loader_sweep import whole
 from bench.machine import describe_machine
 from bench.soak_run import interrupt_on_terminate
 from convert.report import format_table, human_seconds
+from stream.arguments import whole
+from stream.state import write_json
 
 RESULT_FILE = "chaos.json"
 _LIBRARIES = ("apache-beam", "array-record", "dask", "grain", "numpy", "pyarrow")
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 folder.mkdir(parents=True, exist_ok=True)
         result = run_chaos(options)
         if options.out is not None:
-            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+            write_json(options.out / RESULT_FILE, result)
     except Broken as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import json
 import shutil
 import statistics
@@ -50,6 +49,8 @@ from bench.convert_source import (
 from bench.convert_watch import ConversionFailed, ConversionRun, run_conversion
 from bench.machine import describe_machine
 from convert.report import format_table
+from stream.arguments import whole
+from stream.errors import closest
 from stream.format import dataset_dir, decode_record, shard_file, shard_stem
 
 _QUIET = 0.05
@@ -261,11 +262,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The defaults take some eight minutes on two idle cores, and 5 GB of the temporary folder.",
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--pairs", type=_positive, help="at least so many in each case (default: what takes about 20 s)")
-    size.add_argument("--episodes", type=_positive, help="at least so many in each case, instead of --pairs")
-    parser.add_argument("--steps", type=_positive, default=60, help="of each episode (default: 60)")
-    parser.add_argument("--num-workers", type=_positive, default=2, help="processes of both (default: 2)")
-    parser.add_argument("--repeat", type=_positive, default=3, help="measurements of each (default: 3)")
+    size.add_argument("--pairs", type=whole(1), help="at least so many in each case (default: what takes about 20 s)")
+    size.add_argument("--episodes", type=whole(1), help="at least so many in each case, instead of --pairs")
+    parser.add_argument("--steps", type=whole(1), default=60, help="of each episode (default: 60)")
+    parser.add_argument("--num-workers", type=whole(1), default=2, help="processes of both (default: 2)")
+    parser.add_argument("--repeat", type=whole(1), default=3, help="measurements of each (default: 3)")
     parser.add_argument("--cases", type=_cases, default=list(CASES), help=f"of {','.join(CASES)} (default: all)")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="an empty or new folder; sources and outputs stay there"
@@ -274,22 +275,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
-    return value
-
-
 def _cases(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected names of {', '.join(CASES)} with commas between")
     for name in names:
         if name not in CASES:
-            near = difflib.get_close_matches(name, CASES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(CASES)}"
-            raise argparse.ArgumentTypeError(f"no case {name!r}; {hint}")
+            raise argparse.ArgumentTypeError(f"no case {name!r}; {closest(name, CASES, noun='cases')}")
     return names
 
 

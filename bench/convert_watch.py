@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from bench.child import end
 from bench.convert_source import VERSION, BenchSource
 from bench.machine import busy_seconds, peak_resident, proportional_set
 from convert.journal import FOLDER
@@ -33,7 +34,6 @@ _CPU_EVERY = 0.25
 _MEMORY_EVERY = 1.0
 _SHARD_FILE = re.compile(r"(?P<stem>.+-\d{5}-of-\d{5})\.(?P<rest>.+)")
 _TEMPORARY = re.compile(r"arrayrecord\.(?P<pid>\d+)-\w+\.tmp")
-_GRACE = 10.0
 
 
 class ConversionFailed(RuntimeError):
@@ -109,7 +109,7 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
                 watch.look()
                 time.sleep(_JOURNAL_EVERY)
         finally:
-            _end(process)
+            end(process)
         ended = time.time()
         watch.look()
     if process.returncode:
@@ -223,14 +223,3 @@ class _Watch:
                 times = process.cpu_times()
                 self._cpu[process.pid] = times.user + times.system
         self._samples.append(_Sample(time=time.time(), processes=dict(self._cpu), machine=busy_seconds()))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a conversion that is still running, because the benchmark was interrupted."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

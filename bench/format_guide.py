@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from bench.format_readers import SHUFFLES_ALL, batches_under_way
 from bench.format_stores import NAMES
+from bench.tables import markdown_table, megabytes, number
 from convert.report import human_bytes
 
 _BUSY = 0.05
@@ -226,9 +227,9 @@ def _best_row(result: Mapping[str, Any], name: str, order: str) -> list[str] | N
         str(point["point"]["workers"]),
         " / ".join(f"{step[key]:.1f}" for key in ("p50", "p90", "p99")),
         f"{middle['first_batch_s']:.2f}",
-        "-" if middle["peak_pss_bytes"] is None else f"{middle['peak_pss_bytes'] / 1e6:,.0f}",
+        megabytes(middle["peak_pss_bytes"]),
         f"{middle['cpu_cores']:.1f}",
-        "-" if middle["gpu_percent"] is None else f"{middle['gpu_percent']:.0f}",
+        number(middle["gpu_percent"], ".0f"),
     ]
 
 
@@ -299,9 +300,8 @@ def render_markdown(blocks: Sequence[Block], *, folder: str) -> str:
     parts = []
     for kind, content in blocks:
         if kind == "table":
-            lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in content]
-            rule = " | ".join(["---"] * len(content[0]))
-            parts.append("\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]]))
+            header, *rows = content
+            parts.append(markdown_table(header, rows, right=False))
         elif kind == "list":
             parts.append("\n".join(f"- {line}" for line in content))
         elif kind == "figure":

@@ -12,6 +12,7 @@ from typing import Any
 from bench.format_guide import best_point, guide_blocks, render_html, render_markdown
 from bench.format_stores import NAMES
 from convert.report import format_table
+from stream.whole_file import write_whole
 
 SUMMARY, SYSINFO, GUIDE, PLOTS = "summary.csv", "sysinfo.json", "guide", "plots"
 
@@ -50,9 +51,9 @@ def write_summary(out: Path, result: Mapping[str, Any]) -> None:
     table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     table.writeheader()
     table.writerows(summary_rows(result))
-    _replace(out / SUMMARY, text.getvalue())
+    write_whole(out / SUMMARY, text.getvalue())
     system = {key: result[key] for key in ("machine", "parameters", "pairs", "stores", "notes")}
-    _replace(out / SYSINFO, json.dumps(system, indent=1))
+    write_whole(out / SYSINFO, json.dumps(system, indent=1))
 
 
 def write_guide(out: Path, result: Mapping[str, Any]) -> None:
@@ -65,8 +66,8 @@ def write_guide(out: Path, result: Mapping[str, Any]) -> None:
         plots = None
         missing = f"No plots: {error.name} is not installed (pip install -c constraints.txt {error.name})."
     blocks = guide_blocks(result, plots=plots or {}, remark=None if plots is not None else missing)
-    _replace(out / f"{GUIDE}.md", render_markdown(blocks, folder=PLOTS))
-    _replace(out / f"{GUIDE}.html", render_html(blocks, folder=out / PLOTS))
+    write_whole(out / f"{GUIDE}.md", render_markdown(blocks, folder=PLOTS))
+    write_whole(out / f"{GUIDE}.html", render_html(blocks, folder=out / PLOTS))
 
 
 def describe_run(run: Mapping[str, Any]) -> str:
@@ -110,9 +111,3 @@ def format_result(result: Mapping[str, Any]) -> str:
     )
     lines += [f"{point['name']}: error: {point['error']}" for point in result["points"] if point["error"]]
     return "\n".join(lines)
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -22,6 +22,7 @@ from bench.format_readers import Reading, batches_under_way, import_libraries, o
 from bench.format_stores import Store
 from bench.machine import busy_seconds
 from bench.memory import MemoryLog
+from bench.step_times import step_times
 
 
 def measure_request(store: Store, reading: Reading, *, steps: int, warmup: int) -> dict[str, Any]:
@@ -72,18 +73,10 @@ def measure_point(store: Store, reading: Reading, *, steps: int, warmup: int) ->
         memory = MemoryLog([process.pid for process in processes])
         memory.look(steps)
     seconds = arrivals[-1] - arrivals[0]
-    milliseconds = 1000 * np.diff(arrivals)
-    p50, p90, p99 = np.percentile(milliseconds, (50, 90, 99)).tolist()
     return {
         "samples_per_s": steps * reading.batch_size / seconds,
         "first_batch_s": first,
-        "step_ms": {
-            "mean": float(milliseconds.mean()),
-            "p50": p50,
-            "p90": p90,
-            "p99": p99,
-            "max": float(milliseconds.max()),
-        },
+        "step_ms": step_times(np.diff(arrivals)),
         "cpu_cores": cpu / (end - start),
         "machine_cpu_cores": busy / (end - start),
         "pss_bytes": memory.summary()["final_pss_bytes"],

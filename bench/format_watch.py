@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,12 +17,12 @@ from typing import Any
 
 import psutil
 
+from bench.gpu import gpu_percent, has_gpus
 from bench.machine import busy_seconds, proportional_set
 
 INTERVAL = 0.5
 _PSS_SHARE = 0.05
 _GPU_INTERVAL = 2.0
-_GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 
 
 class Watch:
@@ -39,7 +37,7 @@ class Watch:
     def __init__(self, interval: float = INTERVAL) -> None:
         self.samples: list[dict[str, Any]] = []
         self._interval = interval
-        self._gpu = shutil.which("nvidia-smi") is not None
+        self._gpu = has_gpus()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -86,15 +84,6 @@ class Watch:
                 sample["gpu_percent"] = gpu_percent()
                 next_gpu = now + _GPU_INTERVAL
             self.samples.append(sample)
-
-
-def gpu_percent() -> list[float] | None:
-    """Return the use of each GPU in percent as nvidia-smi tells it; None if it does not."""
-    try:
-        done = subprocess.run(_GPU_QUERY, capture_output=True, text=True, timeout=10, check=True)
-        return [float(line) for line in done.stdout.split()]
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
 
 
 def summarise_watch(samples: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> dict[str, Any]:

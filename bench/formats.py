@@ -13,19 +13,17 @@ they are larger than memory. What is special about a format's row is in its note
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
+from bench.command import ended_by_kill, print_result, run_command
 from bench.format_frames import PairFile, PicturePairs, RootPairs, write_pairs
 from bench.format_readers import NOTES, ORDERS, Reading
 from bench.format_report import describe_run, format_result, write_guide, write_summary
@@ -38,14 +36,13 @@ from bench.format_stores import (
     missing_library,
     request,
 )
-from bench.format_watch import Watch, append_log, gpu_percent, summarise_watch
-from bench.loader_sweep import whole
+from bench.format_watch import Watch, append_log, summarise_watch
+from bench.gpu import gpu_percent
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
-from convert.errors import ConvertError
 from convert.report import human_bytes
-from stream.errors import ArgumentError, StreamError, closest
-from stream.format import FormatError
+from stream.arguments import Parser, whole
+from stream.errors import closest
 
 _DISTRIBUTIONS = ("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset")
 _PREFIX = "bench-formats-"
@@ -236,11 +233,6 @@ def _gpus() -> int:
     return len(gpu_percent() or [])
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     def read_all(text: str) -> list[Any]:
         return list(dict.fromkeys(read(part.strip()) for part in text.split(",")))
@@ -258,7 +250,7 @@ def _one_of(names: Sequence[str], noun: str) -> Callable[[str], str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m bench.formats",
         description="Store the same frame pairs in several formats and measure how fast each gives batches.",
         epilog="The defaults are 240 points, measured three times each: hours. Name fewer of them for a first look.",
@@ -290,30 +282,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    # A kill removes what was written, as Ctrl-C does.
-    before = signal.signal(signal.SIGTERM, _stop)
-    try:
-        result = run_benchmark(options, tell)
-    except (ArgumentError, StreamError, FormatError, ConvertError, ChildFailed, DiskTooSmall) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2 if isinstance(error, ArgumentError) else 1
-    except OSError as error:
-        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    return 0
+
+    def work() -> int:
+        print_result(run_benchmark(options, tell), format_result, as_json=options.json)
+        return 0
+
+    with ended_by_kill():
+        return run_command(work, place=options.out, failures=(DiskTooSmall,))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,22 @@ from types import TracebackType
 from typing import IO
 
 _INTERVAL_MS = 200
-_QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", f"--loop-ms={_INTERVAL_MS}")
+_PROGRAM = "nvidia-smi"
+_QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+
+
+def has_gpus() -> bool:
+    """Say whether there is an ``nvidia-smi`` to ask."""
+    return shutil.which(_PROGRAM) is not None
+
+
+def gpu_percent() -> list[float] | None:
+    """Return the use of each GPU in percent as nvidia-smi tells it; None if it does not."""
+    try:
+        done = subprocess.run([_PROGRAM, *_QUERY], capture_output=True, text=True, timeout=10, check=True)
+        return [float(line) for line in done.stdout.split()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
 
 
 class GpuLog:
@@ -22,10 +37,10 @@ class GpuLog:
         self._log: IO[bytes] | None = None
 
     def __enter__(self) -> GpuLog:
-        program = shutil.which("nvidia-smi")
-        if program is not None:
+        if has_gpus():
             self._log = tempfile.TemporaryFile()
-            self._process = subprocess.Popen([program, *_QUERY], stdout=self._log, stderr=subprocess.DEVNULL)
+            command = [_PROGRAM, *_QUERY, f"--loop-ms={_INTERVAL_MS}"]
+            self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.DEVNULL)
         return self
 
     def __exit__(

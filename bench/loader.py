@@ -14,7 +14,8 @@ A point that fails is a row with its error; the others go on, and the exit code 
 
 With ``--out`` a folder has ``run.json`` (all figures, parameters, machine), and for each point, in a folder of its own
 if there are several: ``batch_times.jsonl``, one line a batch; plots and a summary of the mixture
-(`bench.mixture_report`); with ``--trace`` a timeline (`bench.loader_trace`). They are of the point's last repeat.
+(`bench.mixture_report`); with ``--trace`` a timeline (`bench.loader_trace`). They are of the point's last repeat and
+are written when all points are measured; an interrupted run has ``run.json`` alone.
 
 Memory is the proportional set size of trainer and workers, looked at between the slices; its slope is in bytes a batch.
 The files come from the page cache unless they are larger than memory; MB/s is what they would have to be read with.
@@ -28,21 +29,24 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point, write_text
-from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep, whole
+from bench.command import refuse_repeated_sweeps, run_points
+from bench.loader_report import RESULT_FILE, format_result, summarise_points, write_point
+from bench.loader_sweep import PARAMETERS, Parameters, label, make_points, open_loader, parse_sweep
 from bench.machine import describe_machine
-from bench.points import Point, measure_points
-from stream.errors import ArgumentError, StreamError
-from stream.format import FormatError
+from bench.points import Point, measure_points, tell
+from stream.arguments import Parser, whole
+from stream.whole_file import write_whole
 
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "simplejpeg")
 
 
 def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all points; returns what ``--json`` prints. With ``--out``, what there is so far is kept there.
+    """Measure all points; returns what ``--json`` prints.
+
+    With ``--out``, the figures that there are so far are kept there; times of batches and plots come in the end.
 
     Raises:
         ArgumentError: there is no such loader.
@@ -61,19 +65,21 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     }
 
     def measure(point: Point) -> dict[str, Any]:
-        run = ask("bench.loader_run", dataclasses.asdict(dataclasses.replace(base, **point.parameters)))
-        if options.out is not None:
-            write_point(options.out / _folder(point.name) if len(points) > 1 else options.out, run)
-        return run
+        return ask("bench.loader_run", dataclasses.asdict(dataclasses.replace(base, **point.parameters)))
 
     def keep() -> None:
         result["points"] = summarise_points(points)
         if options.out is not None:
-            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+            write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
 
     measure_points(points, measure, repeat=options.repeat, describe=_line, after=keep)
     if not any(point.runs for point in points):
         raise ChildFailed(f"point {points[0].name}: {points[0].error}")
+    if options.out is not None:
+        tell("writing times and plots")
+        for point in points:
+            if point.runs:
+                write_point(options.out / _folder(point.name) if len(points) > 1 else options.out, point.runs[-1])
     return result
 
 
@@ -86,13 +92,8 @@ def _line(run: dict[str, Any]) -> str:
     return f"{run['samples_per_s']:,.0f} samples/s{beside}, others' CPU {run['others_cpu_share']:.0%}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m bench.loader",
         description="Measure the loader beside decoding the same JPEGs alone.",
         epilog="A point with the defaults takes some 15 s a repeat on two idle cores.",
@@ -123,9 +124,7 @@ def _parser() -> argparse.ArgumentParser:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
-    swept = [name for name, _ in options.sweep]
-    if twice := {name for name in swept if swept.count(name) > 1}:
-        parser.error(f"argument --sweep: {min(twice)} is swept more than once; give all its values at once")
+    refuse_repeated_sweeps(parser, options.sweep)
     chosen = {name: getattr(options, name) for name in PARAMETERS}
     options.base = Parameters(**chosen, trace=options.trace, costs=options.out is not None)
     if options.no_limit:
@@ -137,26 +136,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    options = _parse(arguments)
-    try:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-        result = run_benchmark(options)
-    except ArgumentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (ChildFailed, StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    failed = [point for point in result["points"] if point["error"] is not None]
-    return 1 if failed else 0
+    return run_points(_parse(arguments), run_benchmark, format_result)
 
 
 if __name__ == "__main__":

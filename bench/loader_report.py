@@ -14,7 +14,9 @@ from bench.loader_sweep import label
 from bench.mixture_report import SUMMARY, format_mixture, plot_mixture, summarise_mixture
 from bench.points import Point
 from bench.points import median as medians_of
+from bench.tables import megabytes, number
 from convert.report import format_table
+from stream.whole_file import write_whole
 
 RESULT_FILE = "run.json"
 BATCHES_FILE = "batch_times.jsonl"
@@ -86,18 +88,18 @@ def format_result(result: dict[str, Any]) -> str:
                 label(point["point"]),
                 f"{median['batches_per_s']:.1f}",
                 round(median["samples_per_s"]),
-                _number(median["limit_samples_per_s"], ",.0f"),
-                _number(median["ratio"], ".3f"),
+                number(median["limit_samples_per_s"], ",.0f"),
+                number(median["ratio"], ".3f"),
                 f"{min(ratios):.3f}-{max(ratios):.3f}" if ratios else "-",
-                _number(point["to_first"], ".3f"),
-                _number(median["cpu_ratio"], ".3f"),
+                number(point["to_first"], ".3f"),
+                number(median["cpu_ratio"], ".3f"),
                 f"{median['others_cpu_share']:.0%}",
                 *(f"{step[key]:.1f}" for key in ("mean", "p50", "p90", "p99", "max")),
                 f"{median['first_batch_s']:.2f}",
                 f"{median['cpu_s_per_1000_pairs']:.3f}",
                 round(median["storage_bytes_per_s"] / 1e6),
-                _number(median["peak_pss_bytes"], ",.0f", scale=1e-6),
-                _number(rise, ",.0f") + (f" ± {error:,.0f}" if error is not None else ""),
+                megabytes(median["peak_pss_bytes"]),
+                number(rise, ",.0f") + (f" ± {error:,.0f}" if error is not None else ""),
                 f"{median['close_s'] + median['exit_s']:.2f}",
             ]
         )
@@ -117,10 +119,6 @@ def format_result(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    return "-" if value is None else f"{value * scale:{form}}"
-
-
 def write_point(folder: Path, run: dict[str, Any]) -> None:
     """Write what one measurement was made of: times of its batches, mixture, and its trace if there is one.
 
@@ -133,17 +131,10 @@ def write_point(folder: Path, run: dict[str, Any]) -> None:
     for entry in log:
         rows = {name: count for name, count in zip(names, entry["rows"], strict=True) if count}
         lines.append(json.dumps({**entry, "rows": rows}) + "\n")
-    write_text(folder / BATCHES_FILE, "".join(lines))
+    write_whole(folder / BATCHES_FILE, "".join(lines))
     composition = np.array([entry["rows"] for entry in log])
     summary = summarise_mixture(composition, names, run["weights"], run["decode_costs"])
-    write_text(folder / SUMMARY, format_mixture(summary))
+    write_whole(folder / SUMMARY, format_mixture(summary))
     plot_mixture(folder, composition, names)
     if run["trace"] is not None:
-        write_text(folder / TRACE_FILE, json.dumps(run["trace"]))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file at once, so that nobody reads half of it."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+        write_whole(folder / TRACE_FILE, json.dumps(run["trace"]))

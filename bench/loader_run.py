@@ -30,6 +30,7 @@ from bench.loader_sweep import Parameters, open_loader
 from bench.loader_trace import trace_events
 from bench.machine import busy_seconds
 from bench.memory import MemoryLog
+from bench.step_times import step_times
 from stream.batch import Span
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
@@ -256,8 +257,6 @@ def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows
     batches = statistics.median(part.batches / part.seconds for part in ours)
     pairs = sum(part.batches for part in ours) * rows
     cpu = sum(part.cpu_seconds for part in ours) / pairs
-    steps = 1000 * np.concatenate([part.step_seconds for part in ours])
-    p50, p90, p99 = np.percentile(steps, (50, 90, 99)).tolist()
     limit = statistics.median(part.pairs_per_s for part in limits) if limits else None
     limit_cpu = sum(part.cpu_seconds for part in limits) / sum(part.pairs for part in limits) if limits else None
     parts: list[LoaderSlice | LimitSlice] = [*ours, *limits]
@@ -269,13 +268,7 @@ def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows
         "ratio": batches * rows / limit if limit else None,
         "cpu_ratio": limit_cpu / cpu if limit_cpu and cpu else None,
         "others_cpu_share": others / max(1e-9, others + sum(part.cpu_seconds for part in parts)),
-        "step_ms": {
-            "mean": float(steps.mean()),
-            "p50": p50,
-            "p90": p90,
-            "p99": p99,
-            "max": float(steps.max()),
-        },
+        "step_ms": step_times(np.concatenate([part.step_seconds for part in ours])),
         "wait_share": sum(part.wait_seconds for part in ours) / sum(part.seconds for part in ours),
         "cpu_s_per_1000_pairs": 1000 * cpu,
         "trainer_cpu_s_per_1000_pairs": 1000 * sum(part.trainer_cpu_seconds for part in ours) / pairs,

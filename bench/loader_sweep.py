@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stream.arguments import whole
 from stream.batch import METADATA
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
@@ -101,17 +102,6 @@ def _weights(text: str) -> str:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"found {text!r}, expected name:weight, several with + between, or none")
-
-
-def whole(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from ``least`` on; it raises argparse.ArgumentTypeError."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least {least}")
-        return int(text)
-
-    return read
 
 
 def duration(text: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -67,11 +67,9 @@ def _batches(pairs: Export, arrow: Any, schema: Any) -> Iterator[Any]:
         yield arrow.RecordBatch.from_pylist(rows, schema=schema)
 
 
-@contextmanager
-def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
     """Give batches of pairs drawn by weight; Lance must not be used across a fork, so workers are spawned."""
-    with weighted_batches(request, _Pairs(request), context="spawn") as batches:
-        yield batches
+    return weighted_batches(request, _Pairs(request), context="spawn")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -169,11 +169,9 @@ class _Pairs:
         return sample
 
 
-@contextmanager
-def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
     """Give batches of pairs drawn by weight."""
-    with weighted_batches(request, _Pairs(request)) as batches:
-        yield batches
+    return weighted_batches(request, _Pairs(request))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -51,11 +51,9 @@ def make_copy(request: Request) -> None:
     database.close()
 
 
-@contextmanager
-def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
     """Give batches of pairs drawn by weight."""
-    with weighted_batches(request, _Pairs(request)) as batches:
-        yield batches
+    return weighted_batches(request, _Pairs(request))
 
 
 if __name__ == "__main__":

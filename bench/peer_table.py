@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.tables import markdown_table, megabytes, number
 from convert.report import format_table
 
 _HEADER = (
@@ -37,9 +38,7 @@ def format_text(result: Mapping[str, Any]) -> str:
 
 def format_markdown(result: Mapping[str, Any]) -> str:
     """Return the same as Markdown, with the notes on the peers."""
-    lines = ["| " + " | ".join(_HEADER) + " |", "|" + "---|" * len(_HEADER)]
-    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in _rows(result)]
-    lines += ["", *(f"{sentence}\n" for sentence in sentences(result))]
+    lines = [markdown_table(_HEADER, _rows(result)), "", *(f"{sentence}\n" for sentence in sentences(result))]
     for name, peer in result["peers"].items():
         lines.append(f"- {name}: {peer['what']}{'; ' + peer['note'] if peer['note'] else ''} ({peer['source']})")
     lines += [f"- {point['name']} failed: {point['error']}" for point in result["points"] if point["error"]]
@@ -125,14 +124,14 @@ def _rows(result: Mapping[str, Any]) -> list[list[object]]:
                 str(sum(count > 0 for count in runs[0]["counts"])),
                 round(median["samples_per_s"]),
                 f"{low:,.0f}-{high:,.0f}",
-                "-" if median["ratio"] is None else f"{median['ratio']:.3f}",
+                number(median["ratio"], ".3f"),
                 f"{median['first_batch_s']:.1f}",
                 f"{median['step_ms']['p50']:.1f}",
                 f"{median['step_ms']['p99']:.1f}",
                 f"{median['cpu_s_per_1000_pairs']:.2f}",
-                _megabytes(median["peak_pss_bytes"]),
-                _megabytes(copy.get("bytes")),
-                "-" if copy.get("seconds") is None else f"{copy['seconds']:.1f}",
+                megabytes(median["peak_pss_bytes"]),
+                megabytes(copy.get("bytes")),
+                number(copy.get("seconds"), ".1f"),
                 round(statistics.median(run["steps"] for run in runs)),
                 f"{median['mixing']['off']:.1f}",
                 peer["resume"],
@@ -140,7 +139,3 @@ def _rows(result: Mapping[str, Any]) -> list[list[object]]:
             ]
         )
     return rows
-
-
-def _megabytes(count: float | None) -> str:
-    return "-" if count is None else f"{count / 1e6:,.0f}"

@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import json
 import shutil
-import signal
 import statistics
 import sys
 import tempfile
@@ -27,10 +26,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_sweep import PARAMETERS, Parameters, whole
+from bench.command import ended_by_kill, print_result, run_command
+from bench.loader_sweep import PARAMETERS, Parameters
 from bench.machine import describe_machine
 from bench.peer_export import export_pairs
 from bench.peer_install import InstallFailed, install
@@ -39,8 +39,9 @@ from bench.peer_plot import plot
 from bench.peer_protocol import Export
 from bench.peer_table import format_markdown, format_text, mixing, point_name
 from bench.points import Point, measure_points, median, tell
-from stream.errors import ArgumentError, StreamError, closest
-from stream.format import FormatError
+from stream.arguments import Parser, whole
+from stream.errors import closest
+from stream.whole_file import write_whole
 
 RESULT_FILE = "peers.json"
 _LIBRARIES = ("grain", "numpy", "simplejpeg")
@@ -114,7 +115,7 @@ class Comparison:
 
     def _keep(self) -> None:
         if self._options.out is not None:
-            write(self._options.out / RESULT_FILE, json.dumps(self.result(), indent=1) + "\n")
+            write_whole(self._options.out / RESULT_FILE, json.dumps(self.result(), indent=1) + "\n")
 
     def _copy(self, peer: Peer) -> None:
         try:
@@ -189,13 +190,6 @@ def check_pixels(found: Sequence[str], known: set[str]) -> int:
     return len(found)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file at once: who looks sees the old one or the new one."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
 def _describe(run: dict[str, Any]) -> str:
     beside = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit"
     return f"{run['samples_per_s']:,.0f} samples/s{beside}"
@@ -246,13 +240,8 @@ def _metadata(text: str) -> list[str]:
     return values
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m bench.peers",
         description="Measure our loader beside what people would pick instead.",
         epilog=f"Peers: {', '.join(PEERS)}.",
@@ -302,38 +291,25 @@ def _compare(options: argparse.Namespace) -> dict[str, Any]:
     with _folder(options) as work:
         result = Comparison(options, work).run()
     if options.out is not None:
-        write(options.out / RESULT_FILE, json.dumps(result, indent=1) + "\n")
-        write(options.out / "peers.md", format_markdown(result))
+        write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1) + "\n")
+        write_whole(options.out / "peers.md", format_markdown(result))
         plot(result, [options.out / "peers.svg", options.out / "peers.png"])
     return result
-
-
-def _terminated(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
+
+    def work() -> int:
         if options.install:
             return _install(options)
         result = _compare(options)
-    except ArgumentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.work}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_text(result))
-    return 0 if any(point["repeats"] for point in result["points"]) else 1
+        print_result(result, format_text, as_json=options.json)
+        return 0 if any(point["repeats"] for point in result["points"]) else 1
+
+    with ended_by_kill():
+        return run_command(work, place=options.work)
 
 
 if __name__ == "__main__":

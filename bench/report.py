@@ -16,13 +16,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import end
-from bench.loader_report import write_text
+from bench.command import run_command
 from bench.points import tell
 from bench.report_page import Outcome, format_page
 from bench.studies import STUDIES, Length, Study
+from stream.arguments import Parser
+from stream.whole_file import write_whole
 
 _COMMAND, _RESULT = "command.json", "result.json"
 
@@ -53,7 +55,7 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
             outcome.error = told[-1].removeprefix("error: ") if told else f"ended with exit code {process.returncode}"
             return outcome
         out.replace(folder / _RESULT)
-        write_text(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
+        write_whole(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
     outcome.result = _read(folder / _RESULT)
     outcome.date = _read(folder / _COMMAND)["date"]
     return outcome
@@ -101,13 +103,8 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(prog="python -m bench.report", description="Run all studies and write the page of benchmarks.")
+    parser = Parser(prog="python -m bench.report", description="Run all studies and write the page of benchmarks.")
     parser.add_argument("--root", default="build/demo/oxe", help="converted root (default: %(default)s)")
     parser.add_argument("--small-root", default="build/demo/oxe128", help="the same at 128x128 (default: %(default)s)")
     parser.add_argument("--source", default="build/demo/source", help="what they were converted from, RLDS")
@@ -128,6 +125,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parse(arguments)
+    told = "interrupted; run the same command again to go on"
+    return run_command(lambda: _run(options), place=options.work, interrupted=told)
+
+
+def _run(options: argparse.Namespace) -> int:
     places = {"root": options.root, "small_root": options.small_root, "source": options.source}
     length: Length = "full" if options.full else "short"
     commands = {study.key: study.command(places, length) for study in STUDIES}
@@ -136,28 +138,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(shlex.join(["python", "-m", study.module, *commands[study.key]]))
         return 0
     outcomes: list[Outcome] = []
-    try:
-        for number, study in enumerate(STUDIES, 1):
-            folder = options.work / study.key
-            if study.key not in options.only and not (folder / _RESULT).is_file():
-                continue
-            tell(f"{number}/{len(STUDIES)} {study.title}")
-            asked = commands[study.key]
-            if study.key not in options.only:
-                asked = _read(folder / _COMMAND).get("arguments", asked)
-            outcome = run_study(study, asked, folder, fresh=options.fresh and study.key in options.only)
-            add_plots(outcome, folder, options.page)
-            outcomes.append(outcome)
-            if outcome.error is not None:
-                print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
-            options.page.parent.mkdir(parents=True, exist_ok=True)
-            write_text(options.page, format_page(outcomes))
-    except OSError as error:
-        print(f"error: {error.filename or options.work}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
-        return 130
+    for number, study in enumerate(STUDIES, 1):
+        folder = options.work / study.key
+        if study.key not in options.only and not (folder / _RESULT).is_file():
+            continue
+        tell(f"{number}/{len(STUDIES)} {study.title}")
+        asked = commands[study.key]
+        if study.key not in options.only:
+            asked = _read(folder / _COMMAND).get("arguments", asked)
+        outcome = run_study(study, asked, folder, fresh=options.fresh and study.key in options.only)
+        add_plots(outcome, folder, options.page)
+        outcomes.append(outcome)
+        if outcome.error is not None:
+            print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(options.page, format_page(outcomes))
     print(f"{options.page}: {len(outcomes)} studies")
     return 1 if any(outcome.error for outcome in outcomes) else 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.loader_sweep import label
 from bench.studies import Study
+from bench.tables import markdown_table, megabytes, number
 
 LEAST_BATCHES = 160
 
@@ -75,15 +76,6 @@ def _section(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table in Markdown; columns but the first are set to the right."""
-
-    def cells(row: Sequence[Any]) -> str:
-        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
-
-    return "\n".join([cells(header), "|---" + "|---:" * (len(header) - 1) + "|", *map(cells, rows)])
-
-
 def loader_table(result: Mapping[str, Any]) -> str:
     """Return the table of a result of `bench.loader`, and a sentence on what disturbs it."""
     header = ["", "samples/s", "limit", "ratio (range)", "CPU ratio", "to first", "step p50 ms", "p99 ms"]
@@ -108,7 +100,7 @@ def loader_table(result: Mapping[str, Any]) -> str:
                 f"{figures['step_ms']['p99']:.1f}",
                 f"{figures['first_batch_s']:.2f}",
                 f"{figures['close_s'] + figures['exit_s']:.2f}",
-                number(figures["peak_pss_bytes"], ",.0f", scale=1e-6),
+                megabytes(figures["peak_pss_bytes"]),
                 number(rise, ",.0f") + (f" ± {error:,.0f}" if error is not None else ""),
             ]
         )
@@ -146,17 +138,12 @@ def train_table(result: Mapping[str, Any]) -> str:
                 number(validation["first_batch_s"], ".2f"),
                 number(validation["step_after_s"], ".1f", scale=1000),
                 number(figures["gpu_use"], ".0%"),
-                number(figures["peak_pss_bytes"], ",.0f", scale=1e-6),
+                megabytes(figures["peak_pss_bytes"]),
             ]
         )
     given = result["parameters"]
     work = "The model is trained" if given["step_ms"] is None else "A step is a sleep, in place of a device's work"
     return f"{markdown_table(header, rows)}\n\n{work}; {given['steps']:,} steps of {given['batch_size']} a repeat."
-
-
-def number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    """Return a figure, ``-`` if there is none."""
-    return "-" if value is None else f"{value * scale:{form}}"
 
 
 def _short(point: Mapping[str, Any]) -> str:

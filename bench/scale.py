@@ -14,16 +14,17 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_report import write_text
-from bench.loader_sweep import whole
+from bench.command import run_points
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from bench.scale_root import Scale, make_root
-from convert.errors import ConvertError
+from bench.tables import megabytes
 from convert.report import format_table
+from stream.arguments import Parser, whole
+from stream.whole_file import write_whole
 
 RESULT_FILE = "scale.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "pydantic")
@@ -42,6 +43,8 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         "machine": describe_machine(_LIBRARIES),
         "points": [],
     }
+    if options.work is not None:
+        options.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-scale-", dir=options.work) as work:
         points = []
         for size in options.sizes:
@@ -59,7 +62,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         def keep() -> None:
             result["points"] = [point.as_dict() for point in points]
             if options.out is not None:
-                write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+                write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
 
         measure_points(
             points,
@@ -97,8 +100,8 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{figures['resume_s']:.2f}",
                 f"{figures['describe_ms']:.0f}",
                 f"{figures['normalize_ms']:.1f}",
-                _megabytes(figures["trainer_pss_bytes"]),
-                _megabytes(figures["worker_pss_bytes"]),
+                megabytes(figures["trainer_pss_bytes"]),
+                megabytes(figures["worker_pss_bytes"]),
             ]
         )
     given = result["parameters"]
@@ -111,22 +114,13 @@ def format_result(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _megabytes(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e6:,.0f}"
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _sizes(text: str) -> list[int]:
     read = whole(1)
     return [read(part.strip().replace("_", "")) for part in text.split(",")]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bench.scale", description="Measure how the loader's cost grows with the data.")
+    parser = Parser(prog="python -m bench.scale", description="Measure how the loader's cost grows with the data.")
     parser.add_argument(
         "--records", dest="sizes", type=_sizes, default=_SIZES, metavar="A,B", help="(default: %(default)s)"
     )
@@ -143,23 +137,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        for folder in (options.out, options.work):
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-        result = run_benchmark(options)
-    except (ChildFailed, ConvertError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        place = error.filename or options.work or tempfile.gettempdir()
-        print(f"error: {place}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    return 1 if any(point["error"] for point in result["points"]) else 0
+    return run_points(options, run_benchmark, format_result, place=options.work or tempfile.gettempdir())
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench.loader_report import write_text
-from bench.loader_sweep import whole
 from bench.machine import describe_machine
 from bench.plots import new_figure, save_figure
 from bench.soak_run import Soak, interrupt_on_terminate
 from convert.report import format_table, human_seconds
 from stream import StreamError
+from stream.arguments import whole
 from stream.format import FormatError
+from stream.state import write_json
 
 RESULT_FILE = "soak.json"
 PLOT_FILE = "soak"
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.out.mkdir(parents=True, exist_ok=True)
         result = run_soak(options)
         if options.out is not None:
-            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+            write_json(options.out / RESULT_FILE, result)
             plot_memory(result, options.out / PLOT_FILE)
     except (StreamError, FormatError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -5,6 +5,10 @@ a step on the device would take, because a model that computes on the same cores
 nothing about a GPU machine (``--model`` trains it all the same). Every ``--val-every`` steps it validates on another
 split, with workers of its own, started anew each time.
 
+``beyond ms`` is how much longer a step takes than on a batch that is there already. With CUDA there are also the copy
+of a batch's frames from page-locked and from pageable memory, and ``overlap``, the part of the copy that the step does
+not wait for; ``--step-ms`` then multiplies matrices for so long.
+
 ``waiting`` is the part of the training time that ``next`` took, as Lightning's SimpleProfiler counts it. Every point is
 measured in a fresh process, ``--repeat`` times, in alternation; figures are medians.
 """
@@ -16,17 +20,19 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.loader_report import write_text
-from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep, whole
+from bench.command import refuse_repeated_sweeps, run_points
+from bench.loader_sweep import duration, label, make_points, metadata, parse_sweep
 from bench.machine import describe_machine
 from bench.points import Point, measure_points
+from bench.tables import megabytes, number
 from convert.report import format_table
-from stream.errors import ArgumentError, StreamError
-from stream.format import FormatError
+from stream.arguments import Parser, whole
 from stream.mixed import Options, open_mixture
+from stream.running import Running
+from stream.whole_file import write_whole
 
 RESULT_FILE = "train.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "simplejpeg", "torch")
@@ -40,6 +46,7 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], Any, str]] = {
     "batch_size": (whole(1), 64, "rows of a batch"),
     "num_workers": (whole(0), 2, "worker processes of each loader"),
     "metadata": (metadata, "full", "full, dataset_only or none"),
+    "decode": (str, "host", "where JPEG is decoded: host, or device (nvJPEG on CUDA)"),
     "warmup": (whole(1), 8, "steps that are not measured, the first one included"),
     "steps": (whole(1), 160, "steps that are measured"),
     "val_every": (whole(0), 80, "steps between validations, 0 for none"),
@@ -63,6 +70,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         for split in ("split", "val_split") if chosen["val_every"] else ("split",):
             shown = Options(metadata=chosen["metadata"])
             open_mixture(chosen["root"], chosen["mixture"], split=chosen[split], options=shown)
+        Running(batch_size=chosen["batch_size"], decode=chosen["decode"])
     result: dict[str, Any] = {
         "parameters": {**options.base, "repeat": options.repeat},
         "sweep": dict(options.sweep),
@@ -73,7 +81,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     def keep() -> None:
         result["points"] = [point.as_dict() for point in points]
         if options.out is not None:
-            write_text(options.out / RESULT_FILE, json.dumps(result, indent=1))
+            write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
 
     measure_points(
         points,
@@ -89,8 +97,10 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
 
 def format_result(result: dict[str, Any]) -> str:
     """Return the table of a whole result."""
-    header = ["point", "steps/s", "samples/s", "waiting", "(range)", "step ms p50", "p99", "first step s"]
-    header += ["validation s", "its first batch s", "step after it ms", "GPU use", "PSS MB"]
+    header = ["point", "steps/s", "samples/s", "waiting", "(range)", "step ms p50", "p99", "beyond ms", "first step s"]
+    header += ["validation s", "its first batch s", "step after it ms", "PSS MB"]
+    on_cuda = result["parameters"]["device"].startswith("cuda")
+    header += ["GPU use", "copy GB/s", "from pageable", "overlap"] if on_cuda else []
     rows = []
     for point in result["points"]:
         figures = point["median"]
@@ -108,14 +118,17 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{min(shares):.2%}-{max(shares):.2%}",
                 f"{figures['step_ms']['p50']:.1f}",
                 f"{figures['step_ms']['p99']:.1f}",
+                f"{figures['beyond_ms']:.1f}",
                 f"{figures['first_step_s']:.2f}",
-                _number(validation["seconds"], ".2f"),
-                _number(validation["first_batch_s"], ".2f"),
-                _number(validation["step_after_s"], ".1f", scale=1000),
-                _number(figures["gpu_use"], ".0%"),
-                _number(figures["peak_pss_bytes"], ",.0f", scale=1e-6),
+                number(validation["seconds"], ".2f"),
+                number(validation["first_batch_s"], ".2f"),
+                number(validation["step_after_s"], ".1f", scale=1000),
+                megabytes(figures["peak_pss_bytes"]),
             ]
         )
+        if on_cuda:
+            shown = (("gpu_use", ".0%"), ("copy_gb_s", ".1f"), ("pageable_gb_s", ".1f"), ("overlap", ".0%"))
+            rows[-1] += [number(figures[key], form) for key, form in shown]
     given = result["parameters"]
     work = "the model's step" if given["step_ms"] is None else f"a sleep of {given['step_ms']:g} ms as the step"
     lines = [format_table(header, rows), f"medians of {given['repeat']}, {work}, device {given['device']}"]
@@ -123,21 +136,12 @@ def format_result(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    return "-" if value is None else f"{value * scale:{form}}"
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _sweep(text: str) -> tuple[str, list[Any]]:
     return parse_sweep(text, {**{name: entry[0] for name, entry in PARAMETERS.items()}, "step_ms": duration})
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
+    parser = Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
     for name, (read, default, what) in PARAMETERS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=read, default=default, help=f"{what} (default: {default})")
@@ -153,9 +157,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE}, all figures")
     parser.add_argument("--json", action="store_true", help="print all figures instead of a table")
     options = parser.parse_args(arguments)
-    swept = [name for name, _ in options.sweep]
-    if twice := {name for name in swept if swept.count(name) > 1}:
-        parser.error(f"argument --sweep: {min(twice)} is swept more than once; give all its values at once")
+    refuse_repeated_sweeps(parser, options.sweep)
     import torch
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -170,25 +172,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    options = _parse(arguments)
-    try:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-        result = run_benchmark(options)
-    except ArgumentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (ChildFailed, StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    return 1 if any(point["error"] for point in result["points"]) else 0
+    return run_points(_parse(arguments), run_benchmark, format_result)
 
 
 if __name__ == "__main__":

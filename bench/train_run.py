@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
 
 from bench.child import answer
+from bench.copies import measure_copies, overlap
 from bench.gpu import GpuLog
 from bench.memory import MemoryLog
+from bench.step_times import step_times
 from examples.train_torch import LatentAction, shrink
 from stream import make_loader
 from stream.loader import Loader
@@ -33,6 +34,7 @@ class TrainParameters:
     batch_size: int = 64
     num_workers: int = 2
     metadata: str = "full"
+    decode: str = "host"
     warmup: int = 8
     steps: int = 160
     step_ms: float | None = None
@@ -47,7 +49,10 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
 
     Seconds are of the host's clock. wait_share: of the time of the measured training steps, validation not counted,
     what ``next`` of the training batches took, as Lightning's SimpleProfiler counts ``train_dataloader_next``.
-    step_ms: of whole training steps. validation: how often, seconds of each whole one, of its first batch (workers
+    step_ms: of whole training steps, each until the device is done with it. alone_ms: mean of steps on one batch that
+    is there already; beyond_ms: how much longer the mean step took than that, and so what the loader costs, waiting and
+    copies included. copy_ms and what follows: see ``bench.copies``; overlap: the part of a copy that is not in
+    beyond_ms. validation: how often, seconds of each whole one, of its first batch (workers
     started anew), and of the training step after it, which finds its batches waiting.
 
     Raises:
@@ -74,7 +79,9 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
             batch = next(batches)
             arrived = time.perf_counter()
             step(batch)
-            del batch
+            _settle(parameters.device)
+            if number < parameters.steps - 1:
+                del batch
             steps.append(time.perf_counter() - began)
             waits.append(arrived - began)
             if after:
@@ -85,18 +92,23 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
                 validations.append(_validate(val_loader, parameters, look))
                 after = True
                 memory.look(number + 1)
-        _settle(parameters.device)
     memory.look(parameters.steps)
     batches.close()
+    alone = _alone(step, batch, parameters)
+    copies = measure_copies(batch["frames"], parameters.device)
     seconds = sum(steps)
-    p50, p90, p99 = np.percentile(1000 * np.array(steps), (50, 90, 99)).tolist()
+    beyond = 1000 * (seconds / len(steps) - alone)
     return {
         "steps": len(steps),
         "steps_per_s": len(steps) / seconds,
         "samples_per_s": len(steps) * parameters.batch_size / seconds,
         "wait_share": sum(waits) / seconds,
         "wait_ms": 1000 * sum(waits) / len(waits),
-        "step_ms": {"mean": 1000 * seconds / len(steps), "p50": p50, "p90": p90, "p99": p99, "max": 1000 * max(steps)},
+        "step_ms": step_times(steps),
+        "alone_ms": 1000 * alone,
+        "beyond_ms": beyond,
+        **copies,
+        "overlap": overlap(copies, beyond),
         "first_step_s": first_step,
         "validation": {
             "count": len(validations),
@@ -108,6 +120,7 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
     }
 
 
+_ALONE = 10
 _VALIDATION = ("seconds", "first_batch_s", "step_after_s")
 
 
@@ -120,18 +133,19 @@ def _loader(parameters: TrainParameters, split: str) -> Loader:
         seed=parameters.seed,
         num_workers=parameters.num_workers,
         metadata=parameters.metadata,  # type: ignore[arg-type]
+        decode=parameters.decode,  # type: ignore[arg-type]
     )
 
 
 def _work(parameters: TrainParameters) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
     """What is done with a batch of training, and with one of validation."""
     if parameters.step_ms is not None:
-        seconds = parameters.step_ms / 1000
+        busy = _busy(parameters.device, parameters.step_ms / 1000)
 
-        def wait(batch: Any) -> None:
-            time.sleep(seconds)
+        def take_time(batch: Any) -> None:
+            busy()
 
-        return wait, wait
+        return take_time, take_time
     model = LatentAction().to(parameters.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
@@ -148,6 +162,34 @@ def _work(parameters: TrainParameters) -> tuple[Callable[[Any], None], Callable[
         F.mse_loss(model(first, last), last)
 
     return train, look
+
+
+def _busy(device: str, seconds: float) -> Callable[[], None]:
+    """What keeps a device busy for so long: a sleep in place of a CPU, products of matrices on CUDA."""
+    if not device.startswith("cuda"):
+        return lambda: time.sleep(seconds)
+    matrix = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            torch.mm(matrix, matrix)
+
+    multiply(20)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    multiply(100)
+    torch.cuda.synchronize()
+    times = max(1, round(100 * seconds / (time.perf_counter() - began)))
+    return lambda: multiply(times)
+
+
+def _alone(step: Callable[[Any], None], batch: Any, parameters: TrainParameters) -> float:
+    """Mean seconds of a step on a batch that is there already."""
+    began = time.perf_counter()
+    for _ in range(_ALONE):
+        step(batch)
+        _settle(parameters.device)
+    return (time.perf_counter() - began) / _ALONE
 
 
 def _validate(loader: Loader, parameters: TrainParameters, look: Callable[[Any], None]) -> dict[str, float]:

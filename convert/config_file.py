@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from convert.errors import UsageError
+from stream.errors import closest
 
 MAX_BYTES = 4_000_000
 """A configuration is written by hand; anything larger is another kind of file."""
@@ -47,22 +47,6 @@ class ConfigError(UsageError, ValueError):
         self.field = field
         place = file if line is None else f"{file}:{line}"
         super().__init__(": ".join(part for part in (place, field, message) if part))
-
-
-def closest(name: object, known: Iterable[str], *, noun: str) -> str:
-    """Say which known names come near to ``name``, or which there are at all.
-
-    >>> closest("brigde", ["bridge", "kuka"], noun="dataset")
-    "did you mean 'bridge'?"
-    >>> closest("xyz", ["bridge", "kuka"], noun="dataset")
-    'datasets: bridge, kuka'
-    """
-    names = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in names}
-    near = [lowered[hit] for hit in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3, cutoff=0.6)]
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"{noun}s: {', '.join(names)}" if names else f"there are no {noun}s"
 
 
 class Document:
@@ -121,14 +105,14 @@ class Document:
         message, found = detail["msg"].removeprefix("Value error, "), detail["input"]
         match detail["type"]:
             case "extra_forbidden":
-                hint = closest(inside[-1], _known_keys(model, inside[:-1]), noun="known key")
+                hint = closest(inside[-1], _known_keys(model, inside[:-1]), noun="known keys")
                 message = f"unknown key {shown(inside[-1])}; {hint}"
             case "missing":
                 message = "missing; add this key"
             case "literal_error":
                 known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
                 message = (
-                    f"found {shown(found)}, which is not among the choices; {closest(found, known, noun='choice')}"
+                    f"found {shown(found)}, which is not among the choices; {closest(found, known, noun='choices')}"
                 )
             case "value_error":
                 pass

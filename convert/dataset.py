@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
-from convert.config_file import ConfigError, closest, shown
+from convert.config_file import ConfigError, shown
+from stream.errors import closest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """Names of datasets, mixtures and cameras: they become folders, files and parts of command lines."""
@@ -229,7 +230,7 @@ class DatasetSpec(Entry):
             )
         have = ", ".join(f"{name} ({camera.role})" for name, camera in self.cameras.items())
         known = {text for name, camera in self.cameras.items() for text in (name, camera.role, camera.path)}
-        hint = closest(name_or_role, known, noun="choice")
+        hint = closest(name_or_role, known, noun="choices")
         suggestion = f"; {hint}" if hint.startswith("did you") else ""
         raise ConfigError(f"{self.name} has no camera {shown(name_or_role)}; it has {have}{suggestion}")
 

@@ -10,23 +10,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
+from convert.command import add_root, interrupt_on_kill, print_result, split_names
 from convert.doctor_dataset import DatasetReport, Patient
 from convert.doctor_frames import swapped_colours
 from convert.doctor_page import write_page
 from convert.doctor_report import Diagnosis
 from convert.doctor_rules import RULES, SEVERITIES, Example, Place
 from convert.doctor_shard import check_shard, read_first_frames
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
+from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
 from convert.report import human_seconds
 from convert.verify_dataset import find_datasets
 from convert.verify_pool import WorkerPool
+from stream.arguments import Parser, whole
 
 __all__ = ["DatasetReport", "Diagnosis", "examine", "main"]
 
@@ -105,13 +106,9 @@ def examine(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_kill()
     try:
-        names = None
-        if options.datasets is not None:
-            names = [name.strip() for name in options.datasets.split(",") if name.strip()]
-            if not names:
-                raise UsageError(f"--datasets {options.datasets!r} names no dataset")
+        names = split_names(options.datasets)
         if options.html is not None and (options.html.is_dir() or not options.html.parent.is_dir()):
             what = "is a folder" if options.html.is_dir() else "is in no folder that exists"
             raise UsageError(f"--html {options.html} {what}; expected a file to write")
@@ -126,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if options.html is not None:
             write_page(options.html, diagnosis)
-        _print(json.dumps(diagnosis.to_json(), indent=1) if options.json else diagnosis.to_text())
+        print_result(json.dumps(diagnosis.to_json(), indent=1) if options.json else diagnosis.to_text())
     except ConvertError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
@@ -140,42 +137,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FAILED if any(diagnosis.count(severity) for severity in bad) else 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m convert.doctor",
         description="Look for what makes converted data bad to train on.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add_root(parser)
     parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
+        "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )
-    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
-    parser.add_argument(
-        "--frames", type=_whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
-    )
-    parser.add_argument("--seed", type=_whole(0), default=0, help="which frames (default: 0)")
-    parser.add_argument("--jobs", type=_whole(1), default=1, help="processes (default: 1)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="which frames (default: 0)")
+    parser.add_argument("--jobs", type=whole(1), default=1, help="processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        # As text: int() takes 1_000 and figures of other scripts too.
-        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of {least} or more")
-        return int(text)
-
-    return read
 
 
 def _refuse_source(root: Path) -> None:
@@ -216,18 +195,6 @@ def _run(
         results[index] = result
         shown.finish(name, counts)
     return results
-
-
-def _print(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Whoever reads it may stop in the middle (`| head`); Python would complain again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 class _Progress:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
-import tempfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 from convert.doctor_dataset import DatasetReport
 from convert.doctor_report import Diagnosis, frozen_share
 from convert.doctor_rules import SEVERITIES, Example, Finding
+from stream.whole_file import write_whole
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #191919; }
@@ -25,15 +24,7 @@ figcaption, .example { color: #555; font-size: 13px; overflow-wrap: anywhere; } 
 
 def write_page(path: Path, diagnosis: Diagnosis) -> None:
     """Write the page, whole or not at all. Raises OSError if the folder cannot be written."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(format_page(diagnosis))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(path, format_page(diagnosis).encode(errors="backslashreplace"))
 
 
 def format_page(diagnosis: Diagnosis) -> str:

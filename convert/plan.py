@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from convert.config_file import closest
 from convert.errors import SourceError, UsageError
 from convert.features import Feature
 from convert.images import FramePolicy
 from convert.pairs import check_frames, offset_in_steps
 from convert.registry import Camera, DatasetSpec, Instruction, Selected
 from convert.source import SourceDataset, SourceShard, Span
+from stream.errors import closest
 from stream.format import FORMAT_VERSION, STEP_FIELDS, shard_stem
 
 
@@ -285,5 +285,5 @@ def _find(path: str, role: str, spec: DatasetSpec, by_name: Mapping[str, Feature
         return by_name[path]
     last = path.rsplit("/", 1)[-1]
     same = [name for name in by_name if name.rsplit("/", 1)[-1] == last] or difflib.get_close_matches(path, by_name, 1)
-    hint = f"did you mean {same[0]!r}?" if same else closest(path, by_name, noun="feature")
+    hint = f"did you mean {same[0]!r}?" if same else closest(path, by_name, noun="features")
     raise SourceError(f"{spec.name}: {role} {path!r} is not in {source.path}/features.json; {hint}")

@@ -13,8 +13,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
-from convert.config_file import ConfigError, Document, closest, dotted, shown
+from convert.config_file import ConfigError, Document, dotted, shown
 from convert.dataset import NAME, Camera, DatasetSpec, Entry, Gripper, Instruction, Offset, Part, Text, unique
+from stream.errors import closest
 
 __all__ = [
     "Camera",
@@ -138,7 +139,7 @@ class Registry(Entry):
             return hits[0]
         if hits:
             raise ConfigError(f"{name} is the TFDS name of {', '.join(spec.name for spec in hits)}; name one of these")
-        raise ConfigError(f"unknown dataset {shown(name)}; {closest(name, self._dataset_names(), noun='dataset')}")
+        raise ConfigError(f"unknown dataset {shown(name)}; {closest(name, self._dataset_names(), noun='datasets')}")
 
     def resolve(self, text: str) -> list[Selected]:
         """Find what ``--datasets`` asks for.
@@ -156,7 +157,7 @@ class Registry(Entry):
             return self._resolve_file(text)
         names = [name.strip() for name in text.split(",")]
         if len(names) == 1 and names[0] not in self._dataset_names():
-            hint = closest(text, {*self.mixtures, *self._dataset_names()}, noun="name")
+            hint = closest(text, {*self.mixtures, *self._dataset_names()}, noun="names")
             raise ConfigError(f"unknown dataset or mixture {shown(text)}; {hint}")
         specs = [self.dataset(name) for name in names]
         for name, count in Counter(spec.name for spec in specs).items():
@@ -224,7 +225,7 @@ def _extend(registry: Registry, document: Document) -> tuple[Registry, Registry]
     keys = _MIXTURE_KEYS if "members" in top else _FILE_KEYS
     for key in top:
         if key not in keys:
-            raise document.error(f"unknown key {shown(key)}; {closest(key, keys, noun='known key')}", key)
+            raise document.error(f"unknown key {shown(key)}; {closest(key, keys, noun='known keys')}", key)
     datasets = {name: _dataset(name, document) for name in (document.mapping("datasets") if "datasets" in top else ())}
     known = {**registry.datasets, **datasets}
     mixtures: dict[str, Mixture] = {}
@@ -258,7 +259,7 @@ def _mixture(name: str, document: Document, *, known: dict[str, DatasetSpec], fi
 def _member(name: str, document: Document, *, known: dict[str, DatasetSpec], field: tuple[str, ...]) -> MixtureMember:
     if name not in known:
         other = [spec.name for spec in known.values() if spec.tfds_name == name]
-        hint = f"its name here is {' or '.join(other)}" if other else closest(name, known, noun="dataset")
+        hint = f"its name here is {' or '.join(other)}" if other else closest(name, known, noun="datasets")
         raise document.error(f"unknown dataset {shown(name)}; {hint}", *field)
     content = document.mapping(*field)
     if "dataset" in content:
@@ -275,7 +276,7 @@ def _unknown_split(text: str, spec: DatasetSpec) -> str:
     for term in _terms(text):
         name = term.split("[")[0]
         if spec.splits and name not in (*spec.splits, "all"):
-            return f"{spec.name} has no split {shown(name)}; {closest(name, spec.splits, noun='split')}"
+            return f"{spec.name} has no split {shown(name)}; {closest(name, spec.splits, noun='splits')}"
     return ""
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from convert.errors import EXIT_INTERRUPTED, ConvertError
 from convert.registry import load_registry
 from convert.sample_writer import SampleReport, SplitReport, make_sample
+from stream.arguments import whole
 
 __all__ = ["SampleReport", "SplitReport", "main", "make_sample"]
 
@@ -93,31 +94,18 @@ def _table(reports: Sequence[SampleReport]) -> str:
     return "\n".join([*lines, f"{len(reports)} datasets, {size / 1e6:.0f} MB"])
 
 
-def _positive(text: str) -> int:
-    value = int(text) if text.lstrip("-").isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number of at least 1")
-    return value
-
-
-def _not_negative(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number of at least 0")
-    return int(text)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m convert.sample", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--datasets", required=True, help="a mixture, dataset names with commas between, or a YAML file"
     )
     parser.add_argument("--output", required=True, type=Path, help="root; gets <tfds_name>/<version> below it")
-    parser.add_argument("--episodes", type=_positive, default=4, help="of the train split; half of it in others [4]")
-    parser.add_argument("--steps", type=_positive, default=30, help="of each episode [30]")
+    parser.add_argument("--episodes", type=whole(1), default=4, help="of the train split; half of it in others [4]")
+    parser.add_argument("--steps", type=whole(1), default=30, help="of each episode [30]")
     parser.add_argument("--vary-steps", action="store_true", help="lengths from 0 to --steps")
-    parser.add_argument("--seed", type=_not_negative, default=0, help="other seeds give other scenes [0]")
-    parser.add_argument("--shards", type=_positive, default=2, help="files of a split [2]")
-    parser.add_argument("--jobs", type=_positive, help="processes [one per CPU]")
+    parser.add_argument("--seed", type=whole(0), default=0, help="other seeds give other scenes [0]")
+    parser.add_argument("--shards", type=whole(1), default=2, help="files of a split [2]")
+    parser.add_argument("--jobs", type=whole(1), help="processes [one per CPU]")
     parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
     parser.add_argument("--overwrite", action="store_true", help="replace samples with other parameters")
     parser.add_argument("--json", action="store_true", help="reports as JSON instead of a table")

@@ -10,9 +10,9 @@ from typing import Any
 
 from etils import epath
 
-from convert.config_file import closest
 from convert.errors import SourceError, UsageError
 from convert.features import Feature, flatten_features
+from stream.errors import closest
 
 _STAT_THREADS = 32
 
@@ -88,7 +88,7 @@ class SourceDataset:
             return found
         for name in names:
             if name not in self.splits:
-                hint = closest(name, self.splits, noun="split")
+                hint = closest(name, self.splits, noun="splits")
                 raise UsageError(f"{self.path}: no split {name!r}; {hint}")
             if not sum(self.splits[name]):
                 raise SourceError(f"{self.path}: split {name!r} has no episodes")
@@ -185,7 +185,7 @@ def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
                     f"--config (datasets: {{NAME: {{version: ...}}}})"
                 )
         present.update(path.name for path in root.iterdir() if path.is_dir())
-    hint = f"; {closest(tfds_name, present, noun='folder')}" if present else ""
+    hint = f"; {closest(tfds_name, present, noun='folders')}" if present else ""
     return f"dataset {tfds_name} {version} is in none of the sources: tried {tried}{hint}"
 
 

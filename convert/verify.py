@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from convert.command import add_root, interrupt_on_kill, print_result, split_names
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
 from convert.report import human_bytes, human_seconds
 from convert.verify_dataset import Survey, check_sizes, find_datasets, survey
@@ -116,11 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parsed = _build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_kill()
     try:
-        names = [name.strip() for name in parsed.datasets.split(",") if name.strip()] if parsed.datasets else None
+        names = split_names(parsed.datasets)
         report = verify_root(parsed.root, deep=parsed.deep, datasets=names, jobs=parsed.jobs, progress=sys.stderr)
-        _print(json.dumps(report.to_json(), indent=1) if parsed.json else report.to_text())
+        print_result(json.dumps(report.to_json(), indent=1) if parsed.json else report.to_text())
         return 0 if report.ok else EXIT_FAILED
     except KeyboardInterrupt:
         print("interrupted; nothing was changed", file=sys.stderr)
@@ -141,26 +141,11 @@ def _build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
-    )
+    add_root(parser)
     parser.add_argument("--deep", action="store_true", help="decode every frame and compute the statistics again")
-    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument("--jobs", type=int, help="processes; 1: all in one (default: one per core)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def _print(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Whoever reads the list may stop in the middle (`| head`); Python would complain again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _statistics(looked: Survey, findings: Iterable[Finding]) -> Iterable[StatisticsTask]:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from convert.config_file import closest
 from convert.errors import ConvertError, UsageError
 from convert.journal import FOLDER, Journal, QuarantineEntry
 from convert.pairs import frame_offsets
 from convert.verify_frames import first_line
 from convert.verify_report import Finding, Findings
 from convert.verify_shard import ShardTask
+from stream.errors import closest
 from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
 from stream.manifest import FileEntry, Manifest, ShardEntry, read_manifest
 
@@ -69,7 +69,7 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
     known = {_names(folder)[0] for folder in found}
     for name in names or ():
         if name not in known:
-            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, known, noun='dataset')}")
+            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, known, noun='datasets')}")
     return [folder for folder in found if names is None or _names(folder)[0] in names]
 
 

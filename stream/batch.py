@@ -15,6 +15,7 @@ import numpy as np
 import simplejpeg
 
 from stream.columns import Column
+from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError
 from stream.format import FormatError, frame_spans
 from stream.rows import Rows
@@ -26,6 +27,9 @@ Metadata = Literal["full", "dataset_only", "none"]
 METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
 Batch = dict[str, Any]
 
+Decode = Literal["host", "device"]
+DECODE: tuple[Decode, ...] = ("host", "device")
+
 _RUN = 64
 _FILES = "raise the limit on open files (ulimit -n), or let go of batches that were kept"
 _LIMITS = {
@@ -34,8 +38,8 @@ _LIMITS = {
     errno.ENOMEM: "take fewer workers, or raise the limit on memory",
 }
 """Errors of opening a file that say nothing of the file, and what to do."""
-_Frame = tuple[memoryview, np.ndarray, int]
-"""An encoded frame, where it goes (uint8 [H, W, 3]), and its row."""
+_Record = tuple[int, bytes, list[tuple[int, int]]]
+"""A row, its record, and where in it the frames begin and end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +140,11 @@ class Work:
 
 @dataclass
 class Assembled:
-    """What came out beside the arrays: texts by key, the rows that failed, and the work."""
+    """What came out beside the arrays that were filled: texts and arrays of no fixed size by key, the rows that failed,
+    and the work."""
 
     texts: dict[str, list[str]] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
     failed: list[tuple[int, RecordError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
 
@@ -148,13 +154,18 @@ class Assembler:
 
     Args:
         spec: what a batch holds.
+        decode: ``host`` decodes the frames here; with ``device`` they stay encoded (``stream.encoded``).
         threads: rows of a batch are shared out to so many threads.
         max_open: of the cache of shards.
     """
 
-    def __init__(self, spec: BatchSpec, *, threads: int = 1, max_open: int | None = None) -> None:
+    def __init__(
+        self, spec: BatchSpec, *, decode: Decode = "host", threads: int = 1, max_open: int | None = None
+    ) -> None:
         self.spec = spec
         self.fields = spec.fields()
+        if decode == "device":
+            del self.fields["frames"]
         self._cache = ShardCache(list(spec.shards), max_open=max_open)
         self._threads = threads
         self._budget = Budget()
@@ -184,7 +195,11 @@ class Assembler:
             the texts, and the rows that could not be read, whose arrays hold anything.
         """
         done = Assembled()
-        if self._pool is None:
+        if "frames" not in self.fields:
+            began = time.perf_counter()
+            done.arrays = pack_frames(self._read(range(len(rows)), rows, done), len(rows), max(self.spec.num_frames))
+            done.work.note("read", began, time.perf_counter())
+        elif self._pool is None:
             self._decode(range(len(rows)), rows, out, done)
         else:
             parts = [Assembled() for _ in range(self._threads)]
@@ -215,14 +230,18 @@ class Assembler:
         """
         for start in range(0, len(chosen), _RUN):
             began = time.perf_counter()
-            frames = self._read(chosen[start : start + _RUN], rows, out["frames"], done)
+            frames = []
+            for row, data, spans in self._read(chosen[start : start + _RUN], rows, done):
+                view, target = memoryview(data), out["frames"][row]
+                frames += [(view[begin:end], target[place], row) for place, (begin, end) in enumerate(spans)]
+                target[len(spans) :] = 0
             middle = time.perf_counter()
             self._decode_frames(frames, rows, done)
             done.work.note("read", began, middle)
             done.work.note("decode", middle, time.perf_counter())
 
-    def _read(self, chosen: Sequence[int], rows: Rows, frames: np.ndarray, done: Assembled) -> list[_Frame]:
-        found: list[_Frame] = []
+    def _read(self, chosen: Sequence[int], rows: Rows, done: Assembled) -> list[_Record]:
+        found: list[_Record] = []
         for row in chosen:
             index, record = int(rows.shard[row]), int(rows.record[row])
             shard = self._cache[index]
@@ -235,15 +254,12 @@ class Assembler:
             except (FormatError, OSError) as error:
                 self._fail(row, rows, error, done)
                 continue
-            view = memoryview(data)
-            target = frames[row]
-            for place, (begin, end) in enumerate(spans):
-                found.append((view[begin:end], target[place], row))
-            target[len(spans) :] = 0
+            found.append((row, data, spans))
             done.work.bytes += len(data)
         return found
 
-    def _decode_frames(self, frames: list[_Frame], rows: Rows, done: Assembled) -> None:
+    def _decode_frames(self, frames: list[tuple[memoryview, np.ndarray, int]], rows: Rows, done: Assembled) -> None:
+        """Decode frames, each to its place (uint8 [H, W, 3]); its row comes last."""
         shape = (*self.spec.frame_shape, 3)
         decode = simplejpeg.decode_jpeg
         failed = -1

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from stream.reference import SampleRef
+from stream.whole_file import write_whole
 
 ROWS_PER_PAGE = 64
 """Rows on one picture at most; fewer if the frames of a row are many or tall."""
@@ -59,15 +58,7 @@ def write_sheets(
     paths = []
     for number, sheet in enumerate(draw_sheets(batch, refs, title=title, replaced=replaced), start=1):
         path = folder / (f"{name}-{number}.png" if several else f"{name}.png")
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_encode_png(sheet))
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, _encode_png(sheet))
         paths.append(path)
     return paths
 

@@ -87,16 +87,17 @@ def _rebuild(kind: type[Exception], message: str, fields: dict[str, object]) -> 
     return kind(message, **fields)
 
 
-def closest(name: str, known: Iterable[str], *, noun: str) -> str:
-    """Say which known names come near to ``name``, or which there are at all.
+def closest(name: object, known: Iterable[str], *, noun: str) -> str:
+    """Say which known names come near to ``name``, whatever their case, or which there are at all.
 
-    >>> closest("brigde", ["bridge", "kuka"], noun="datasets")
+    >>> closest("Brigde", ["bridge", "kuka"], noun="datasets")
     "did you mean 'bridge'?"
     >>> closest("xyz", ["bridge", "kuka"], noun="datasets")
     'datasets there: bridge, kuka'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3)
+    lowered = {candidate.lower(): candidate for candidate in names}
+    near = [lowered[hit] for hit in difflib.get_close_matches(str(name)[:80].lower(), lowered, n=3)]
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"

@@ -60,9 +60,12 @@ def to_devices(
         prefetch: batches whose transfer has begun before they are asked for.
 
     Raises:
-        ArgumentError: ``source`` is neither; or the rows cannot be divided among the devices of ``sharding``.
+        ArgumentError: ``source`` is neither; or the rows cannot be divided among the devices of ``sharding``; or frames
+            are to be decoded on the device, which JAX cannot.
     """
     iterator = begin(source)
+    if iterator.loader.running.decode == "device":
+        raise ArgumentError('decode="device": JAX has no JPEG decoder; take decode="host"')
     if sharding is not None:
         loader = iterator.loader
         rows = loader.batch_size if jax.process_count() > 1 else loader.batch_size // loader.world_size

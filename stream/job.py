@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.batch import Assembled, Assembler, Batch, BatchSpec, Work
+from stream.batch import Assembled, Assembler, Batch, BatchSpec, Decode, Work
 from stream.errors import RecordError
 from stream.ring import Fields, Layout
 from stream.rows import Rows
@@ -34,6 +34,13 @@ class Setup:
     rank: int
     rows: int
     threads: int
+    decode: Decode = "host"
+
+    @property
+    def whole(self) -> bool:
+        """Whether a batch is made by one worker: transforms see all of it, and encoded frames are as wide as the
+        largest."""
+        return bool(self.transforms) or self.decode == "device"
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Transformed:
-    """What transforms made of a batch.
+    """A batch of which transforms, or encoded frames, decide what it holds.
 
     keys: all, in order. fields: type and shape of a row of the arrays, which lie in the slot from ``offset`` on. rest:
     values that are not arrays of the batch's length.
@@ -69,8 +76,8 @@ class Transformed:
 class Reply:
     """What came of a request.
 
-    texts: of the rows, by key. failed: rows that could not be read, counted in the batch. transformed: if there are
-    transforms. error: what one of them raised, as text.
+    texts: of the rows, by key. failed: rows that could not be read, counted in the batch. transformed: if one worker
+    makes the whole batch. error: what one of them raised, as text.
     """
 
     job: int
@@ -87,7 +94,7 @@ class BatchMaker:
 
     def __init__(self, setup: Setup, *, max_open: int | None = None) -> None:
         self.setup = setup
-        self.assembler = Assembler(setup.spec, threads=setup.threads, max_open=max_open)
+        self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads, max_open=max_open)
         self.row_layout = Layout(ROW_FIELDS, rows=setup.rows)
         self.base = -(-self.row_layout.nbytes // 4096) * 4096
         self.layout = Layout(self.assembler.fields, rows=setup.rows)
@@ -95,7 +102,7 @@ class BatchMaker:
 
     @property
     def slot_size(self) -> int:
-        """Bytes that a batch takes without transforms."""
+        """Bytes that a batch takes without transforms and encoded frames."""
         return max(1, self.base + self.layout.nbytes)
 
     def make(self, step: int, rows: Rows) -> tuple[Batch, Assembled]:
@@ -104,7 +111,7 @@ class BatchMaker:
         done = self.assembler.assemble(rows, out)
         if done.failed:
             return {}, done
-        return self.transform({**out, **done.texts}, step), done
+        return self.transform({**done.arrays, **out, **done.texts}, step), done
 
     def make_part(self, rows: Rows, out: Mapping[str, np.ndarray], *, start: int, stop: int) -> Assembled:
         """Make rows [start, stop) of a batch in its arrays; failed rows are counted in the batch."""
@@ -114,7 +121,8 @@ class BatchMaker:
         return done
 
     def make_transformed(self, request: Request, rows: Rows) -> tuple[Reply, dict[str, np.ndarray]]:
-        """Make a whole batch and transform it; returns the arrays that have to be stored in the slot."""
+        """Make a whole batch and transform it; returns the arrays that have to be stored in the slot, whose size is not
+        known before."""
         # Transforms may return views of what they got, so this memory is used again only after the result is stored.
         if self._scratch is None:
             self._scratch = self.assembler.empty(len(rows))
@@ -123,7 +131,7 @@ class BatchMaker:
         if done.failed:
             return reply, {}
         try:
-            batch = self.transform({**self._scratch, **done.texts}, request.step)
+            batch = self.transform({**done.arrays, **self._scratch, **done.texts}, request.step)
         except Exception:
             reply.error = traceback.format_exc()
             return reply, {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import grain
 
-from stream.batch import Batch, Metadata
+from stream.batch import Batch, Decode, Metadata
 from stream.iterator import LoaderIterator
 from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
@@ -48,6 +49,7 @@ def make_loader(
     transforms: Sequence[Any] = (),
     on_error: Literal["raise", "replace"] = "raise",
     num_steps: int | None = None,
+    decode: Decode = "host",
 ) -> Loader:
     """Open a converted root and mix its datasets.
 
@@ -76,6 +78,8 @@ def make_loader(
         on_error: ``raise``, or ``replace``: another record of the same dataset takes the place of one that cannot be
             read.
         num_steps: steps after which iterating stops; None goes on for ever.
+        decode: where JPEG is decoded: on the ``host``, where the batch is made, or by ``stream.torch.to_device`` on the
+            ``device``. Then batches have encoded frames (``stream.encoded``) until they are there.
 
     Raises:
         ArgumentError: anything of the above that cannot be, with what was found and what is there.
@@ -103,6 +107,7 @@ def make_loader(
         transforms=transforms,
         on_error=on_error,
         num_steps=num_steps,
+        decode=decode,
     )
     return Loader(open_mixture(root, mixture, split=split, options=options), running)
 
@@ -113,7 +118,7 @@ class Loader(grain.IterDataset[Batch]):
     Iterating gives batches from step 0 on, as dicts (b rows, this rank's):
 
     - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). ``frames_mask`` bool [b, F] if datasets
-      differ in F.
+      differ in F. With ``decode="device"``, ``frames_jpeg`` and ``frames_span`` instead (``stream.encoded``).
     - ``action`` float32 [b, W, A] and ``action_mask`` bool alike (no W if reduced); ``state`` float32 [b, S],
       ``state_mask``. Beyond a dataset's own size, and beyond the pair's steps, values are 0 and the mask is False.
     - ``language`` list of b str; ``dataset`` int32 [b], numbers in ``dataset_names``.
@@ -171,6 +176,12 @@ class Loader(grain.IterDataset[Batch]):
         """Return the batch of any step, the same as iterating gives, made in this process in fresh memory."""
         return self.steps.make(step).batch
 
+    def batch_on_host(self, step: int) -> Batch:
+        """Return the batch of a step with its frames decoded in this process, whatever ``decode`` is."""
+        made = Steps(self.data, replace(self.running, decode="host")).make(step)
+        self.counters.add_replaced(made.replaced)
+        return made.batch
+
     def describe(self, step: int) -> list[SampleRef]:
         """Return where each row of a step comes from; no image is read.
 
@@ -206,7 +217,8 @@ class Loader(grain.IterDataset[Batch]):
         replacer = self.steps.replacer
         maker = self.steps.maker if workers else BatchMaker(self.steps.setup(threads=1))
         ring = Ring(maker.slot_size, on_new=self.on_new_slot)
-        shares = share_rows(self.steps.rows, 1 if workers and self.running.transforms else workers or threads)
+        alone = maker.setup.whole if workers else self.running.decode == "device"
+        shares = share_rows(self.steps.rows, 1 if alone else workers or threads)
         # Each worker has a part to go on with when it is done with one, also where a batch has fewer parts than
         # workers.
         depth = self.running.prefetch + -(-(workers or threads) // len(shares))

@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from stream.arguments import Parser
 from stream.errors import ArgumentError, RecordError, StateError, StreamError
 
 if TYPE_CHECKING:
@@ -331,13 +332,8 @@ def _fail(error: object, code: int) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m stream.replay",
         description="Show the batch of any step of a run again: where each row comes from, its picture, its digest.",
         epilog=_EPILOG,

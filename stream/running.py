@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stream.batch import DECODE, Decode
 from stream.errors import ArgumentError
 
 
@@ -23,6 +24,7 @@ class Running:
     transforms: Sequence[Any] = ()
     on_error: Literal["raise", "replace"] = "raise"
     num_steps: int | None = None
+    decode: Decode = "host"
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -45,6 +47,8 @@ class Running:
             )
         if self.on_error not in ("raise", "replace"):
             raise ArgumentError(f"on_error={self.on_error!r}; expected 'raise' or 'replace'")
+        if self.decode not in DECODE:
+            raise ArgumentError(f"decode={self.decode!r}; expected 'host' or 'device'")
         for transform in self.transforms:
             if not (hasattr(transform, "map") or hasattr(transform, "random_map")):
                 raise ArgumentError(f"transform {transform!r:.100}; expected a grain.transforms.Map or RandomMap")

@@ -122,8 +122,8 @@ class _Job:
 
 
 class ProcessSource:
-    """Batches from worker processes, through the ring. Workers share each batch; with transforms one makes all of
-    it."""
+    """Batches from worker processes, through the ring. Workers share each batch; where its size is not known before,
+    with transforms or encoded frames, one makes all of it."""
 
     def __init__(self, setup: Setup, *, workers: int, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
         self._replacer = replacer
@@ -131,7 +131,7 @@ class ProcessSource:
         self._layout = maker.layout
         self._base = maker.base
         self._row_layout = maker.row_layout
-        self._shares = share_rows(setup.rows, 1 if setup.transforms else workers)
+        self._shares = share_rows(setup.rows, 1 if setup.whole else workers)
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
         self._next_job = 0
@@ -250,6 +250,7 @@ class _Shared:
                 return None
         whole = Assembled()
         for _, part in sorted(self._parts, key=lambda part: part[0]):
+            whole.arrays |= part.arrays
             whole.failed += part.failed
             whole.work.add(part.work)
             for key, texts in part.texts.items():
@@ -264,7 +265,7 @@ class ThreadSource:
         self._replacer = replacer
         self._ring = ring
         self._maker = maker
-        self._shares = share_rows(maker.setup.rows, threads)
+        self._shares = share_rows(maker.setup.rows, 1 if maker.setup.decode == "device" else threads)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-batch")
         self._batches: dict[int, Future[Made]] = {}
 
@@ -306,7 +307,7 @@ class ThreadSource:
                 if done.failed:
                     return {}, done
                 try:
-                    return maker.transform({**shared.arrays, **done.texts}, step), done
+                    return maker.transform({**done.arrays, **shared.arrays, **done.texts}, step), done
                 except Exception:
                     raise _transform_failed(traceback.format_exc(), step) from None
 

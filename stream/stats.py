@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stream.errors import RecordError
 from stream.source import Made
 
 _KEPT = 100
@@ -35,13 +36,18 @@ class Stats:
             self._counts += np.bincount(made.rows.member, minlength=len(self._names))
             self._sums["batches"] += 1
             self._sums["bytes"] += made.work.bytes
-            self._sums["replaced"] += len(made.replaced)
-            self._errors.extend(str(error) for error in made.replaced)
             self._seconds["wait_s"] += waited
             for kind in ("read", "decode", "metadata"):
                 self._seconds[f"{kind}_s"] += made.work.seconds(kind)
+        self.add_replaced(made.replaced)
         if self.on_batch is not None:
             self.on_batch(made)
+
+    def add_replaced(self, errors: Sequence[RecordError]) -> None:
+        """Count rows that others took the place of."""
+        with self._lock:
+            self._sums["replaced"] += len(errors)
+            self._errors.extend(str(error) for error in errors)
 
     def as_dict(self) -> dict[str, Any]:
         """See ``Loader.stats``."""

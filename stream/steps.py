@@ -50,6 +50,7 @@ class Steps:
             rank=self.running.rank,
             rows=self.rows,
             threads=threads or self.running.thread_count,
+            decode=self.running.decode,
         )
 
     def samples(self, step: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import logging
 import weakref
 from collections import deque
@@ -19,7 +20,9 @@ import torch.utils.data
 
 from stream.ahead import Ahead, Carrier, begin
 from stream.batch import Batch
+from stream.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.errors import ArgumentError
+from stream.format import FormatError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader, make_loader
 from stream.normalize import Affine
@@ -145,6 +148,10 @@ def to_device(
     On CUDA the ring's slots are page-locked once each, copies run on a stream of their own while the batch before is
     used, and a slot goes back to the ring when its copy has ended. On the CPU tensors lie in the ring, not copied.
 
+    With ``decode="device"`` frames are decoded here: on CUDA by torchvision's nvJPEG, elsewhere by this process, on the
+    host. nvJPEG's pixels differ by a few levels from those of the host. Frames that it refuses are decoded on the host,
+    where a damaged one is an error that names its record, or is replaced.
+
     Args:
         source: a loader; an iterator, from where it is; or a PairDataset, whose ``state_dict`` then counts what this
             hands out.
@@ -154,21 +161,27 @@ def to_device(
             that has begun already keeps the memory that it has.
 
     Raises:
-        ArgumentError: there is no such device, or ``source`` is none of these.
+        ArgumentError: there is no such device, or ``source`` is none of these, or torchvision is missing.
+        RecordError: from ``next``, a frame cannot be decoded, if it is decoded here.
         RuntimeError: from ``next``, memory cannot be page-locked and ``pin_memory`` is True.
     """
     device = torch.device(device)
+    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
+    decoder = _Decoder(loader) if isinstance(loader, Loader) and loader.running.decode == "device" else None
     carrier: Carrier
     if device.type == "cuda":
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
             raise ArgumentError(f"device {device}: torch sees {torch.cuda.device_count()} CUDA devices here")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        loader = source if isinstance(source, Loader) else source.loader
-        if pin_memory is not False and loader.on_new_slot is None:
+        if decoder is not None:
+            decoder.use_nvjpeg(device)
+        # nvJPEG reads encoded frames in the memory of any kind, and what else a batch has is small.
+        locks = decoder is None if pin_memory is None else pin_memory
+        if locks and isinstance(loader, Loader) and loader.on_new_slot is None:
             loader.on_new_slot = _PageLock(device, required=bool(pin_memory))
-        carrier = _OnCuda(device)
+        carrier = _OnCuda(device, decoder)
     else:
-        carrier = _Here(None if device.type == "cpu" else device)
+        carrier = _Here(None if device.type == "cpu" else device, decoder)
     if isinstance(source, PairDataset):
         return source.carry(carrier, prefetch=prefetch)
     return Ahead(begin(source), carrier, prefetch=prefetch)
@@ -177,10 +190,13 @@ def to_device(
 class _Here:
     """Tensors over the ring's memory, or copied to a device without streams."""
 
-    def __init__(self, device: torch.device | None = None) -> None:
+    def __init__(self, device: torch.device | None = None, decoder: _Decoder | None = None) -> None:
         self._device = device
+        self._decoder = decoder
 
     def start(self, batch: Batch) -> Batch:
+        if self._decoder is not None:
+            batch = self._decoder.decode(batch)
         return _moved(as_tensors(batch), self._device) if self._device is not None else as_tensors(batch)
 
     def finish(self, carried: Batch) -> Batch:
@@ -193,8 +209,9 @@ class _Here:
 class _OnCuda:
     """Copies on a stream of its own. The host batch, and so its slot, is kept until its copy has ended."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, decoder: _Decoder | None = None) -> None:
         self._device = device
+        self._decoder = decoder
         self._stream = torch.cuda.Stream(device)
         self._copies: deque[tuple[torch.cuda.Event, Batch]] = deque()
         # Dropped half-way, memory that is still read from must not go back to the ring.
@@ -203,14 +220,15 @@ class _OnCuda:
     def start(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
         while self._copies and self._copies[0][0].query():
             self._copies.popleft()
-        host = as_tensors(batch)
         copied = torch.cuda.Event()
         try:
             with torch.cuda.stream(self._stream):
-                return _moved(host, self._device), copied
+                if self._decoder is not None:
+                    batch = self._decoder.decode(batch)
+                return _moved(as_tensors(batch), self._device), copied
         finally:
             copied.record(self._stream)
-            self._copies.append((copied, host))
+            self._copies.append((copied, batch))
 
     def finish(self, carried: tuple[Batch, torch.cuda.Event]) -> Batch:
         batch, copied = carried
@@ -225,6 +243,53 @@ class _OnCuda:
 
     def close(self) -> None:
         _wait_for(self._copies)
+
+
+class _Decoder:
+    """Decodes the frames of batches on the host, or with nvJPEG once it is told to."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._shape = loader.data.spec.frame_shape
+        self._device: torch.device | None = None
+
+    def use_nvjpeg(self, device: torch.device) -> None:
+        """Decode on a CUDA device; raises ArgumentError without torchvision."""
+        try:
+            importlib.import_module("torchvision.io")
+        except ImportError as error:
+            raise ArgumentError(
+                f'decode="device" on {device} takes torchvision with CUDA ({error}); install the one of this torch, or '
+                'take decode="host"'
+            ) from None
+        self._device = device
+
+    def decode(self, batch: Batch) -> Batch:
+        """Return the batch with ``frames`` in place of the encoded ones, on the device if that is CUDA; raises
+        RecordError."""
+        try:
+            frames = decode_frames(batch, self._shape) if self._device is None else self._nvjpeg(batch, self._device)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except (FormatError, RuntimeError) as error:
+            step = int(batch["sample"][0]) // self._loader.batch_size
+            _log.warning("step %d: the batch is read again and decoded on the host: %s", step, error)
+            return self._loader.batch_on_host(step)
+        return {"frames": frames, **{key: value for key, value in batch.items() if key not in ENCODED_KEYS}}
+
+    def _nvjpeg(self, batch: Batch, device: torch.device) -> torch.Tensor:
+        decode = importlib.import_module("torchvision.io").decode_jpeg
+        rows, frames, _ = batch["frames_span"].shape
+        places = list(encoded_frames(batch))
+        pictures = decode([torch.from_numpy(jpeg) for _, _, jpeg in places], mode="RGB", device=device)
+        pixels = torch.stack(pictures).permute(0, 2, 3, 1)
+        if tuple(pixels.shape[1:3]) != self._shape:
+            raise FormatError(f"frames of {tuple(pixels.shape[1:3])}, the manifest says {self._shape}")
+        if len(places) == rows * frames:
+            return pixels.reshape(rows, frames, *self._shape, 3)
+        whole = torch.zeros((rows * frames, *self._shape, 3), dtype=torch.uint8, device=device)
+        whole[torch.tensor([row * frames + frame for row, frame, _ in places], device=device)] = pixels
+        return whole.reshape(rows, frames, *self._shape, 3)
 
 
 def _wait_for(copies: deque[tuple[torch.cuda.Event, Batch]]) -> None:

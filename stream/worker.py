@@ -62,7 +62,7 @@ def _serve(setup_fd: int, requests: Connection, slots: socket.socket, parent: in
         request = requests.recv()
         slot = _slot(known, slots, request, maker)
         rows = load_rows(slot.rows)
-        if setup.transforms:
+        if setup.whole:
             reply = _transformed(maker, request, rows, slot)
         else:
             done = maker.make_part(rows, slot.arrays, start=request.start, stop=request.stop)
@@ -98,7 +98,7 @@ def _transformed(maker: BatchMaker, request: Request, rows: Rows, slot: _Slot) -
         try:
             os.posix_fallocate(slot.fd, 0, needed)
         except OSError as error:
-            told = f"a transformed batch of {needed:,} bytes cannot be had ({error.strerror})"
+            told = f"a batch of {needed:,} bytes cannot be had ({error.strerror})"
             return Reply(request.job, request.start, error=f"{told}; take a smaller batch_size")
         slot.refit(maker)
     for name, target in layout.arrays(slot.buffer, base=maker.base).items():

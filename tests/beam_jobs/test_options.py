@@ -39,7 +39,7 @@ def test_unknown_runner_lists_the_closest() -> None:
 
 
 def test_unknown_runner_that_is_like_none_lists_all() -> None:
-    with pytest.raises(UsageError, match=r"runners: DaskRunner, DataflowRunner, DirectRunner, .*SparkRunner$"):
+    with pytest.raises(UsageError, match=r"runners there: DaskRunner, DataflowRunner, DirectRunner, .*SparkRunner$"):
         choose("--runner", "my.module.Thing")
 
 

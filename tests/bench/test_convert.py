@@ -124,7 +124,7 @@ def test_a_folder_with_files_is_not_taken_for_keep(tmp_path: Path, capsys: pytes
 def test_an_unknown_case_is_answered_with_the_closest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--cases", "png,jpg"])
-    assert "no case 'jpg'; did you mean 'jpeg'?" in capsys.readouterr().err
+    assert "no case 'jpg'; did you mean 'jpeg'" in capsys.readouterr().err
 
 
 def test_episodes_too_short_for_a_pair_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

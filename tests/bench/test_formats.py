@@ -21,6 +21,7 @@ from bench.format_report import COLUMNS
 from bench.format_stores import FORMATS
 from bench.format_watch import Watch, phase, summarise_watch
 from bench.formats import compare_pairs, main
+from tests.bench.conftest import Refused
 from tests.command import Command, Result, run, start, wait_until
 
 _SIZE = ("--pairs", "70", "--batch-sizes", "4", "--steps", "6", "--warmup", "2")
@@ -254,16 +255,11 @@ def test_a_full_disk_is_one_line_before_anything_is_written(
     ],
 )
 def test_what_cannot_be_is_one_line(
-    more: tuple[str, ...], told: str, oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], told: str, oxe_root: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    try:
-        code: Any = main(["--root", str(oxe_root), "--out", str(tmp_path / "out"), *more])
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    assert (code, captured.out) == (2, "")
-    assert line.startswith("error: ") and told in line
+    code, line = refused(main, ["--root", str(oxe_root), "--out", str(tmp_path / "out"), *more])
+    assert code == 2
+    assert told in line
     assert not (tmp_path / "out").exists()
 
 

@@ -21,6 +21,7 @@ from bench.loader_run import measure_point, plan_slices
 from bench.loader_sweep import Parameters, open_loader
 from bench.memory import slope
 from stream.shards import OpenShard
+from tests.bench.conftest import Refused
 from tests.command import Command, Result, run, start, wait_until
 
 BATCH, STEPS = 8, 8
@@ -192,17 +193,6 @@ def test_the_slope_and_its_error_are_those_of_least_squares() -> None:
     assert error == pytest.approx(covariance[0, 0] ** 0.5)
 
 
-def _failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    try:
-        code: Any = main(arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return code, line
-
-
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -215,35 +205,35 @@ def _failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[
     ],
 )
 def test_what_cannot_be_measured_is_one_line_before_anything_runs(
-    more: tuple[str, ...], told: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], told: str, folder: Path, refused: Refused
 ) -> None:
-    code, line = _failure(_arguments(folder, *more), capsys)
+    code, line = refused(main, _arguments(folder, *more))
     assert code == 2
     assert line.startswith("error: ") and told in line
 
 
-def test_a_damaged_record_is_one_line_that_names_the_point(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def damaged(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the root in which the ends of the records of kuka are missing."""
     for name in ("bridge", "kuka"):
         shutil.copytree(folder / "oxe" / name, tmp_path / "oxe" / name)
     for path in (tmp_path / "oxe" / "kuka").rglob("*.arrayrecord"):
         path.write_bytes(path.read_bytes()[:-100])
-    more = ("--root", str(tmp_path / "oxe"), "--num-workers", "1", "--sweep", "seed=7")
-    code, line = _failure(_arguments(folder, *more), capsys)
+    return tmp_path / "oxe"
+
+
+def test_a_damaged_record_is_one_line_that_names_the_point(folder: Path, damaged: Path, refused: Refused) -> None:
+    more = ("--root", str(damaged), "--num-workers", "1", "--sweep", "seed=7")
+    code, line = refused(main, _arguments(folder, *more))
     assert code == 1
     assert line.startswith("error: point seed=7: RecordError: ")
     assert "dataset kuka" in line
 
 
 def test_a_point_that_fails_is_a_row_and_the_others_go_on(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, damaged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("bridge", "kuka"):
-        shutil.copytree(folder / "oxe" / name, tmp_path / "oxe" / name)
-    for path in (tmp_path / "oxe" / "kuka").rglob("*.arrayrecord"):
-        path.write_bytes(path.read_bytes()[:-100])
-    more = ("--root", str(tmp_path / "oxe"), "--num-workers", "1", "--no-limit", "--sweep", "mixture=kuka,bridge")
+    more = ("--root", str(damaged), "--num-workers", "1", "--no-limit", "--sweep", "mixture=kuka,bridge")
     assert main(_arguments(folder, *more)) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[1].split()[:2] == ["mixture=kuka", "failed"]

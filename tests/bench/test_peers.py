@@ -23,6 +23,7 @@ from bench.peer_protocol import Export, Request, pack, pixel_hash, unpack
 from bench.peer_table import sentences
 from bench.peers import RESULT_FILE, check_pixels, main
 from stream.grain_api import PairSource
+from tests.bench.conftest import Refused
 from tests.command import REPOSITORY, Result, run, start, wait_until
 
 BATCH, STEPS = 4, 4
@@ -180,22 +181,12 @@ def test_tfdata_makes_the_pairs_of_the_root(folder: Path, exported: tuple[Export
         assert off < 6 and (off < swapped or swapped < 1)
 
 
-@pytest.fixture
-def terminated() -> Iterator[None]:
-    """What SIGTERM does in this process is put right again."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.usefixtures("terminated")
 def test_a_peer_that_is_not_installed_says_how(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(_arguments(folder, "--peers", "lmdb", "--venvs", str(folder / "venvs"))) == 1
     told = f"lmdb: not installed; run: python -m bench.peers --install lmdb --venvs {folder / 'venvs'}"
     assert told in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("terminated")
 def test_a_peer_that_dies_is_a_row_and_the_others_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = folder / "python"
     python.write_text("#!/bin/sh\nkill -9 $$\n")
@@ -230,17 +221,10 @@ def test_an_interrupt_removes_the_copies(folder: Path, tmp_path: Path) -> None:
         (("--max-pairs", "3"), "of which each peer would make a copy"),
     ],
 )
-@pytest.mark.usefixtures("terminated")
-def test_usage_errors(
-    folder: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code: Any = main(_arguments(folder, *arguments))
-    except SystemExit as ended:
-        code = ended.code
-    told = capsys.readouterr().err.splitlines()
+def test_usage_errors(folder: Path, arguments: tuple[str, ...], message: str, refused: Refused) -> None:
+    code, line = refused(main, _arguments(folder, *arguments))
     assert code == 2
-    assert len(told) == 1 and told[0].startswith("error: ") and message in told[0]
+    assert message in line
 
 
 def test_who_is_ahead_follows_from_the_ranges() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from bench.report import add_plots, main, run_study
-from bench.report_page import format_page, loader_table, markdown_table
+from bench.report_page import format_page, loader_table
 from bench.studies import STUDIES, Study
+from bench.tables import markdown_table
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
 

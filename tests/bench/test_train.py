@@ -11,6 +11,7 @@ import pytest
 
 from bench.train import RESULT_FILE, main
 from bench.train_run import TrainParameters, measure
+from tests.bench.conftest import Refused
 from tests.command import Result, start, wait_until
 
 STEPS = 6
@@ -49,6 +50,9 @@ def test_a_sweep_of_step_times_gives_a_row_each(
         assert figures["samples_per_s"] == pytest.approx(8 * figures["steps_per_s"])
         assert 0 <= figures["wait_share"] < 1
         assert figures["wait_ms"] + least <= step["mean"]
+        assert least <= figures["alone_ms"]
+        assert figures["alone_ms"] + figures["beyond_ms"] == pytest.approx(step["mean"])
+        assert figures["overlap"] is figures["copy_ms"] is None or 0 <= figures["overlap"] <= 1
         validation = figures["validation"]
         assert validation["count"] == 2
         assert validation["first_batch_s"] + least / 1000 <= validation["seconds"]
@@ -62,6 +66,12 @@ def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
     assert figures["datasets"] == 1
 
 
+def test_frames_may_be_decoded_by_the_trainer(oxe_root: Path) -> None:
+    given = {"root": str(oxe_root), "mixture": "bridge", "batch_size": 8, "steps": 3, "warmup": 1, "step_ms": 1.0}
+    figures = measure(TrainParameters(**given, val_every=0, num_workers=1, decode="device"))  # type: ignore[arg-type]
+    assert figures["steps"] == 3
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -69,19 +79,15 @@ def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
         (("--mixture", "brigde"), "did you mean 'bridge'?"),
         (("--sweep", "stepms=1"), "no parameter 'stepms'; did you mean 'step_ms'"),
         (("--device", "cuda:77"), "cuda"),
+        (("--decode", "gpu"), "decode='gpu'; expected 'host' or 'device'"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    more: tuple[str, ...], told: str, oxe_root: Path, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], told: str, oxe_root: Path, refused: Refused
 ) -> None:
-    try:
-        code: Any = main(_arguments(oxe_root, *more))
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    assert (code, captured.out) == (2, "")
-    assert line.startswith("error: ") and told in line
+    code, line = refused(main, _arguments(oxe_root, *more))
+    assert code == 2
+    assert told in line
 
 
 def test_an_interrupt_ends_everything(oxe_root: Path) -> None:

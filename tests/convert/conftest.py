@@ -15,6 +15,9 @@ from convert.tfrecord import TFRecordFile, encode_tfrecord
 from tests.conversion_damage import (
     DATASET,
 )
+from tests.sampled import sample
+
+__all__ = ["sample"]
 
 
 @pytest.fixture(scope="session")

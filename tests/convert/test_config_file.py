@@ -7,7 +7,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from convert.config_file import MAX_BYTES, ConfigError, Document, closest, dotted, shown
+from convert.config_file import MAX_BYTES, ConfigError, Document, dotted, shown
 from convert.registry import load_registry
 
 GOOD = """\
@@ -106,14 +106,6 @@ def test_a_config_error_is_a_value_error_that_knows_file_and_field(tmp_path: Pat
         read(tmp_path, "a: {b: 1, b: 2}")
     assert isinstance(caught.value, ConfigError)
     assert (caught.value.file, caught.value.field) == ("my.yaml", "a.b")
-
-
-def test_names_are_suggested_whatever_their_case() -> None:
-    assert closest("BRIGDE", ["bridge", "kuka"], noun="dataset") == "did you mean 'bridge'?"
-
-
-def test_without_a_near_name_all_are_listed() -> None:
-    assert closest("xyz", ["kuka", "bridge"], noun="dataset") == "datasets: bridge, kuka"
 
 
 def test_a_place_in_a_file_is_written_with_dots_and_indices() -> None:

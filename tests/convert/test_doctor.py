@@ -133,7 +133,7 @@ def test_progress_is_shown_on_a_terminal_only_and_wiped(sound: Path) -> None:
     ("arguments", "text"),
     [
         ([], "the following arguments are required: ROOT"),
-        (["ROOT", "--frames", "1"], "--frames: found '1', expected a whole number of 2 or more"),
+        (["ROOT", "--frames", "1"], "--frames: found '1', expected a whole number of at least 2"),
         (["ROOT", "--frames", "x"], "--frames: found 'x'"),
         (["ROOT", "--seed", "-1"], "--seed"),
         (["ROOT", "--jobs", "0"], "--jobs: found '0'"),
@@ -180,7 +180,7 @@ def test_a_page_that_cannot_be_written_is_one_line(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path))
 
-    monkeypatch.setattr("convert.doctor_page.os.replace", full)
+    monkeypatch.setattr("stream.whole_file.os.replace", full)
     assert main([str(sound), "--html", str(tmp_path / "page.html")]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
     assert list(tmp_path.iterdir()) == []

@@ -156,7 +156,7 @@ WRONG_PATHS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"action": [{**ACTION, "path": "acton"}]}, r"action or state 'acton' .*did you mean 'action'\?"),
     ({"robot_path": "/robot"}, r"robot_path '/robot' .*did you mean 'robot'\?"),
-    ({"success_path": "zzz"}, r"success_path 'zzz' .*features: /episode_metadata/file_path, action"),
+    ({"success_path": "zzz"}, r"success_path 'zzz' .*features there: /episode_metadata/file_path, action"),
     ({"action_text": "words"}, r"action_text 'words' is not in .*/demo/1\.0\.0/features\.json"),
 ]
 

@@ -343,5 +343,5 @@ def test_a_file_with_nothing_cannot_be_resolved(tmp_path: Path, registry: Regist
 def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Path) -> None:
     text = MINE.replace("  mine:", "  bridge:").replace("{train: 10, val: 2}", "{demos: 10}")
     registry = load_registry(config=[write(tmp_path, text)])
-    with pytest.raises(ConfigError, match="oxe29: bridge: train: bridge has no split 'train'; splits: demos"):
+    with pytest.raises(ConfigError, match="oxe29: bridge: train: bridge has no split 'train'; splits there: demos"):
         registry.resolve("oxe29")

@@ -125,6 +125,11 @@ def test_the_command_ends_with_1_and_a_line_a_problem(root: Path, folder: Path) 
     assert f"{path}: is not there, expected" in done.stdout and "--overwrite" in done.stdout
 
 
+def test_names_that_name_nothing_are_refused(converted: Path) -> None:
+    done = command(str(converted), "--datasets", " ,")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: --datasets ' ,' names no dataset\n")
+
+
 def test_the_command_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
     done = command(str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("error: ")
