@@ -28,6 +28,8 @@ _OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "FlinkRunner", "PortableRunner
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
+SCRATCH = "pairstream-dask-"
+"""What the names of local clusters' scratch folders start with."""
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 
@@ -129,7 +131,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         yield arguments
         return
     with (
-        scratch_folder("pairstream-dask-") as scratch,
+        scratch_folder(SCRATCH) as scratch,
         # Dask makes a folder of that name for itself wherever it is not told of another.
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(

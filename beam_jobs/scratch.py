@@ -19,11 +19,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
     A folder in use is told by the lock on a file in it, which the kernel gives back however its holder ends.
     """
-    place = Path(tempfile.gettempdir())
-    for folder in place.glob(f"{prefix}*"):
-        if (folder / _LOCK).is_file() and (lock := _lock(folder)) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+    remove_abandoned(prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     lock = _lock(folder)
     try:
@@ -31,6 +27,14 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
+            os.close(lock)
+
+
+def remove_abandoned(prefix: str) -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if (folder / _LOCK).is_file() and (lock := _lock(folder)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
 
