@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.chaos_yard import LIMIT_S, MODES, Broken, Fault, Place, Yard
 from bench.session import run, tree
+from convert.errors import EXIT_USAGE
 
 _KILLS_A_PLACE = 4
 
@@ -132,7 +133,7 @@ def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) 
                 command.kill()
                 place.check_gone(command)
             target = _choose(place, source, change, chance)
-            before = target.read_bytes()
+            before, found = target.read_bytes(), tree(place.out)
             _change(target, change)
             with place.converting("in memory", source=source) as command:
                 result = command.wait(LIMIT_S)
@@ -140,7 +141,11 @@ def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) 
                 raise Broken(f"exit code {result.code}, expected {CHANGES[change]}: {result.err.strip()[-200:]}")
             if result.code:
                 fault.note(place.check_refused(result), place)
-            place.check_clean()
+            if result.code != EXIT_USAGE:
+                place.check_clean()
+            elif tree(place.out) != found:
+                # Also what the killed run left half-written stays until a run goes on.
+                raise Broken("it was refused, but the output is not what it was before")
             target.write_bytes(before)
             again = ("--overwrite",) if CHANGES[change] == 3 else ()
             with place.converting("in memory", *again, source=source) as command:
