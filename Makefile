@@ -19,7 +19,8 @@ LOCK_EXTRAS := convert,gcs,s3,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow corruption fuzz lint format bench bench-peers bench-convert bench-loader lock clean
+.PHONY: help venv demo test test-slow chaos soak corruption fuzz lint format bench bench-peers bench-convert bench-loader \
+	lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +39,7 @@ test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
 
 # Exit code 5 of pytest: no such test, which is no failure.
-test-slow: $(STAMP) ## the soak and chaos runs
+test-slow: $(STAMP) ## the tests that are marked slow
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
 
 corruption: $(STAMP) ## damage every region of every file in every way (minutes): writes build/corruption
@@ -70,6 +71,12 @@ bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json fo
 
 bench-loader: $(STAMP) ## the loader on the demo's data beside decoding alone (ARGS=--json for figures only)
 	$(BIN)/python -m bench.loader --root $(DEMO)/oxe --mixture oxe29 $(ARGS)
+
+chaos: $(STAMP) ## faults of conversion and loader: killed, stopped, limits hit (20 minutes; ARGS='--only "disk full"')
+	$(BIN)/python -m bench.chaos --out build/chaos $(ARGS)
+
+soak: demo ## the loader for an hour with workers killed and states set (ARGS='--minutes 10')
+	$(BIN)/python -m bench.soak --root $(DEMO)/oxe --out build/soak $(ARGS)
 
 # The build of torch (+cpu) and its CUDA packages, which it pins itself, depend on the machine and are left out.
 lock: ## write constraints.txt anew: the newest versions that pyproject.toml allows together

@@ -15,7 +15,8 @@ import apache_beam as beam
 import psutil
 
 from beam_jobs.graph import build_graph
-from beam_jobs.options import choose_runner, open_runner
+from beam_jobs.options import SCRATCH, choose_runner, open_runner
+from beam_jobs.scratch import remove_abandoned
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan, ShardJob
 from convert.remote_journal import open_journal
@@ -50,6 +51,8 @@ def run_pipeline(
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
     if not jobs:
         return
+    # Of a run on Dask that was killed, whatever the runner is now.
+    remove_abandoned(SCRATCH)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
         with progress, open_runner(choice) as (runner, options):

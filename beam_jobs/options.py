@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import difflib
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
+from beam_jobs.scratch import scratch_folder
+from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
 from stream.errors import closest
 
@@ -26,6 +28,8 @@ _OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "FlinkRunner", "PortableRunner
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
+SCRATCH = "pairstream-dask-"
+"""What the names of local clusters' scratch folders start with."""
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 
@@ -105,7 +109,7 @@ def _local_runner(num_workers: int) -> PipelineRunner:
     if num_workers == 1:
         return fn_runner.FnApiRunner()
     # Beam's direct_running_mode=multi_processing does the same with its own, talkative worker.
-    command = f"exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
+    command = f"export {RUNNER_PID}={os.getpid()}; exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
     return fn_runner.FnApiRunner(
         default_environment=environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
     )
@@ -113,6 +117,7 @@ def _local_runner(num_workers: int) -> PipelineRunner:
 
 @contextmanager
 def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
+    import dask
     from dask.distributed import LocalCluster
 
     for name in ("distributed", "tornado"):
@@ -126,9 +131,11 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         yield arguments
         return
     with (
-        TemporaryDirectory(prefix="dask-") as scratch,
+        scratch_folder(SCRATCH) as scratch,
+        # Dask makes a folder of that name for itself wherever it is not told of another.
+        dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(
-            local_directory=scratch,
+            local_directory=str(scratch),
             n_workers=choice.num_workers,
             threads_per_worker=1,
             processes=True,

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 
+RUNNER_PID = "PAIRSTREAM_RUNNER_PID"
+"""The variable that tells a worker who its parent is: that may be dead before the worker can ask."""
 _POLL = 0.5
 
 
 def watch_parent() -> None:
     """Start a thread that ends this process within a second of its parent's death, however the parent died."""
-    parent = os.getppid()
+    parent = int(os.environ.get(RUNNER_PID) or os.getppid())
 
     def watch() -> None:
         while os.getppid() == parent:

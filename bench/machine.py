@@ -45,6 +45,16 @@ def proportional_set(pid: int) -> int | None:
     return _proc_bytes(pid, "smaps_rollup", "Pss:")
 
 
+def own_set(pid: int) -> int | None:
+    """Return a process's share of memory that is of no file, in bytes: heap, stacks and shared memory; None if unknown.
+
+    That of mapped files depends on which other programs of the machine use the same libraries.
+    """
+    parts = [_proc_bytes(pid, "smaps_rollup", key) for key in ("Pss_Anon:", "Pss_Shmem:")]
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
 def _proc_bytes(pid: int, file: str, key: str) -> int | None:
     try:
         lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,21 +41,24 @@ class MemoryLog:
     """Looks at some processes whenever it is told to; one look takes some 20 ms a process, so not while a clock runs.
 
     Args:
-        pids: the trainer first.
+        pids: the trainer first; None for this process and those that it has when it looks.
+        measure: gives the bytes of a process.
     """
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = tuple(pids)
+    def __init__(self, pids: Sequence[int] | None, *, measure: Callable[[int], int | None] = proportional_set) -> None:
+        self._pids = None if pids is None else tuple(pids)
+        self._measure = measure
         self.samples: list[MemorySample] = []
 
     @classmethod
     def of_children(cls) -> MemoryLog:
         """A log of this process and of those that it has started."""
-        return cls((os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))))
+        return cls(_family())
 
     def look(self, batches: int) -> None:
         """Take a sample, after ``batches`` batches."""
-        pss = tuple(proportional_set(pid) for pid in self._pids)
+        pids = _family() if self._pids is None else self._pids
+        pss = tuple(self._measure(pid) for pid in pids)
         self.samples.append(MemorySample(batches=batches, pss=pss, available=psutil.virtual_memory().available))
 
     def summary(self) -> dict[str, Any]:
@@ -76,6 +79,10 @@ class MemoryLog:
             "slope_error": error,
             "lowest_available_bytes": min((sample.available for sample in self.samples), default=None),
         }
+
+
+def _family() -> tuple[int, ...]:
+    return (os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True)))
 
 
 def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:

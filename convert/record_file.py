@@ -9,8 +9,10 @@ from types import TracebackType
 
 from array_record.python import array_record_module
 
-from convert.errors import ShardError
+from convert.errors import ConvertError, ShardError
+from stream.errors import LimitError
 from stream.format import ARRAYRECORD_OPTIONS, FormatError, open_sidecar
+from stream.record_reader import open_reader
 
 
 class RecordWriter:
@@ -55,13 +57,20 @@ class RecordWriter:
 
 
 def count_rows(path: Path, kind: str) -> int:
-    """Open a file of a shard and return how many records or rows it has, -1 if it is not readable."""
+    """Open a file of a shard and return how many records or rows it has, -1 if it is not readable.
+
+    Raises:
+        ConvertError: this process cannot have the threads of a reader.
+    """
     if kind != "arrayrecord":
         try:
             return int(open_sidecar(path).num_rows)
         except FormatError:
             return -1
-    reader = array_record_module.ArrayRecordReader(str(path))
+    try:
+        reader = open_reader(str(path))
+    except LimitError as error:
+        raise ConvertError(str(error)) from None
     if not reader.ok():
         # To close it would raise.
         return -1

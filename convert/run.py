@@ -95,6 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RemoteError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE if error.refused else EXIT_FAILED
+    except (ImportError, MemoryError) as error:
+        why = "there is not enough memory for" if isinstance(error, MemoryError) else "a library cannot be loaded by"
+        told = " ".join(str(error).split())
+        print(
+            f"error: {why} this process{f' ({told})' if told else ''}; see its limits with ulimit -a", file=sys.stderr
+        )
+        return EXIT_FAILED
     except OSError as error:
         print(f"error: {error.filename or parsed.output}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import threading
@@ -16,7 +17,7 @@ import simplejpeg
 
 from stream.columns import Column
 from stream.encoded import pack_frames
-from stream.errors import RecordError, RingError
+from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_spans
 from stream.ring import available_memory
 from stream.rows import Rows
@@ -33,6 +34,13 @@ DECODE: tuple[Decode, ...] = ("host", "device")
 
 _RUN = 64
 _LARGE = 256 << 20
+_FILES = "raise the limit on open files (ulimit -n), or let go of batches that were kept"
+_LIMITS = {
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOMEM: "take fewer workers, or raise the limit on memory",
+}
+"""Errors of opening a file that say nothing of the file, and what to do."""
 _Record = tuple[int, bytes, list[tuple[int, int]]]
 """A row, its record, and where in it the frames begin and end."""
 
@@ -277,6 +285,11 @@ class Assembler:
                 self._fail(row, rows, FormatError(f"a frame cannot be decoded ({error})"), done)
 
     def _fail(self, row: int, rows: Rows, error: Exception, done: Assembled) -> None:
+        if isinstance(error, OSError) and error.errno in _LIMITS:
+            # Nothing is wrong with the record, so nothing may stand in for it.
+            raise LimitError(
+                f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
+            )
         index = int(rows.shard[row])
         shard = self._cache[index]
         self._cache.forget(index)

@@ -22,6 +22,10 @@ class RingError(StreamError, MemoryError):
     """The memory for the batches cannot be had; says how much is needed."""
 
 
+class LimitError(StreamError, RuntimeError):
+    """A limit that was set for this process or machine, on threads for example, is too low."""
+
+
 class WorkerError(StreamError, RuntimeError):
     """A worker process ended, or a transform failed in it. ``step`` is the batch that it was at."""
 

@@ -20,6 +20,7 @@ if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+from stream.errors import LimitError
 from stream.job import BatchMaker, Reply, Request, load_rows
 from stream.ring import Layout
 from stream.rows import Rows
@@ -37,6 +38,10 @@ def main(arguments: list[str]) -> int:
         _serve(setup_fd, requests, slots, parent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
+    except LimitError as error:
+        with contextlib.suppress(OSError):
+            requests.send(str(error))
+        return 1
     except Exception:
         with contextlib.suppress(OSError):
             requests.send(traceback.format_exc())

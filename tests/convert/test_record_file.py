@@ -1,3 +1,6 @@
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +65,22 @@ def test_a_file_that_is_not_readable_has_less_than_no_rows(tmp_path: Path, kind:
     path = tmp_path / shard_file("train-00000-of-00001", kind)
     path.write_bytes(content)
     assert count_rows(path, kind) == -1
+
+
+def test_threads_that_cannot_be_had_are_an_error_and_no_endless_wait(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrayrecord"
+    write(path, [b"one", b"two"])
+    code = f"""
+import resource
+from pathlib import Path
+from convert.errors import ConvertError
+from convert.record_file import count_rows
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.RLIM_INFINITY))
+try:
+    count_rows(Path({str(path)!r}), "arrayrecord")
+except ConvertError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert re.search(r"can have \d+ more threads, and array_record needs 64; raise the limit on", done.stdout), done

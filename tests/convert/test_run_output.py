@@ -1,6 +1,7 @@
 """Outputs that cannot be written or hold something else: what the command says, and what it leaves."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -103,13 +104,27 @@ def test_full_disk_stops_and_the_same_command_goes_on_when_there_is_room(
     assert tree(folder) == tree(done)
 
 
-def test_full_disk_stops_worker_processes_too(dataset: RldsDataset, small_disk: Path) -> None:
-    with start(*arguments(dataset, small_disk / "out"), "--num-workers", "2") as command:
+def test_full_disk_stops_worker_processes_too_and_nothing_of_it_stays(
+    dataset: RldsDataset, small_disk: Path, convert: Convert, done: Path
+) -> None:
+    with start(*arguments(dataset, small_disk / "out"), "--image-size", "native", "--num-workers", "2") as command:
         result = command.wait()
         assert result.code == EXIT_FAILED
         assert "disk is full" in result.error() or "No space left on device" in result.error()
         assert command.processes() == []
     assert not list(small_disk.rglob("dataset.json"))
+    assert not list(small_disk.rglob("*.tmp"))
+    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=10)
+    assert convert(output=small_disk / "out").code == 0
+    assert tree(small_disk / "out" / "demo" / "1.0.0") == tree(done)
+
+
+def test_too_little_memory_to_load_beam_is_one_line(dataset: RldsDataset, output: Path) -> None:
+    limit = ("bash", "-c", 'ulimit -v 1048576 && exec "$0" "$@"')
+    with start(*arguments(dataset, output), through=limit) as command:
+        result = command.wait()
+    assert result.code == EXIT_FAILED
+    assert re.search("cannot be loaded by this process|not enough memory for this process", result.error())
 
 
 def test_other_parameters_in_the_same_place_are_refused_with_both_values(convert: Convert, done: Path) -> None:

@@ -242,3 +242,28 @@ def test_a_pair_source_names_a_damaged_record_too(root: Path) -> None:
             bad += 1
             assert (error.shard, error.record, error.sample) == ("train-00001-of-00002", 0, index)
     assert bad == 1
+
+
+def test_a_lack_of_file_handles_is_no_damage_and_nothing_stands_in_for_the_record(oxe_root: Path) -> None:
+    code = f"""
+import os, resource
+from stream import make_loader
+from stream.errors import LimitError
+held = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 32, 4096))
+loader = make_loader({str(oxe_root)!r}, {MIXTURE!r}, batch_size=1, on_error="replace")
+loader.batch_at(0)
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+try:
+    for step in range(50):
+        loader.batch_at(step)
+except LimitError as error:
+    print(error, loader.stats()["replaced"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "Too many open files; raise the limit on open files (ulimit -n)" in done.stdout, (done.stdout, done.stderr)
+    assert done.stdout.endswith(" 0\n")

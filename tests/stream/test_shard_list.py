@@ -38,8 +38,8 @@ def test_each_shard_is_what_its_manifest_says(oxe_root: Path, shards: ShardList)
     for info, (member, name, split, entry) in zip(shards, entries, strict=True):
         assert (info.member, info.dataset, info.split, info.stem) == (member, name, split, entry.name)
         assert (info.records, info.steps, info.episodes) == (entry.records, entry.steps, entry.episodes)
-        for kind in FILE_KINDS:
-            file = entry.files[kind]
+        assert set(entry.files) == set(FILE_KINDS)
+        for kind, file in entry.files.items():
             assert info.files[kind] == (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
             assert info.path(kind).is_file()
     for column in ("records", "steps", "episodes", "paired_episodes"):

@@ -1,0 +1,54 @@
+"""A scratch folder is gone with its process, or with the next run after that was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.scratch import remove_abandoned, scratch_folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_nothing_is_left_after_a_block_or_an_error_in_it(place: Path) -> None:
+    with pytest.raises(ValueError, match="inside"), scratch_folder("one-") as folder:
+        (folder / "file").write_text("x")
+        raise ValueError("inside")
+    assert list(place.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one_and_that_of_a_living_one_is_not(place: Path) -> None:
+    code = """
+import sys
+from beam_jobs.scratch import scratch_folder
+with scratch_folder("one-") as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"TMPDIR": str(place), "PYTHONPATH": ":".join(sys.path)},
+    ) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        with scratch_folder("one-") as ours:
+            assert set(place.iterdir()) == {theirs, ours}
+        other.kill()
+        assert other.wait() == -signal.SIGKILL
+    assert theirs.is_dir()
+    with scratch_folder("two-"):
+        assert theirs.is_dir()
+    remove_abandoned("one-")
+    assert list(place.iterdir()) == []
