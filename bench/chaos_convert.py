@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bench.chaos_yard import LIMIT_S, MODES, Broken, Fault, Place, Yard
@@ -65,7 +65,10 @@ def worker_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -
 
 
 def stopped(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGSTOP of all processes at a random moment, and SIGCONT; every second time killed while stopped."""
+    """SIGSTOP of all processes at a random moment, and SIGCONT; every second time the main one is killed meanwhile.
+
+    Without the SIGCONT its workers would stay: a stopped process does nothing, so it cannot end either.
+    """
     for number in range(count):
         with fault.attempt(f"stop {number}"), yard.place() as place:
             with place.converting(fault.where) as command:
@@ -74,6 +77,8 @@ def stopped(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None
                 time.sleep(1)
                 if number % 2:
                     command.kill()
+                    with suppress(ProcessLookupError):
+                        os.killpg(command.pid, signal.SIGCONT)
                     place.check_gone(command)
                     continue_with = None
                 else:
