@@ -27,7 +27,7 @@ from convert.verify_frames import first_line
 from convert.verify_pool import Crashed
 from stream.format import MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
-from stream.shard_list import ShardList
+from stream.shard_list import ShardList, SplitShards
 from stream.shards import OpenShard, ShardInfo
 
 _LEAST_OF_A_SPLIT = 4
@@ -86,8 +86,8 @@ class Patient:
         self.manifest = manifest
         self._check_counts(manifest)
         infos = ShardList()
-        for split in manifest.splits:
-            infos.add(manifest, split, folder, dataset=self.name)
+        for split, entry in manifest.splits.items():
+            infos.add(SplitShards.of(entry.shards), split, folder, dataset=self.name)
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         chosen = _choose(manifest, infos, max(1, frames // 2), random)
         for number, info in enumerate(infos):

@@ -18,7 +18,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,8 @@ class RemoteCatalog(Catalog):
         content = folder.read(MANIFEST_NAME)
         self.contents[name, version] = content
         manifest = parse_manifest(content, where=f"{folder}/{MANIFEST_NAME}")
-        return Dataset(name, version, self.root / name / version, manifest)
+        # What is to be brought is looked up in the manifest, so it keeps its shards here.
+        return replace(Dataset.of(name, version, self.root / name / version, manifest), manifest=manifest)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,8 +104,6 @@ class MixedData:
         self.views = Views(
             self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
         )
-        # From here on the views have them; as the manifests hold them they take 7 kB each.
-        self.datasets = tuple(dataset.without_shards() for dataset in self.datasets)
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
             member.relative_weight(size) for member, size in zip(members, self.sizes.values(), strict=True)

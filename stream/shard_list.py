@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
@@ -13,59 +13,69 @@ from stream.format import FILE_KINDS
 from stream.shards import ShardInfo
 
 if TYPE_CHECKING:
-    from stream.manifest import FileEntry, Manifest, ShardEntry  # which brings pydantic; a worker does without
+    from stream.manifest import FileEntry, ShardEntry  # which brings pydantic; a worker does without
 
 _COUNTS = ("records", "steps", "episodes", "paired_episodes")
 
 
 @dataclass(frozen=True, eq=False)
-class _Split:
-    """The shards of one split. counts: ``_COUNTS`` and the number of the first episode, int64 [shards, 5]; sizes in
-    bytes, SHA-256, and whether there is one, [shards, kinds]."""
+class SplitShards:
+    """The shards of one split, in order. counts: ``_COUNTS`` and the number of the first episode, int64 [shards, 5];
+    sizes in bytes, SHA-256, and whether there is one, [shards, kinds]."""
 
-    member: int
-    dataset: str
-    name: str
-    folder: str
     stems: np.ndarray
     counts: np.ndarray
     sizes: np.ndarray
     digests: np.ndarray
     hashed: np.ndarray
 
+    @classmethod
+    def of(cls, shards: Sequence[ShardEntry]) -> SplitShards:
+        """Take over what a manifest says of the shards of a split."""
+        counts = [[shard.records, shard.steps, shard.episodes, shard.paired_episodes] for shard in shards]
+        table = np.array(counts, np.int64).reshape(-1, 4)
+        files = [[(file.bytes, _digest(kind, file)) for kind, file in _files(shard)] for shard in shards]
+        shape = (len(shards), len(FILE_KINDS))
+        hashes = [[digest or "00" * 32 for _, digest in row] for row in files]
+        return cls(
+            stems=np.array([shard.name.encode() for shard in shards], "S"),
+            counts=np.column_stack([table, np.cumsum(table[:, 2]) - table[:, 2]]),
+            sizes=np.array([[size for size, _ in row] for row in files], np.int64).reshape(shape),
+            digests=np.array([[bytes.fromhex(digest) for digest in row] for row in hashes], "V32").reshape(shape),
+            hashed=np.array([[digest is not None for _, digest in row] for row in files], bool).reshape(shape),
+        )
+
+    @property
+    def episodes(self) -> list[int]:
+        """Of each shard."""
+        return self.counts[:, 2].tolist()
+
+    def __len__(self) -> int:
+        return len(self.stems)
+
+
+class _Placed(NamedTuple):
+    shards: SplitShards
+    member: int
+    dataset: str
+    split: str
+    folder: str
+
 
 class ShardList(Sequence[ShardInfo]):
-    """Shards by number; what is asked for is made anew each time."""
+    """Shards of several splits by number; what is asked for is made anew each time."""
 
     def __init__(self) -> None:
-        self._splits: list[_Split] = []
+        self._splits: list[_Placed] = []
         self._ends = np.zeros(0, np.int64)
 
-    def add(self, manifest: Manifest, split: str, folder: Path, *, dataset: str, member: int = 0) -> int:
-        """Append the shards of a split, in order; ``folder`` is the dataset's, with the manifest.
+    def add(self, shards: SplitShards, split: str, folder: Path, *, dataset: str, member: int = 0) -> int:
+        """Append the shards of a split; ``folder`` is the dataset's, with the manifest.
 
         Returns:
             the number of the first of them.
         """
-        shards = manifest.splits[split].shards
-        episodes = np.array([shard.episodes for shard in shards], np.int64)
-        counts = [[shard.records, shard.steps, shard.episodes, shard.paired_episodes] for shard in shards]
-        files = [[(file.bytes, _digest(kind, file)) for kind, file in _files(shard)] for shard in shards]
-        table = (len(shards), len(FILE_KINDS))
-        hashes = [[digest or "00" * 32 for _, digest in row] for row in files]
-        self._splits.append(
-            _Split(
-                member=member,
-                dataset=dataset,
-                name=split,
-                folder=str(folder / split),
-                stems=np.array([shard.name.encode() for shard in shards], "S"),
-                counts=np.column_stack([np.array(counts, np.int64).reshape(-1, 4), np.cumsum(episodes) - episodes]),
-                sizes=np.array([[size for size, _ in row] for row in files], np.int64).reshape(table),
-                digests=np.array([[bytes.fromhex(digest) for digest in row] for row in hashes], "V32").reshape(table),
-                hashed=np.array([[digest is not None for _, digest in row] for row in files], bool).reshape(table),
-            )
-        )
+        self._splits.append(_Placed(shards, member, dataset, split, str(folder / split)))
         begin = len(self)
         self._ends = np.append(self._ends, begin + len(shards))
         return begin
@@ -76,7 +86,7 @@ class ShardList(Sequence[ShardInfo]):
     def column(self, name: str) -> list[int]:
         """Return ``records``, ``steps``, ``episodes`` or ``paired_episodes`` of all shards."""
         place = _COUNTS.index(name)
-        return [count for split in self._splits for count in split.counts[:, place].tolist()]
+        return [count for split in self._splits for count in split.shards.counts[:, place].tolist()]
 
     @overload
     def __getitem__(self, index: int) -> ShardInfo: ...
@@ -88,22 +98,25 @@ class ShardList(Sequence[ShardInfo]):
         if not 0 <= index < len(self):
             raise IndexError(f"shard {index} of {len(self)}")
         place = int(np.searchsorted(self._ends, index, side="right"))
-        split = self._splits[place]
-        row = index - int(self._ends[place]) + len(split.stems)
-        records, steps, episodes, paired, first = split.counts[row].tolist()
-        files = zip(FILE_KINDS, split.sizes[row].tolist(), split.digests[row], split.hashed[row].tolist(), strict=True)
+        shards, member, dataset, split, folder = self._splits[place]
+        row = index - int(self._ends[place]) + len(shards)
+        records, steps, episodes, paired, first = shards.counts[row].tolist()
+        sizes, digests, hashed = shards.sizes[row].tolist(), shards.digests[row], shards.hashed[row].tolist()
         return ShardInfo(
-            member=split.member,
-            dataset=split.dataset,
-            split=split.name,
-            stem=split.stems[row].decode(),
-            folder=split.folder,
+            member=member,
+            dataset=dataset,
+            split=split,
+            stem=shards.stems[row].decode(),
+            folder=folder,
             records=records,
             steps=steps,
             episodes=episodes,
             paired_episodes=paired,
             first_episode=first,
-            files={kind: (size, digest.tobytes().hex() if hashed else None) for kind, size, digest, hashed in files},
+            files={
+                kind: (sizes[number], digests[number].tobytes().hex() if hashed[number] else None)
+                for number, kind in enumerate(FILE_KINDS)
+            },
         )
 
 

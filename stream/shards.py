@@ -18,6 +18,7 @@ import pyarrow as pa
 from stream.errors import LimitError
 from stream.format import (
     EPISODE_FIELDS,
+    FILE_KINDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
     TAIL_BYTES,
@@ -62,8 +63,10 @@ class ShardInfo:
         return Path(self.folder, shard_file(self.stem, kind))
 
 
-Sound = dict[str, tuple[int, int]]
-"""By kind, inode and time of change of a shard's file that was looked at whole and found to be that of the manifest."""
+_CHECKED = (*FILE_KINDS, "places of records", "shares of episodes")
+Sound = np.ndarray
+"""What was looked at of a shard's files and found to be that of the manifest, int64 [len(_CHECKED)]: 0, or what tells
+the file by its inode and time of change. Of 20,000 shards a dict each would take 10 MB."""
 
 
 class OpenShard:
@@ -79,7 +82,7 @@ class OpenShard:
 
     def __init__(self, info: ShardInfo, sound: Sound | None = None) -> None:
         self.info = info
-        self._sound: Sound = {} if sound is None else sound
+        self._sound: Sound = np.zeros(len(_CHECKED), np.int64) if sound is None else sound
         self.prepared: object = None
         """What a reader of the sidecars made of them, so that it does so once."""
 
@@ -96,7 +99,7 @@ class OpenShard:
                 f"{path}: {reader.num_records()} readable records, the manifest says {self.info.records}; the file is "
                 "damaged or of another conversion"
             )
-        self._sound["arrayrecord"] = identity
+        self._sound[_CHECKED.index("arrayrecord")] = identity
         return reader
 
     def read(self, record: int) -> bytes:
@@ -142,11 +145,11 @@ class OpenShard:
 
     def was_checked(self, what: str) -> bool:
         """Whether something was checked of these very files before, in this process."""
-        return what in self._sound
+        return bool(self._sound[_CHECKED.index(what)])
 
     def set_checked(self, what: str) -> None:
         """Something was checked and found right."""
-        self._sound[what] = (0, 0)
+        self._sound[_CHECKED.index(what)] = 1
 
     def _sidecar(self, kind: str, rows: int) -> pa.Table:
         path, known, identity = self._checked(kind)
@@ -162,10 +165,10 @@ class OpenShard:
                 )
         if len(table) != rows:
             raise FormatError(f"{path}: {len(table)} rows, the manifest says {rows}")
-        self._sound[kind] = identity
+        self._sound[_CHECKED.index(kind)] = identity
         return table
 
-    def _checked(self, kind: str) -> tuple[Path, bool, tuple[int, int]]:
+    def _checked(self, kind: str) -> tuple[Path, bool, int]:
         """Where a file lies, once it is known to be that of the manifest; whether it was found sound before; and what
         to remember it by."""
         path = self.info.path(kind)
@@ -175,12 +178,13 @@ class OpenShard:
                 f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "
                 "conversion"
             )
-        identity = (stat.st_ino, stat.st_mtime_ns)
-        before = self._sound.get(kind)
+        # Never 0.
+        identity = hash((stat.st_ino, stat.st_mtime_ns)) | 1
+        before = int(self._sound[_CHECKED.index(kind)])
         if before == identity:
             return path, True, identity
-        if before is not None:
-            self._sound.clear()
+        if before:
+            self._sound[:] = 0
         if digest is not None and digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected).hex():
             raise FormatError(
                 f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"
@@ -199,14 +203,14 @@ class ShardCache:
         self._shards = shards
         self._max_open = max_open or default_max_open()
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
-        self._sound: dict[int, Sound] = {}
+        self._sound = np.zeros((len(shards), len(_CHECKED)), np.int64)
         self._lock = threading.Lock()
 
     def __getitem__(self, index: int) -> OpenShard:
         with self._lock:
             shard = self._open.get(index)
             if shard is None:
-                shard = self._open[index] = OpenShard(self._shards[index], self._sound.setdefault(index, {}))
+                shard = self._open[index] = OpenShard(self._shards[index], self._sound[index])
                 while len(self._open) > self._max_open:
                     self._open.popitem(last=False)
             else:

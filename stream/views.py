@@ -65,8 +65,8 @@ class Views:
         self._by_episode = samples_per_episode > 0
         self._first_shard: list[dict[str, int]] = []
         for number, dataset in enumerate(datasets):
-            add = partial(self.shards.add, dataset.manifest, folder=dataset.folder, dataset=dataset.name, member=number)
-            self._first_shard.append({split: add(split) for split in dataset.manifest.splits})
+            add = partial(self.shards.add, folder=dataset.folder, dataset=dataset.name, member=number)
+            self._first_shard.append({split: add(shards, split) for split, shards in dataset.shards.items()})
         self.cache = ShardCache(self.shards, max_open=max_open)
         self._episodes, self._paired_episodes, self._records_of = (
             self.shards.column(name) for name in ("episodes", "paired_episodes", "records")

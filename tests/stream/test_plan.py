@@ -55,7 +55,7 @@ def stored(name: str, *sizes: int) -> Dataset:
         versions={},
         **counts,
     )
-    return Dataset(name, "1.0.0", Path("nowhere"), manifest)
+    return Dataset.of(name, "1.0.0", Path("nowhere"), manifest)
 
 
 @functools.cache

@@ -9,9 +9,15 @@ import pytest
 
 from stream.catalog import Catalog
 from stream.format import FILE_KINDS
-from stream.shard_list import ShardList
+from stream.manifest import Manifest, read_manifest
+from stream.shard_list import ShardList, SplitShards
 
 NAMES = ("bridge", "kuka")
+
+
+def manifest_of(root: Path, name: str) -> Manifest:
+    (folder,) = (root / name).iterdir()
+    return read_manifest(folder)
 
 
 @pytest.fixture
@@ -19,19 +25,18 @@ def shards(oxe_root: Path) -> ShardList:
     catalog, found = Catalog(oxe_root), ShardList()
     for member, name in enumerate(NAMES):
         dataset = catalog.open(name)
-        for split in dataset.manifest.splits:
-            assert found.add(dataset.manifest, split, dataset.folder, dataset=name, member=member) == len(found) - len(
-                dataset.manifest.splits[split].shards
-            )
+        for split, listed in dataset.shards.items():
+            first = len(found)
+            assert found.add(listed, split, dataset.folder, dataset=name, member=member) == first
+            assert len(found) == first + len(listed)
     return found
 
 
 def test_each_shard_is_what_its_manifest_says(oxe_root: Path, shards: ShardList) -> None:
-    catalog = Catalog(oxe_root)
     entries = [
         (member, name, split, entry)
         for member, name in enumerate(NAMES)
-        for split, listed in catalog.open(name).manifest.splits.items()
+        for split, listed in manifest_of(oxe_root, name).splits.items()
         for entry in listed.shards
     ]
     assert len(shards) == len(entries)
@@ -54,13 +59,11 @@ def test_first_episodes_count_within_a_split(shards: ShardList) -> None:
 
 
 def test_a_file_without_a_hash_of_its_end_has_none(oxe_root: Path) -> None:
-    dataset = Catalog(oxe_root).open("bridge")
-    entry = dataset.manifest.splits["train"].shards[0]
+    entry = manifest_of(oxe_root, "bridge").splits["train"].shards[0]
     older = entry.files["arrayrecord"].model_copy(update={"tail_sha256": None})
     shard = entry.model_copy(update={"files": {**entry.files, "arrayrecord": older}})
-    split = dataset.manifest.splits["train"].model_copy(update={"shards": (shard,)})
     found = ShardList()
-    found.add(dataset.manifest.model_copy(update={"splits": {"train": split}}), "train", dataset.folder, dataset="b")
+    found.add(SplitShards.of([shard]), "train", Path("folder"), dataset="bridge")
     assert found[0].files["arrayrecord"] == (older.bytes, None)
 
 
@@ -72,9 +75,7 @@ def test_what_is_not_there_is_an_index_error(shards: ShardList) -> None:
 
 
 def test_a_shard_takes_little_more_than_its_hashes(oxe_root: Path) -> None:
-    dataset, found = Catalog(oxe_root).open("bridge"), ShardList()
-    entry = dataset.manifest.splits["train"].shards[0]
-    split = dataset.manifest.splits["train"].model_copy(update={"shards": (entry,) * 1000})
-    manifest = dataset.manifest.model_copy(update={"splits": {"train": split}})
-    found.add(manifest, "train", dataset.folder, dataset="bridge")
+    found = ShardList()
+    shards = SplitShards.of([manifest_of(oxe_root, "bridge").splits["train"].shards[0]] * 1000)
+    found.add(shards, "train", Path("folder"), dataset="bridge")
     assert len(pickle.dumps(found)) < 1000 * 300

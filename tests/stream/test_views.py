@@ -19,6 +19,7 @@ from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
 from stream.filters import parse_filters
 from stream.format import shard_file
+from stream.manifest import read_manifest
 from stream.mixture import Member
 from stream.views import Views
 from tests.converted_dataset import open_converted
@@ -271,7 +272,7 @@ def test_a_wrong_split_is_refused_with_the_name_of_the_dataset(varied: Dataset, 
 
 def test_shards_are_listed_with_what_the_manifest_says(varied: Dataset) -> None:
     views = make_views(varied, "train[1:3]")
-    entries = [shard for split in varied.manifest.splits.values() for shard in split.shards]
+    entries = [shard for split in read_manifest(varied.folder).splits.values() for shard in split.shards]
     assert [info.stem for info in views.shards] == [entry.name for entry in entries]
     for info, entry in zip(views.shards, entries, strict=True):
         assert (info.records, info.episodes) == (entry.records, entry.episodes)
