@@ -81,7 +81,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
 def format_result(result: dict[str, Any]) -> str:
     """Return the table of a whole result."""
     header = ["records", "shards", "open s", "first batch s", "plan 256 ms", "first plan ms", "CPU ms a batch"]
-    header += ["resume at 10^8 s", "describe ms", "statistics ms", "trainer MB", "worker MB"]
+    header += ["of shards seen", "resume at 10^8 s", "describe ms", "statistics ms", "trainer MB", "worker MB"]
     rows = []
     for point in result["points"]:
         figures = point["median"]
@@ -97,6 +97,7 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{figures['plan_ms']:.2f}",
                 f"{figures['plan_first_ms']:.2f}",
                 f"{figures['batch_cpu_ms']:.1f}",
+                f"{figures['again_cpu_ms']:.1f}",
                 f"{figures['resume_s']:.2f}",
                 f"{figures['describe_ms']:.0f}",
                 f"{figures['normalize_ms']:.1f}",
