@@ -1,7 +1,7 @@
 """``python -m convert.run``: convert datasets.
 
 Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the
-shards that are not finished; then the manifests of complete datasets are written.
+shards that are not finished; then the manifests of complete datasets are written. ``--finalize`` does the last only.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from convert.errors import (
 from convert.estimate import estimate
 from convert.finalise import existing_manifest, finalise
 from convert.journal import check_parameters
+from convert.missing import Missing, describe_missing
 from convert.plan import Conversion, Options, ShardJob, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
@@ -84,8 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.overwrite:
             for work in works:
                 work.journal.remove_output()
-        _convert(works, parsed, beam_arguments)
-        return _finish(works, parsed)
+        if parsed.finalize:
+            return _finish([work for work in works if not work.todo], parsed, missing=_missing(works))
+        counters = _convert(works, parsed, beam_arguments)
+        return _finish(works, parsed, counters=counters)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -168,8 +171,18 @@ def _journalled(conversion: Conversion) -> dict[str, Any]:
     return {**conversion.parameters, "source": conversion.source.fingerprint}
 
 
-def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str]) -> None:
-    """Convert this task's share of the shards that are not finished."""
+def _missing(works: Sequence[_Work]) -> list[Missing]:
+    found = []
+    for work in works:
+        if stems := tuple(job.stem for job in work.todo):
+            failures = work.journal.failures(stems)
+            count = len(work.conversion.jobs)
+            found.append(Missing(dataset=work.conversion.spec.name, shards=stems, of=count, failures=failures))
+    return found
+
+
+def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str]) -> dict[str, int] | None:
+    """Convert this task's share of the shards that are not finished; returns what Beam counted, if the runner can."""
     from beam_jobs.launch import run_pipeline
 
     share = {
@@ -185,7 +198,7 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
             journal.remove_stale()
     plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
     try:
-        run_pipeline(
+        return run_pipeline(
             [job for job, _ in jobs],
             plans,
             beam_arguments,
@@ -216,7 +229,10 @@ def _explain(error: Exception) -> ConvertError:
     return ConvertError(f"the Beam runner failed: {type(error).__name__}: {lines[-1] if lines else ''}")
 
 
-def _finish(works: Sequence[_Work], parsed: Any) -> int:
+def _finish(
+    works: Sequence[_Work], parsed: Any, *, counters: dict[str, int] | None = None, missing: Sequence[Missing] = ()
+) -> int:
+    """Write the manifests of what is complete, and print the result."""
     manifests: list[Manifest] = []
     waiting: list[str] = []
     for work in works:
@@ -230,9 +246,18 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
         else:
             manifests.append(manifest)
     if parsed.json:
-        print(json.dumps({"complete": [_summary(m, works) for m in manifests], "waiting": waiting}, indent=1))
+        result = {"complete": [_summary(m, works) for m in manifests], "waiting": waiting, "counters": counters}
+        if parsed.finalize:
+            result["missing"] = [one.as_json() for one in missing]
+        print(json.dumps(result, indent=1))
     else:
         _print_result(manifests, works)
+        for one in missing:
+            print(describe_missing(one))
+    if missing:
+        listed = ", ".join(f"{one.dataset} ({len(one.shards):,} of {one.of:,} shards)" for one in missing)
+        print(f"error: not complete, shards are missing: {listed}; run those tasks again, then this", file=sys.stderr)
+        return EXIT_FAILED
     if waiting:
         print(f"not complete, left to other tasks: {', '.join(waiting)}", file=sys.stderr)
         if parsed.task_count == 1:
