@@ -136,11 +136,10 @@ def test_slurm_scripts_of_the_examples_write_what_one_process_writes(
     # srun on a node that has the task's cores already: it runs its arguments.
     (programs / "srun").write_text('#!/bin/sh\nexec "$@"\n')
     (programs / "srun").chmod(0o755)
-    (programs / "python").symlink_to(sys.executable)
     out = tmp_path / "out"
 
     def submit(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        path = f"{programs}:{os.environ['PATH']}"
+        path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         # Slurm starts a script in the folder that it was submitted from.
         return subprocess.run(
             ["bash", str(SLURM / script), *arguments(dataset, out)],
