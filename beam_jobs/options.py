@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
@@ -56,6 +56,11 @@ class RunnerChoice:
     def is_dataflow(self) -> bool:
         """Whether it is Google's Dataflow."""
         return self.name.rsplit(".", 1)[-1] == "DataflowRunner"
+
+    @property
+    def only_translates(self) -> bool:
+        """Whether the graph is made ready for Dataflow and not sent (``--dry_run=True``)."""
+        return self.is_dataflow and bool(PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run)
 
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:

@@ -73,8 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         options = check_arguments(parsed)
-        if beam_arguments:
-            _check_beam_arguments(parsed, beam_arguments)
+        only_translates = bool(beam_arguments) and _check_beam_arguments(parsed, beam_arguments)
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
                 RemoteFolder(place).check()
@@ -82,12 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.dry_run:
             _print_plan(works, as_json=parsed.json)
             return 0
-        if parsed.overwrite:
+        if parsed.overwrite and not only_translates:
             for work in works:
                 work.journal.remove_output()
         if parsed.finalize:
             return _finish([work for work in works if not work.todo], parsed, missing=_missing(works))
-        counters = _convert(works, parsed, beam_arguments)
+        counters = _convert(works, parsed, beam_arguments, begin=not only_translates)
+        if only_translates:
+            print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
+            return 0
         return _finish(works, parsed, counters=counters)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
@@ -116,11 +118,14 @@ def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _check_beam_arguments(parsed: Any, beam_arguments: Sequence[str]) -> None:
-    """Find a typo before anything is written or removed; without such arguments Beam need not be loaded yet."""
+def _check_beam_arguments(parsed: Any, beam_arguments: Sequence[str]) -> bool:
+    """Find a typo before anything is written or removed; without such arguments Beam need not be loaded yet.
+
+    Returns whether the runner only translates the graph.
+    """
     from beam_jobs.options import choose_runner
 
-    choose_runner(beam_arguments, num_workers=parsed.num_workers, known=_flags())
+    return choose_runner(beam_arguments, num_workers=parsed.num_workers, known=_flags()).only_translates
 
 
 def _flags() -> list[str]:
@@ -181,7 +186,9 @@ def _missing(works: Sequence[_Work]) -> list[Missing]:
     return found
 
 
-def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str]) -> dict[str, int] | None:
+def _convert(
+    works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str], *, begin: bool
+) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns what Beam counted, if the runner can."""
     from beam_jobs.launch import run_pipeline
 
@@ -192,7 +199,7 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
     }
     jobs = [(job, work) for work in works for job in work.todo if (job.dataset, job.stem) in share]
     for work in works:
-        if work.manifest is None:
+        if work.manifest is None and begin:
             journal = work.journal
             journal.begin(_journalled(work.conversion))
             journal.remove_stale()
