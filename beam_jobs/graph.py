@@ -6,19 +6,32 @@ Dask runner, for one, runs only the ancestors of the last transform and merges t
 
 from __future__ import annotations
 
+import logging
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from convert.errors import ConvertError
+from convert.errors import ConvertError, ShardError, UsageError
+from convert.journal import ShardFailure
 from convert.plan import DatasetPlan, ShardJob
+from convert.remote_journal import open_journal
 from convert.shard import convert_shard
+
+_LOGGER = logging.getLogger(__name__)
+
+NAMESPACE = "convert"
+"""Of the counters: shards, episodes, pairs, bytes_in, bytes_out, left_out, shards_elsewhere and shards_failed."""
 
 
 class ConvertShard(beam.DoFn):
-    """Converts the shard that an element describes and yields a small record of what came out."""
+    """Converts the shard that an element describes and yields a small record of what came out.
+
+    What it did is counted, for the pages of services. Runners keep no counts of a bundle that failed, so a shard that
+    failed also leaves a note in the journal.
+    """
 
     def __init__(self, plans: Mapping[str, DatasetPlan], *, stop_file: str | None = None) -> None:
         """Small, travels with the graph.
@@ -35,19 +48,30 @@ class ConvertShard(beam.DoFn):
 
     def process(self, job: ShardJob) -> Iterator[dict[str, str | int]]:
         """Yield dataset, shard, records, episodes and bytes; nothing where another process is converting the shard."""
+        plan = self._plans[job.dataset]
         try:
-            status = convert_shard(job, self._plans[job.dataset])
-        except ConvertError as error:
-            self._stop(error)
-            raise
+            status = convert_shard(job, plan)
+        except Exception as error:
+            _LOGGER.info("%s %s failed", job.dataset, job.stem, exc_info=True)
+            failure = _name_shard(error, job)
+            _count(shards_failed=1)
+            note = ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure))
+            open_journal(plan.output, plan.staging).fail(note)
+            self._stop(failure)
+            # Runners send the whole chain as text; the first of our messages in it is the one that is shown.
+            raise failure from None
         if status is None:
-            Metrics.counter("convert", "shards_elsewhere").inc()
+            _count(shards_elsewhere=1)
             return
         entry = status.entry
-        Metrics.counter("convert", "shards").inc()
-        Metrics.counter("convert", "records").inc(entry.records)
-        Metrics.counter("convert", "episodes").inc(entry.episodes)
-        Metrics.counter("convert", "left_out").inc(sum(entry.left_out.values()))
+        _count(
+            shards=1,
+            episodes=entry.episodes,
+            pairs=entry.records,
+            bytes_in=status.bytes_in,
+            bytes_out=status.bytes_out,
+            left_out=sum(entry.left_out.values()),
+        )
         yield {
             "dataset": job.dataset,
             "shard": job.stem,
@@ -70,6 +94,20 @@ class ConvertShard(beam.DoFn):
                 return
             # Again, because another task that starts just now takes the file for a leftover.
             time.sleep(1)
+
+
+def _count(**amounts: int) -> None:
+    for name, amount in amounts.items():
+        Metrics.counter(NAMESPACE, name).inc(amount)
+
+
+def _name_shard(error: Exception, job: ShardJob) -> ConvertError:
+    """The same failure with the shard in its message: what comes back from a worker is little more than that."""
+    message = str(error) if isinstance(error, ConvertError) else f"{type(error).__name__}: {error}"
+    if job.shard.name not in message and job.stem not in message:
+        message = f"{job.dataset} {job.stem}: {message}"
+    kind = UsageError if isinstance(error, UsageError) else ShardError
+    return kind(message)
 
 
 def build_graph(

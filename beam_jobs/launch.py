@@ -13,8 +13,10 @@ from pathlib import Path
 
 import apache_beam as beam
 import psutil
+from apache_beam.metrics import MetricsFilter
+from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.graph import build_graph
+from beam_jobs.graph import NAMESPACE, build_graph
 from beam_jobs.options import SCRATCH, choose_runner, open_runner
 from beam_jobs.scratch import remove_abandoned
 from convert.errors import ConvertError, ShardError
@@ -35,7 +37,7 @@ def run_pipeline(
     num_workers: int,
     known: Sequence[str],
     progress: AbstractContextManager[object],
-) -> None:
+) -> dict[str, int] | None:
     """Convert ``jobs`` with the runner that Beam's ``arguments`` name.
 
     Args:
@@ -45,12 +47,15 @@ def run_pipeline(
         known: the program's own options, to suggest one for a typo.
         progress: entered while the pipeline runs.
 
+    Returns:
+        The counters of `beam_jobs.graph` that are not zero; None where the runner has none to give.
+
     Raises:
         UsageError: no such runner or option. Anything else that a runner raises passes through.
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
     if not jobs:
-        return
+        return {}
     # Of a run on Dask that was killed, whatever the runner is now.
     remove_abandoned(SCRATCH)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -64,32 +69,50 @@ def run_pipeline(
                 first = plans[jobs[0].dataset]
                 with open_journal(first.output, first.staging).stop_file() as stop_file:
                     build_graph(pipeline, jobs, plans, stop_file=str(stop_file))
-                    _run_beside(pipeline, before, stop_file)
+                    counters = _run_beside(pipeline, before, stop_file)
             else:
                 build_graph(pipeline, jobs, plans)
-                _run(pipeline)
+                counters = _run(pipeline)
+            _LOGGER.info("counters: %s", counters)
+            return counters
     finally:
         _end_children(before)
 
 
-def _run(pipeline: beam.Pipeline) -> None:
+def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:
     result = pipeline.run()
     try:
         result.wait_until_finish()
+        return _counters(result)
     finally:
         # Beam's Dask runner leaves its client open, which then complains that the cluster is gone.
         if client := getattr(result, "client", None):
             client.close()
 
 
-def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> None:
+def _counters(result: PipelineResult) -> dict[str, int] | None:
+    try:
+        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
+    except Exception as error:
+        # Dask's runner has no metrics, and a service may not answer any more; the conversion is done all the same.
+        _LOGGER.info("the runner gives no counters: %r", error)
+        return None
+    counters: dict[str, int] = {}
+    for metric in found:
+        name = metric.key.metric.name
+        counters[name] = counters.get(name, 0) + int(metric.result or 0)
+    return dict(sorted(counters.items()))
+
+
+def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> dict[str, int] | None:
     """Run in a thread, so that a failure or an interrupt can end the workers first: Beam waits for them without end."""
     failure: list[BaseException] = []
     codes: list[int] = []
+    counters: list[dict[str, int] | None] = []
 
     def run() -> None:
         try:
-            _run(pipeline)
+            counters.append(_run(pipeline))
         except BaseException as error:
             failure.append(error)
 
@@ -117,6 +140,7 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> N
     threading.excepthook = hook
     if failure:
         raise failure[0]
+    return counters[0]
 
 
 def _worker_ended(code: int) -> str:

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
+from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
 from beam_jobs.scratch import scratch_folder
 from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
@@ -24,7 +25,7 @@ from stream.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
-_OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "FlinkRunner", "PortableRunner", "PrismRunner", "SparkRunner")
+_OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "PrismRunner", *PORTABLE_RUNNERS)
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
@@ -56,6 +57,11 @@ class RunnerChoice:
         """Whether it is Google's Dataflow."""
         return self.name.rsplit(".", 1)[-1] == "DataflowRunner"
 
+    @property
+    def only_translates(self) -> bool:
+        """Whether the graph is made ready for Dataflow and not sent (``--dry_run=True``)."""
+        return self.is_dataflow and bool(PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run)
+
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
     """Return the runner that the command line asks for.
@@ -83,12 +89,17 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
     if unknown:
         theirs = [flag for action in parser._actions for flag in action.option_strings]
         raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{_hint(unknown[0], known, theirs)}")
+    check_jar(choice.name, PipelineOptions(rest))
     return choice
 
 
 @contextmanager
 def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context."""
+    """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context.
+
+    Raises:
+        UsageError: the job server of a portable runner does not answer, or cannot be started.
+    """
     if choice.is_local:
         yield (
             _local_runner(choice.num_workers),
@@ -99,7 +110,10 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         with _dask_arguments(choice) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
-    yield create_runner(choice.name), PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
+    options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
+    if choice.name in PORTABLE_RUNNERS:
+        reach_job_server(choice.name, options)
+    yield create_runner(choice.name), options
 
 
 def _local_runner(num_workers: int) -> PipelineRunner:

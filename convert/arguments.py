@@ -20,7 +20,7 @@ Any other option goes to Apache Beam (--runner, --dask_client_address, --project
 
 exit codes:
   0    complete, or this task's share of it is done
-  1    failed; what was finished stays, and the same command goes on from there
+  1    failed, or --finalize found shards missing; what was finished stays, and the same command goes on from there
   2    a wrong name, path, option or configuration; nothing was started
   3    complete, but damaged input was left out; see quarantine.jsonl
   130  interrupted; the same command goes on
@@ -31,6 +31,7 @@ examples:
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
+  python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
 """
 
 
@@ -99,6 +100,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="local folder for files on their way to gs:// or s3://, as much as a shard's output a worker "
         "(default: TMPDIR)",
     )
+    work.add_argument(
+        "--finalize",
+        action="store_true",
+        help="convert nothing: write the manifests of what all tasks together have finished, and name what is missing",
+    )
     work.add_argument("--overwrite", action="store_true", help="remove what an earlier conversion left there")
     work.add_argument("--dry-run", action="store_true", help="say what would be done and what is done; write nothing")
     work.add_argument("--verbose", action="store_true", help="show the log of Beam and its runner")
@@ -125,6 +131,8 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         )
     if arguments.overwrite and arguments.task_count > 1:
         raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
+    if arguments.finalize and (arguments.overwrite or arguments.dry_run or arguments.task_count > 1):
+        raise UsageError("--finalize goes without --overwrite, --dry-run and --task-count: it only looks at all shards")
     for name in ("output", "camera", "staging"):
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name} is empty; is a variable of the shell not set?")

@@ -29,6 +29,7 @@ MANIFEST = "manifest"
 """The name of the lock under which the manifest is written."""
 PARAMETERS = "parameters.json"
 STATUS = ".status.json"
+FAILURE = ".failure.json"
 STOP = "stop"
 """What the file is named after in which a worker leaves the error that stops the others."""
 _LOCK = ".lock"
@@ -67,6 +68,15 @@ class ShardStatus(BaseModel):
     def bytes_out(self) -> int:
         """Size of the shard's files."""
         return sum(file.bytes for file in self.entry.files.values())
+
+
+class ShardFailure(BaseModel):
+    """Why a shard failed when it was last tried. host: the machine of the worker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    shard: str
+    host: str
+    message: str
 
 
 class Journal:
@@ -169,6 +179,26 @@ class Journal:
             write_durably(temporary, status.model_dump_json().encode())
             temporary.replace(self.folder / (status.entry.name + STATUS))
 
+    def fail(self, failure: ShardFailure) -> None:
+        """Leave a note of a shard that failed, for whoever looks from another machine; it goes with the journal.
+
+        Where no note can be left, as on a full disk, there is none: the failure itself is what has to be heard.
+        """
+        with contextlib.suppress(OSError):
+            temporary = self.temporary(failure.shard)
+            temporary.write_text(failure.model_dump_json())
+            temporary.replace(self.folder / (failure.shard + FAILURE))
+
+    def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:
+        """Return the notes of shards that failed, of those that are given."""
+        there = set(_listdir(self.folder))
+        found = {}
+        for stem in stems:
+            if stem + FAILURE in there:
+                with contextlib.suppress(FileNotFoundError, ValidationError):
+                    found[stem] = ShardFailure.model_validate_json((self.folder / (stem + FAILURE)).read_bytes())
+        return found
+
     @contextlib.contextmanager
     def lock(self, stem: str, *, wait: bool = False) -> Iterator[bool]:
         """Hold the lock of a shard; yields False where another process has it, unless it should ``wait`` for that.
@@ -241,7 +271,7 @@ class Journal:
         What is left belongs to another process that adds a split.
         """
         for stem in stems:
-            for suffix in (STATUS, _LOCK):
+            for suffix in (STATUS, FAILURE, _LOCK):
                 (self.folder / (stem + suffix)).unlink(missing_ok=True)
         if set(_listdir(self.folder)) <= {PARAMETERS, MANIFEST + _LOCK, STOP + _LOCK}:
             self.remove()

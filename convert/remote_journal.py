@@ -20,10 +20,12 @@ from pydantic import ValidationError
 
 from convert.errors import ConflictError, ShardError
 from convert.journal import (
+    FAILURE,
     FOLDER,
     PARAMETERS,
     STATUS,
     Journal,
+    ShardFailure,
     ShardStatus,
     check_parameters,
     is_shard_file,
@@ -32,7 +34,7 @@ from convert.journal import (
 from convert.staging import stage, staging_base, sweep
 from stream.format import FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, open_sidecar, shard_file
 from stream.manifest import Manifest, ShardEntry, encode_manifest, parse_manifest
-from stream.remote import CHUNK, RemoteFolder, is_remote
+from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote
 
 _THREADS = 8
 
@@ -106,6 +108,21 @@ class RemoteJournal:
         """Record a shard as finished, after its files are in place."""
         self.folder.write(status.entry.name + STATUS, status.model_dump_json().encode())
 
+    def fail(self, failure: ShardFailure) -> None:
+        """Leave a note of a shard that failed; where the store does not take it, there is none."""
+        with contextlib.suppress(RemoteError):
+            self.folder.write(failure.shard + FAILURE, failure.model_dump_json().encode())
+
+    def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:
+        """Return the notes of shards that failed, of those that are given."""
+        there = self.folder.sizes()
+        names = {stem + FAILURE: stem for stem in stems if stem + FAILURE in there}
+        found = {}
+        for name, content in self.folder.read_some(names).items():
+            with contextlib.suppress(ValidationError):
+                found[names[name]] = ShardFailure.model_validate_json(content)
+        return found
+
     @contextlib.contextmanager
     def lock(self, stem: str, *, wait: bool = False) -> Iterator[bool]:
         """Yield True: an object store has no locks."""
@@ -147,7 +164,7 @@ class RemoteJournal:
     def clear(self, stems: Iterable[str]) -> None:
         """Remove the statuses of shards that the manifest has, and the journal with the last of them."""
         there = self.folder.sizes()
-        mine = {stem + STATUS for stem in stems} & set(there)
+        mine = {stem + suffix for stem in stems for suffix in (STATUS, FAILURE)} & set(there)
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(lambda name: self.folder.remove([name]), sorted(mine)))
         if set(there) - mine <= {PARAMETERS}:

@@ -1,7 +1,7 @@
 """``python -m convert.run``: convert datasets.
 
 Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the
-shards that are not finished; then the manifests of complete datasets are written.
+shards that are not finished; then the manifests of complete datasets are written. ``--finalize`` does the last only.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from convert.errors import (
 from convert.estimate import estimate
 from convert.finalise import existing_manifest, finalise
 from convert.journal import check_parameters
+from convert.missing import Missing, describe_missing
 from convert.plan import Conversion, Options, ShardJob, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
@@ -72,8 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         options = check_arguments(parsed)
-        if beam_arguments:
-            _check_beam_arguments(parsed, beam_arguments)
+        only_translates = bool(beam_arguments) and _check_beam_arguments(parsed, beam_arguments)
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
                 RemoteFolder(place).check()
@@ -81,11 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.dry_run:
             _print_plan(works, as_json=parsed.json)
             return 0
-        if parsed.overwrite:
+        if parsed.overwrite and not only_translates:
             for work in works:
                 work.journal.remove_output()
-        _convert(works, parsed, beam_arguments)
-        return _finish(works, parsed)
+        if parsed.finalize:
+            return _finish([work for work in works if not work.todo], parsed, missing=_missing(works))
+        counters = _convert(works, parsed, beam_arguments, begin=not only_translates)
+        if only_translates:
+            print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
+            return 0
+        return _finish(works, parsed, counters=counters)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -113,11 +118,14 @@ def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _check_beam_arguments(parsed: Any, beam_arguments: Sequence[str]) -> None:
-    """Find a typo before anything is written or removed; without such arguments Beam need not be loaded yet."""
+def _check_beam_arguments(parsed: Any, beam_arguments: Sequence[str]) -> bool:
+    """Find a typo before anything is written or removed; without such arguments Beam need not be loaded yet.
+
+    Returns whether the runner only translates the graph.
+    """
     from beam_jobs.options import choose_runner
 
-    choose_runner(beam_arguments, num_workers=parsed.num_workers, known=_flags())
+    return choose_runner(beam_arguments, num_workers=parsed.num_workers, known=_flags()).only_translates
 
 
 def _flags() -> list[str]:
@@ -168,8 +176,20 @@ def _journalled(conversion: Conversion) -> dict[str, Any]:
     return {**conversion.parameters, "source": conversion.source.fingerprint}
 
 
-def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str]) -> None:
-    """Convert this task's share of the shards that are not finished."""
+def _missing(works: Sequence[_Work]) -> list[Missing]:
+    found = []
+    for work in works:
+        if stems := tuple(job.stem for job in work.todo):
+            failures = work.journal.failures(stems)
+            count = len(work.conversion.jobs)
+            found.append(Missing(dataset=work.conversion.spec.name, shards=stems, of=count, failures=failures))
+    return found
+
+
+def _convert(
+    works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str], *, begin: bool
+) -> dict[str, int] | None:
+    """Convert this task's share of the shards that are not finished; returns what Beam counted, if the runner can."""
     from beam_jobs.launch import run_pipeline
 
     share = {
@@ -179,13 +199,13 @@ def _convert(works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str])
     }
     jobs = [(job, work) for work in works for job in work.todo if (job.dataset, job.stem) in share]
     for work in works:
-        if work.manifest is None:
+        if work.manifest is None and begin:
             journal = work.journal
             journal.begin(_journalled(work.conversion))
             journal.remove_stale()
     plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
     try:
-        run_pipeline(
+        return run_pipeline(
             [job for job, _ in jobs],
             plans,
             beam_arguments,
@@ -216,7 +236,10 @@ def _explain(error: Exception) -> ConvertError:
     return ConvertError(f"the Beam runner failed: {type(error).__name__}: {lines[-1] if lines else ''}")
 
 
-def _finish(works: Sequence[_Work], parsed: Any) -> int:
+def _finish(
+    works: Sequence[_Work], parsed: Any, *, counters: dict[str, int] | None = None, missing: Sequence[Missing] = ()
+) -> int:
+    """Write the manifests of what is complete, and print the result."""
     manifests: list[Manifest] = []
     waiting: list[str] = []
     for work in works:
@@ -230,9 +253,18 @@ def _finish(works: Sequence[_Work], parsed: Any) -> int:
         else:
             manifests.append(manifest)
     if parsed.json:
-        print(json.dumps({"complete": [_summary(m, works) for m in manifests], "waiting": waiting}, indent=1))
+        result = {"complete": [_summary(m, works) for m in manifests], "waiting": waiting, "counters": counters}
+        if parsed.finalize:
+            result["missing"] = [one.as_json() for one in missing]
+        print(json.dumps(result, indent=1))
     else:
         _print_result(manifests, works)
+        for one in missing:
+            print(describe_missing(one))
+    if missing:
+        listed = ", ".join(f"{one.dataset} ({len(one.shards):,} of {one.of:,} shards)" for one in missing)
+        print(f"error: not complete, shards are missing: {listed}; run those tasks again, then this", file=sys.stderr)
+        return EXIT_FAILED
     if waiting:
         print(f"not complete, left to other tasks: {', '.join(waiting)}", file=sys.stderr)
         if parsed.task_count == 1:

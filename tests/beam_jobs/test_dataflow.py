@@ -2,11 +2,12 @@
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import primitives
 from apache_beam.runners.pipeline_context import PipelineContext
@@ -18,7 +19,8 @@ from beam_jobs.options import choose_runner, open_runner
 from convert.finalise import finalise
 from convert.journal import Journal
 from convert.plan import Conversion
-from tests.command import write_damaged_dataset
+from convert.run import main
+from tests.command import tree, write_damaged_dataset
 
 DATAFLOW = (
     "--runner=DataflowRunner",
@@ -94,9 +96,9 @@ def apiclient(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
 
 
-def submit(conversion: Conversion) -> Any:
+def submit(conversion: Conversion, *more: str) -> Any:
     """Run the pipeline on the Dataflow runner up to the request; returns its job."""
-    choice = choose_runner(DATAFLOW, num_workers=1, known=[])
+    choice = choose_runner((*DATAFLOW, *more), num_workers=1, known=[])
     with open_runner(choice) as (runner, options):
         pipeline = beam.Pipeline(runner=runner, options=options)
         build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
@@ -117,6 +119,47 @@ def test_graph_that_dataflow_gets_converts_when_it_is_run_here(apiclient: Any, c
     Journal(conversion.plan.output).begin(conversion.parameters)
     FnApiRunner().run_via_runner_api(graph, PipelineOptions([])).wait_until_finish()
     assert finalise(conversion) is not None
+
+
+def test_dry_run_of_the_command_translates_and_writes_nothing(
+    apiclient: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = write_damaged_dataset(tmp_path / "source")
+    ours = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(tmp_path / "out")]
+    ours += ["--config", str(dataset.registry())]
+    assert main([*ours, *DATAFLOW]) == 0
+    assert "nothing was sent or converted" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    main(ours)
+    before = tree(tmp_path / "out")
+    assert main([*ours, "--overwrite", *DATAFLOW]) == 0
+    assert tree(tmp_path / "out") == before
+
+
+def test_options_of_dataflows_workers_reach_the_job(apiclient: Any, conversion: Conversion, tmp_path: Path) -> None:
+    setup = tmp_path / "setup.py"
+    requirements = tmp_path / "requirements.txt"
+    setup.write_text("from setuptools import setup\nsetup(name='x', version='1')\n")
+    requirements.touch()
+    job = submit(
+        conversion,
+        *("--machine_type=n2-highmem-4", "--disk_size_gb=200", "--max_num_workers=64", "--num_workers=8"),
+        *("--sdk_container_image=a-registry/image:1", f"--setup_file={setup}", f"--requirements_file={requirements}"),
+    )
+    options = job.options
+    assert options.view_as(SetupOptions).setup_file == str(setup)
+    assert options.view_as(SetupOptions).requirements_file == str(requirements)
+    environment = apiclient.Environment(
+        packages=[],
+        options=options,
+        environment_version="8",
+        proto_pipeline_staged_url="gs://a-bucket/tmp/pipeline.pb",
+        proto_pipeline=job.proto_pipeline,
+    ).proto
+    (pool,) = environment.worker_pools
+    assert (pool.machine_type, pool.disk_size_gb, pool.num_workers) == ("n2-highmem-4", 200, 8)
+    assert pool.autoscaling_settings.max_num_workers == 64
+    assert [image.container_image for image in pool.sdk_harness_container_images] == ["a-registry/image:1"]
 
 
 def test_every_step_runs_in_dataflows_container(apiclient: Any, conversion: Conversion) -> None:

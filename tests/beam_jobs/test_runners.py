@@ -1,44 +1,21 @@
 """Whatever runs the pipeline, in however many processes and whatever order: the same files, byte for byte."""
 
-import socket
+import json
+import os
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from convert.errors import EXIT_DAMAGED
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED
 from convert.run import main
-from tests.command import Command, Result, run, start, tree, wait_until, write_damaged_dataset
+from tests.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
 from tests.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.same_conversion import SHARDS, arguments, assert_complete, free_port
 
-SHARDS = 9
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
-    """Nine shards in two splits, with everything in them that can be wrong with an episode."""
-    return write_damaged_dataset(tmp_path_factory.mktemp("source"))
-
-
-@pytest.fixture(scope="module")
-def in_memory(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What one process writes, without any other."""
-    output = tmp_path_factory.mktemp("in-memory")
-    assert main([*arguments(dataset, output), "--num-workers", "1"]) == EXIT_DAMAGED
-    files = tree(output)
-    assert {"demo/1.0.0/dataset.json", "demo/1.0.0/quarantine.jsonl"} < set(files)
-    assert sum(name.endswith(".arrayrecord") for name in files) == SHARDS
-    return files
-
-
-def arguments(dataset: RldsDataset, output: Path) -> list[str]:
-    common = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output)]
-    return [*common, "--config", str(dataset.registry()), "--image-size", "32x48"]
-
-
-def assert_complete(result: Result) -> None:
-    assert result.code == EXIT_DAMAGED, result.err
-    assert "complete, but damaged input was left out: demo (" in result.error()
+SLURM = REPOSITORY / "examples" / "slurm"
 
 
 @pytest.mark.parametrize(
@@ -60,35 +37,58 @@ def test_runner_writes_what_the_in_memory_one_writes(
     assert tree(tmp_path) == in_memory
 
 
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_writes(
-    dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
+    dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], workers: int
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     with ExitStack() as stack:
-        cluster = Cluster(stack, address)
-        command = stack.enter_context(
-            start(*arguments(dataset, tmp_path), "--runner", "DaskRunner", "--dask_client_address", address)
-        )
+        cluster = Cluster(stack, workers=workers)
+        command = stack.enter_context(start(*arguments(dataset, tmp_path / "out"), *cluster.options))
         assert_complete(command.wait())
+        assert tree(tmp_path / "out") == in_memory
+        # In the same cluster, because one takes longer to start than all that is done on it.
+        failing = stack.enter_context(
+            start(*arguments(dataset, tmp_path / "fails"), *cluster.options, "--on-error", "fail", "--json")
+        )
+        failed = failing.wait()
+        assert failed.code == EXIT_FAILED
+        assert "/demo/1.0.0/demo-" in failed.error()
+        assert "run with --on-error quarantine to leave it out" in failed.error()
         assert cluster.is_running()
-    assert tree(tmp_path) == in_memory
+    listed = run(*arguments(dataset, tmp_path / "fails"), "--on-error", "fail", "--finalize")
+    assert failed.error().removeprefix("error: ") in listed.out
 
 
 class Cluster:
-    """A Dask scheduler and a worker, as an administrator starts them."""
+    """A Dask scheduler and worker processes, as an administrator starts them."""
 
-    def __init__(self, stack: ExitStack, address: str) -> None:
+    def __init__(self, stack: ExitStack, *, workers: int) -> None:
+        address = f"tcp://127.0.0.1:{free_port()}"
         scheduler = ("--host", address, "--no-dashboard")
-        worker = (address, "--no-nanny", "--nthreads", "2", "--no-dashboard")
+        worker = (address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
+        self.options = ("--runner", "DaskRunner", "--dask_client_address", address)
         self._commands: list[Command] = [
             stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler")),
-            stack.enter_context(start(*worker, module="distributed.cli.dask_worker")),
+            *(stack.enter_context(start(*worker, module="distributed.cli.dask_worker")) for _ in range(workers)),
         ]
 
     def is_running(self) -> bool:
         return all(command.process.poll() is None for command in self._commands)
+
+
+def test_counters_of_worker_processes_come_back(dataset: RldsDataset, tmp_path: Path) -> None:
+    result = run(*arguments(dataset, tmp_path), "--num-workers", "2", "--json")
+    found = json.loads(result.out)
+    (summary,) = found["complete"]
+    counters = found["counters"]
+    assert counters.pop("bytes_in") > 0
+    assert counters == {
+        "shards": SHARDS,
+        "episodes": summary["episodes"],
+        "pairs": summary["pairs"],
+        "bytes_out": summary["bytes_out"],
+        "left_out": sum(summary["left_out"].values()),
+    }
 
 
 def test_tasks_one_after_the_other_in_any_order_write_what_one_process_writes(
@@ -126,6 +126,42 @@ def test_tasks_at_the_same_time_write_what_one_process_writes(
 
 def task(dataset: RldsDataset, output: Path, index: int) -> list[str]:
     return [*arguments(dataset, output), "--num-workers", "1", "--task-count", "3", "--task-index", str(index)]
+
+
+def test_slurm_scripts_of_the_examples_write_what_one_process_writes(
+    dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    # srun on a node that has the task's cores already: it runs its arguments.
+    (programs / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (programs / "srun").chmod(0o755)
+    out = tmp_path / "out"
+
+    def submit(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        # Slurm starts a script in the folder that it was submitted from.
+        return subprocess.run(
+            ["bash", str(SLURM / script), *arguments(dataset, out)],
+            cwd=REPOSITORY,
+            env={**os.environ, "PATH": path, "SLURM_CPUS_PER_TASK": "1", **variables},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+
+    tasks = {"TASKS": "3"}
+    assert submit("finalize.sbatch").returncode == EXIT_FAILED
+    codes = [submit("convert.sbatch", SLURM_ARRAY_TASK_ID=index, **tasks).returncode for index in ("1", "2", "0")]
+    assert codes == [0, 0, EXIT_DAMAGED]
+    assert submit("finalize.sbatch").returncode == EXIT_DAMAGED
+    assert tree(out) == in_memory
+
+
+@pytest.mark.parametrize("script", sorted(SLURM.glob("*.sbatch")), ids=lambda path: path.name)
+def test_slurm_script_is_sound_for_the_shell(script: Path) -> None:
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> None:

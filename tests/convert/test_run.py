@@ -14,6 +14,7 @@ import yaml
 
 from convert.arguments import build_parser
 from convert.run import main
+from convert.tfrecord import TFRecordFile
 from stream.manifest import read_manifest
 from tests.command import REPOSITORY, Result, run, tree
 from tests.rlds_dataset import RldsDataset, demo_episode, write_dataset
@@ -82,7 +83,7 @@ def test_progress_ends_with_all_shards_on_stderr(convert: Convert) -> None:
     assert f"{SHARDS}/{SHARDS} shards, {SHARDS * PAIRS} pairs" in convert().err
 
 
-def test_json_gives_the_result_of_each_dataset(convert: Convert, folder: Path) -> None:
+def test_json_gives_the_result_of_each_dataset(convert: Convert, folder: Path, dataset: RldsDataset) -> None:
     result = rows(convert("--json"))
     shards = [shard for split in read_manifest(folder).splits.values() for shard in split.shards]
     assert result == {
@@ -103,7 +104,26 @@ def test_json_gives_the_result_of_each_dataset(convert: Convert, folder: Path) -
             }
         ],
         "waiting": [],
+        "counters": {
+            "shards": SHARDS,
+            "episodes": SHARDS,
+            "pairs": SHARDS * PAIRS,
+            "bytes_in": sum(len(record) for path in dataset.path.glob("*.tfrecord-*") for record in records(path)),
+            "bytes_out": sum(path.stat().st_size for path in folder.glob("*/*")),
+            "left_out": 0,
+        },
     }
+
+
+def records(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        found = list(TFRecordFile(file, name=path.name, size=path.stat().st_size))
+    return [record for record in found if isinstance(record, bytes)]
+
+
+def test_nothing_is_counted_when_there_is_nothing_to_do(convert: Convert) -> None:
+    convert()
+    assert rows(convert("--json"))["counters"] == {}
 
 
 def test_complete_conversion_is_not_touched_when_the_command_is_run_again(convert: Convert, folder: Path) -> None:

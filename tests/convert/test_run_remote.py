@@ -245,3 +245,19 @@ def test_what_the_store_changed_on_the_way_is_found_and_not_left_there(
 def test_no_other_kind_of_address_is_taken(dataset: RldsDataset, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(dataset, str(dataset.root), "hdfs://name/oxe")) == EXIT_USAGE
     assert "hdfs://name/oxe: expected a folder, s3://BUCKET/... or gs://BUCKET/..." in capsys.readouterr().err
+
+
+def test_shards_that_are_missing_in_the_store_are_named_with_their_failures(
+    store: Store, dataset: RldsDataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = f"{store.new_bucket()}/oxe"
+    command = arguments(dataset, str(dataset.root), output)
+    assert main([*command, "--on-error", "fail", "--task-count", "9", "--task-index", "2"]) == EXIT_FAILED
+    failed = Result(EXIT_FAILED, *capsys.readouterr()).error()
+    assert main([*command, "--finalize"]) == EXIT_FAILED
+    result = Result(EXIT_FAILED, *capsys.readouterr())
+    assert "demo (9 of 9 shards)" in result.error()
+    assert failed.removeprefix("error: ") in result.out
+    assert main(command) == EXIT_DAMAGED
+    assert main([*command, "--finalize"]) == EXIT_DAMAGED
+    assert not [name for name in objects(output) if FOLDER in name]

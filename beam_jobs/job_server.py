@@ -1,0 +1,101 @@
+"""The job server of a portable runner (Flink, Spark, any by --job_endpoint): found, or one error that says what is not.
+
+Beam starts the Java job server of its Flink and Spark runners itself, from a jar that it downloads from Maven unless
+one is named. Without a way there it waits as long as the network does, and then names no option that would help.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import urllib.request
+from urllib.parse import urlparse
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SparkRunnerOptions,
+)
+from apache_beam.utils.subprocess_server import JavaJarServer
+
+from convert.errors import UsageError
+
+PORTABLE_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+_JARS = {
+    "FlinkRunner": (FlinkRunnerOptions, "flink_job_server_jar"),
+    "SparkRunner": (SparkRunnerOptions, "spark_job_server_jar"),
+}
+_PATIENCE = 20.0
+
+
+def check_jar(runner: str, options: PipelineOptions) -> None:
+    """Raise UsageError if a jar is named that is neither a file nor an address."""
+    jar = _named_jar(runner, options)
+    if jar and not os.path.isfile(jar) and not urlparse(jar).scheme:
+        raise UsageError(f"--{_JARS[runner][1]} {jar}: no such file")
+
+
+def reach_job_server(runner: str, options: PipelineOptions) -> None:
+    """Raise UsageError unless the job server answers, or can be started here: Java, and the jar or a way to it."""
+    if endpoint := options.view_as(PortableOptions).job_endpoint:
+        _reach_endpoint(endpoint)
+        return
+    if runner not in _JARS:
+        raise UsageError(f"the {runner} needs --job_endpoint HOST:PORT, or --runner FlinkRunner or SparkRunner")
+    servers = options.view_as(JobServerOptions)
+    if not _submits_itself(options) and not shutil.which(servers.job_server_java_launcher):
+        raise UsageError(
+            f"the {runner} starts a Java job server, but there is no {servers.job_server_java_launcher!r}; install "
+            "Java 11 or newer, name it with --job_server_java_launcher, or a running server with --job_endpoint"
+        )
+    _reach_jar(runner, options, servers.jar_cache_dir or JavaJarServer.JAR_CACHE)
+
+
+def _named_jar(runner: str, options: PipelineOptions) -> str | None:
+    if runner not in _JARS:
+        return None
+    view, name = _JARS[runner]
+    jar: str | None = getattr(options.view_as(view), name)
+    return jar
+
+
+def _submits_itself(options: PipelineOptions) -> bool:
+    """Whether Beam's Python sends the jar to the cluster, so that no Java runs here."""
+    flink, spark = options.view_as(FlinkRunnerOptions), options.view_as(SparkRunnerOptions)
+    return bool(flink.flink_submit_uber_jar or spark.spark_submit_uber_jar)
+
+
+def _reach_endpoint(endpoint: str) -> None:
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise UsageError(f"--job_endpoint {endpoint}: nothing answers there ({error.strerror or error})") from None
+
+
+def _reach_jar(runner: str, options: PipelineOptions, cache: str) -> None:
+    jar = _named_jar(runner, options) or _beams_jar(runner, options)
+    address = urlparse(jar)
+    cached = os.path.join(cache, os.path.basename(jar))
+    if os.path.isfile(jar) or os.path.isfile(cached) or address.scheme not in ("http", "https"):
+        return
+    try:
+        urllib.request.urlopen(urllib.request.Request(jar, method="HEAD"), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise UsageError(
+            f"the jar of Beam's job server cannot be had from {jar} ({getattr(error, 'reason', error)}); copy it here "
+            f"and name it with --{_JARS[runner][1]} PATH, or put it at {cached}"
+        ) from None
+
+
+def _beams_jar(runner: str, options: PipelineOptions) -> str:
+    """Where Beam takes the jar from that belongs to its version."""
+    if runner == "FlinkRunner":
+        version = options.view_as(FlinkRunnerOptions).flink_version
+        return str(JavaJarServer.path_to_beam_jar(f":runners:flink:{version}:job-server:shadowJar"))
+    return str(JavaJarServer.path_to_beam_jar(":runners:spark:3:job-server:shadowJar"))

@@ -1,0 +1,28 @@
+"""A source with all kinds of damage, and what one process without any runner's help makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from convert.errors import EXIT_DAMAGED
+from convert.run import main
+from tests.command import tree, write_damaged_dataset
+from tests.rlds_dataset import RldsDataset
+from tests.same_conversion import SHARDS, arguments
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    """Nine shards in two splits, with everything in them that can be wrong with an episode."""
+    return write_damaged_dataset(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="session")
+def in_memory(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What one process writes, without any other."""
+    output = tmp_path_factory.mktemp("in-memory")
+    assert main([*arguments(dataset, output), "--num-workers", "1"]) == EXIT_DAMAGED
+    files = tree(output)
+    assert {"demo/1.0.0/dataset.json", "demo/1.0.0/quarantine.jsonl"} < set(files)
+    assert sum(name.endswith(".arrayrecord") for name in files) == SHARDS
+    return files
