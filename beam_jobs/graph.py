@@ -105,7 +105,7 @@ def _name_shard(error: Exception, job: ShardJob) -> ConvertError:
     """The same failure with the shard in its message: what comes back from a worker is little more than that."""
     message = str(error) if isinstance(error, ConvertError) else f"{type(error).__name__}: {error}"
     if job.shard.name not in message and job.stem not in message:
-        message = f"{job.dataset} {job.stem}: {message}"
+        message = f"{message} (in {job.dataset} {job.stem})"
     kind = UsageError if isinstance(error, UsageError) else ShardError
     return kind(message)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,29 @@ SLURM = REPOSITORY / "examples" / "slurm"
 def test_runner_writes_what_the_in_memory_one_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], runner: tuple[str, ...]
 ) -> None:
-    with start(*arguments(dataset, tmp_path), *runner) as command:
-        assert_complete(command.wait())
+    with start(*arguments(dataset, tmp_path), *runner, "--json") as command:
+        result = command.wait()
+        assert_complete(result)
         assert command.processes() == []
     assert tree(tmp_path) == in_memory
+    assert_counted(json.loads(result.out), counts="DaskRunner" not in runner)
+
+
+def assert_counted(printed: dict[str, Any], *, counts: bool) -> None:
+    """Beam's counters are those of the result, if the runner has any; Dask's has none."""
+    (summary,) = printed["complete"]
+    counters = printed["counters"]
+    if not counts:
+        assert counters is None
+        return
+    assert counters.pop("bytes_in") > 0
+    assert counters == {
+        "shards": SHARDS,
+        "episodes": summary["episodes"],
+        "pairs": summary["pairs"],
+        "bytes_out": summary["bytes_out"],
+        "left_out": sum(summary["left_out"].values()),
+    }
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -74,21 +94,6 @@ class Cluster:
 
     def is_running(self) -> bool:
         return all(command.process.poll() is None for command in self._commands)
-
-
-def test_counters_of_worker_processes_come_back(dataset: RldsDataset, tmp_path: Path) -> None:
-    result = run(*arguments(dataset, tmp_path), "--num-workers", "2", "--json")
-    found = json.loads(result.out)
-    (summary,) = found["complete"]
-    counters = found["counters"]
-    assert counters.pop("bytes_in") > 0
-    assert counters == {
-        "shards": SHARDS,
-        "episodes": summary["episodes"],
-        "pairs": summary["pairs"],
-        "bytes_out": summary["bytes_out"],
-        "left_out": sum(summary["left_out"].values()),
-    }
 
 
 def test_tasks_one_after_the_other_in_any_order_write_what_one_process_writes(
@@ -151,7 +156,6 @@ def test_slurm_scripts_of_the_examples_write_what_one_process_writes(
         )
 
     tasks = {"TASKS": "3"}
-    assert submit("finalize.sbatch").returncode == EXIT_FAILED
     codes = [submit("convert.sbatch", SLURM_ARRAY_TASK_ID=index, **tasks).returncode for index in ("1", "2", "0")]
     assert codes == [0, 0, EXIT_DAMAGED]
     assert submit("finalize.sbatch").returncode == EXIT_DAMAGED

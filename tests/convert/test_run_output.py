@@ -95,7 +95,7 @@ def test_full_disk_stops_and_the_same_command_goes_on_when_there_is_room(
 ) -> None:
     result = convert(output=small_disk / "out")
     assert result.code == EXIT_FAILED
-    assert "the disk is full; make room and run the same command again" in result.error()
+    assert "the disk is full; make room and run the same command again (in demo train-0000" in result.error()
     folder = small_disk / "out" / "demo" / "1.0.0"
     assert not (folder / "dataset.json").exists()
     assert not list(folder.rglob("*.tmp"))

@@ -102,7 +102,7 @@ def test_missing_features_are_named(convert: Convert, dataset: RldsDataset, outp
 def test_broken_metadata_are_named(convert: Convert, dataset: RldsDataset, output: Path, name: str) -> None:
     path = dataset.path / name
     path.write_bytes(path.read_bytes()[:-20])
-    assert f"{dataset.path}: TFDS cannot read its metadata" in assert_refused(convert(), output)
+    assert f"{path}: not a JSON file (" in assert_refused(convert(), output)
 
 
 def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp_path: Path) -> None:
