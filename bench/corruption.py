@@ -61,9 +61,9 @@ class Matrix:
         for place in (self._sound, self._root):
             shutil.copytree(sound / DATASET, place / DATASET)
         self._whole = read_all(self._root, DATASET)
-        manifest = Catalog(self._root).open(DATASET)
-        self._folder = manifest.folder
-        self._stems = [shard.name for shard in manifest.manifest.splits["train"].shards]
+        dataset = Catalog(self._root).open(DATASET)
+        self._folder = dataset.folder
+        self._stems = [stem.decode() for stem in dataset.shards["train"].stems]
         self._older = Catalog(older).open(DATASET).folder
 
     def cells(self, kinds: Sequence[str], damages: Sequence[str]) -> Iterator[Cell]:
