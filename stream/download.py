@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from stream.errors import StreamError
+from stream.fetched import PARTIAL
 from stream.manifest import FileEntry
 from stream.remote import CHUNK, RemoteFolder, is_remote
 from stream.units import human_bytes, human_seconds
 
-_SUFFIX = ".fetch"
 _POLL = 0.2
 _LINE_EVERY = 30.0
 _GRACE = 5.0
@@ -187,7 +187,7 @@ class _StoppedError(Exception):
 def _bring(file: Download, progress: Progress, stop: threading.Event, half: set[Path]) -> None:
     """``half``: the files that are half-written, for whoever cannot wait for this."""
     name, size = file.target.name, file.entry.bytes
-    temporary = file.target.with_name(f".{name}.{os.getpid()}{_SUFFIX}")
+    temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
     digest = hashlib.sha256()
     half.add(temporary)
     try:
@@ -221,7 +221,7 @@ def _bring(file: Download, progress: Progress, stop: threading.Event, half: set[
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a fetch that was killed left half-written in a folder."""
-    for path in folder.glob(f".*{_SUFFIX}") if folder.is_dir() else []:
+    for path in folder.glob(f".*{PARTIAL}") if folder.is_dir() else []:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 

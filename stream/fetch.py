@@ -35,7 +35,7 @@ from stream.download import (
     remove_leftovers,
 )
 from stream.errors import ArgumentError, StreamError
-from stream.fetched import Fetched, read_fetched, write_fetched, write_whole
+from stream.fetched import PARTIAL, Fetched, read_fetched, write_fetched
 from stream.format import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
 from stream.manifest import Manifest, ShardEntry, parse_manifest, read_manifest
 from stream.mixture import resolve_mixture
@@ -43,6 +43,7 @@ from stream.remote import RemoteError, is_remote
 from stream.splits import SplitError, resolve_split
 from stream.units import human_bytes
 from stream.views import cut_range
+from stream.whole_file import write_whole
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -270,8 +271,8 @@ def _finish(order: Order, source: str, known: tuple[str, ...] | None) -> None:
         content = order.folder.read(QUARANTINE_NAME)
         if hashlib.sha256(content).hexdigest() != manifest.quarantine.sha256:
             raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
-        write_whole(order.target / QUARANTINE_NAME, content)
-    write_whole(order.target / MANIFEST_NAME, order.content)
+        write_whole(order.target / QUARANTINE_NAME, content, durable=True, suffix=PARTIAL)
+    write_whole(order.target / MANIFEST_NAME, order.content, durable=True, suffix=PARTIAL)
     if len(shards) == len(names):
         (order.target / FETCHED_NAME).unlink()
 

@@ -7,13 +7,15 @@ The manifest beside it is that of the whole dataset, so that samples have the sa
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stream.format import FETCHED_NAME, FormatError
+from stream.whole_file import write_whole
+
+PARTIAL = ".fetch"
+"""What the names of files end with until they are whole."""
 
 
 class Fetched(BaseModel):
@@ -42,19 +44,5 @@ def read_fetched(folder: Path) -> Fetched | None:
 
 def write_fetched(folder: Path, fetched: Fetched) -> None:
     """Write the file, whole or not at all."""
-    write_whole(folder / FETCHED_NAME, (json.dumps(fetched.model_dump(), indent=1) + "\n").encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name, wait until it is on the disk, and rename it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".fetch")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    content = json.dumps(fetched.model_dump(), indent=1) + "\n"
+    write_whole(folder / FETCHED_NAME, content, durable=True, suffix=PARTIAL)
