@@ -54,10 +54,10 @@ def run_pipeline(
         UsageError: no such runner or option. Anything else that a runner raises passes through.
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
+    # Of a run on Dask that was killed, whatever the runner is now, and though it left nothing to convert.
+    remove_abandoned(SCRATCH)
     if not jobs:
         return {}
-    # Of a run on Dask that was killed, whatever the runner is now.
-    remove_abandoned(SCRATCH)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
         with progress, open_runner(choice) as (runner, options):

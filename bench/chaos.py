@@ -9,7 +9,6 @@ process, temporary file or shared memory may be left. The exit code is 1 if any 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -28,10 +27,12 @@ from typing import Any, NoReturn
 from bench import chaos_convert, chaos_limits, chaos_loader
 from bench.chaos_yard import MODES, Broken, Fault, NotPossible, Yard
 from bench.child import ChildFailed
+from bench.command import print_result, run_command
 from bench.machine import describe_machine
 from bench.soak_run import interrupt_on_terminate
 from convert.report import format_table, human_seconds
 from stream.arguments import whole
+from stream.errors import ArgumentError
 from stream.state import write_json
 
 RESULT_FILE = "chaos.json"
@@ -212,27 +213,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = parser().parse_args(arguments)
     interrupt_on_terminate()
-    try:
+
+    def work() -> int:
         for folder in (options.out, options.work):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
         result = run_chaos(options)
+        if not result["faults"]:
+            raise ArgumentError(f"no fault is called {' or '.join(options.only)}")
         if options.out is not None:
             write_json(options.out / RESULT_FILE, result)
-    except Broken as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.work}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    if not result["faults"]:
-        print(f"error: no fault is called {' or '.join(options.only)}", file=sys.stderr)
-        return 2
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    return 1 if result["broken"] else 0
+        print_result(result, format_result, as_json=options.json)
+        return 1 if result["broken"] else 0
+
+    return run_command(work, place=options.work or options.out, failures=(Broken,))
 
 
 def _be_private() -> None:

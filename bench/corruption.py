@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bench.command import run_command
 from bench.corruption_damage import FILE_DAMAGES, REGION_DAMAGES, mend, put
 from bench.corruption_outcome import Outcome, look, read_all
 from bench.corruption_regions import find_regions
@@ -176,27 +177,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--kinds: {unknown[0]!r}; expected some of {', '.join(KINDS)}")
     logging.getLogger().setLevel(logging.ERROR)
     began = time.monotonic()
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-corruption-") as work:
+
+    def work() -> int:
+        with tempfile.TemporaryDirectory(prefix="bench-corruption-") as folder:
             tell("converting a sample, twice")
-            sound, older = make_roots(Path(work))
+            sound, older = make_roots(Path(folder))
             cells = run_matrix(sound, older, kinds=kinds)
-    except (ConvertError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    bad = sum(not cell.outcome.sound for cell in cells)
-    result: dict[str, Any] = {"seconds": round(time.monotonic() - began, 1), "damages": len(cells), "bad": bad}
-    result["cells"] = [asdict(cell) for cell in cells]
-    content, table = json.dumps(result, indent=1), format_markdown(cells)
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        for name, text in zip(RESULT_FILES, (content, table), strict=True):
-            write_whole(options.out / name, text + "\n")
-    print(content if options.json else table)
-    return 1 if bad else 0
+        bad = sum(not cell.outcome.sound for cell in cells)
+        result: dict[str, Any] = {"seconds": round(time.monotonic() - began, 1), "damages": len(cells), "bad": bad}
+        result["cells"] = [asdict(cell) for cell in cells]
+        content, table = json.dumps(result, indent=1), format_markdown(cells)
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            for name, text in zip(RESULT_FILES, (content, table), strict=True):
+                write_whole(options.out / name, text + "\n")
+        print(content if options.json else table)
+        return 1 if bad else 0
+
+    return run_command(work, place=options.out)
 
 
 if __name__ == "__main__":

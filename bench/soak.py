@@ -11,20 +11,18 @@ differed, memory grew (by more than three standard errors of the slope, and 1 MB
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bench.command import print_result, run_command
 from bench.machine import describe_machine
 from bench.plots import new_figure, save_figure
 from bench.soak_run import Soak, interrupt_on_terminate
 from convert.report import format_table, human_seconds
-from stream import StreamError
 from stream.arguments import whole
-from stream.format import FormatError
 from stream.state import write_json
 
 RESULT_FILE = "soak.json"
@@ -162,26 +160,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
     interrupt_on_terminate()
-    try:
+
+    def work() -> int:
         if options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)
         result = run_soak(options)
         if options.out is not None:
             write_json(options.out / RESULT_FILE, result)
             plot_memory(result, options.out / PLOT_FILE)
-    except (StreamError, FormatError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(json.dumps(result, indent=1) if options.json else format_result(result))
-    if result["problems"]:
-        return 1
-    return 130 if result["interrupted"] else 0
+        print_result(result, format_result, as_json=options.json)
+        if result["problems"]:
+            return 1
+        return 130 if result["interrupted"] else 0
+
+    return run_command(work, place=options.out)
 
 
 if __name__ == "__main__":

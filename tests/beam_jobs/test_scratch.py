@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from beam_jobs.launch import run_pipeline
+from beam_jobs.options import SCRATCH
 from beam_jobs.scratch import remove_abandoned, scratch_folder
 
 
@@ -29,6 +32,8 @@ def test_nothing_is_left_after_a_block_or_an_error_in_it(place: Path) -> None:
 def test_the_folder_of_a_killed_process_is_removed_by_the_next_one_and_that_of_a_living_one_is_not(place: Path) -> None:
     code = """
 import sys
+from beam_jobs.launch import run_pipeline
+from beam_jobs.options import SCRATCH
 from beam_jobs.scratch import scratch_folder
 with scratch_folder("one-") as folder:
     print(folder, flush=True)
@@ -51,4 +56,12 @@ with scratch_folder("one-") as folder:
     with scratch_folder("two-"):
         assert theirs.is_dir()
     remove_abandoned("one-")
+    assert list(place.iterdir()) == []
+
+
+def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(place: Path) -> None:
+    left = place / f"{SCRATCH}abandoned"
+    left.mkdir()
+    (left / "lock").touch()
+    run_pipeline([], {}, [], num_workers=1, known=[], progress=contextlib.nullcontext())
     assert list(place.iterdir()) == []
