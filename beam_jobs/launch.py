@@ -77,6 +77,8 @@ def run_pipeline(
             return counters
     finally:
         _end_children(before)
+        # Of one that ran beside this one.
+        remove_abandoned(SCRATCH)
 
 
 def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from beam_jobs.launch import run_pipeline
 from beam_jobs.options import SCRATCH
 from beam_jobs.scratch import remove_abandoned, scratch_folder
+from tests.rlds_dataset import RldsDataset
 
 
 @pytest.fixture
@@ -65,3 +67,19 @@ def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(place:
     (left / "lock").touch()
     run_pipeline([], {}, [], num_workers=1, known=[], progress=contextlib.nullcontext())
     assert list(place.iterdir()) == []
+
+
+def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
+    dataset: RldsDataset, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
+    left = place / f"{SCRATCH}abandoned"
+
+    @contextlib.contextmanager
+    def meanwhile() -> Iterator[None]:
+        left.mkdir()
+        (left / "lock").touch()
+        yield
+
+    run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=meanwhile())
+    assert not left.exists()
