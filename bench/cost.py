@@ -153,6 +153,12 @@ def format_result(result: dict[str, Any]) -> str:
             f"Steps of {', '.join(work.name for work in guessed)} are not published: their bytes, divided by those "
             f"of a step of the sample ({share:.0%} of all core hours).{_sample_note(works)}",
         ]
+    if none := [work.name for work in works if not work.pairs]:
+        lines += [
+            "",
+            f"No output is counted for {', '.join(none)}: by these steps the mean episode is shorter than a pair, so only "
+            "the longer ones give any.",
+        ]
     return "\n".join([*lines, "", _datasets_table(works)])
 
 
