@@ -156,8 +156,8 @@ def format_result(result: dict[str, Any]) -> str:
     if none := [work.name for work in works if not work.pairs]:
         lines += [
             "",
-            f"No output is counted for {', '.join(none)}: by these steps the mean episode is shorter than a pair, so only "
-            "the longer ones give any.",
+            f"No output is counted for {', '.join(none)}: by these steps the mean episode is shorter than a pair, so "
+            "only the longer ones give any.",
         ]
     return "\n".join([*lines, "", _datasets_table(works)])
 
