@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
+from beam_jobs.stop import tell
 from convert.errors import ConvertError, ShardError, UsageError
 from convert.journal import ShardFailure
 from convert.plan import DatasetPlan, ShardJob
@@ -33,18 +34,18 @@ class ConvertShard(beam.DoFn):
     failed also leaves a note in the journal.
     """
 
-    def __init__(self, plans: Mapping[str, DatasetPlan], *, stop_file: str | None = None) -> None:
+    def __init__(self, plans: Mapping[str, DatasetPlan], *, stop: bytes | None = None) -> None:
         """Small, travels with the graph.
 
         Args:
             plans: by dataset.
-            stop_file: where a worker that fails leaves its message, and then waits to be ended with the others. Beam's
-                local runner would let the others work to the end, print the traceback several times, and hang if it
-                cannot. None for runners that try a failed element again.
+            stop: address of the `beam_jobs.stop.StopSocket` that a worker which fails tells, to wait then to be ended
+                with the others. Beam's local runner would let the others work to the end, print the traceback several
+                times, and hang if it cannot. None for runners that try a failed element again.
         """
         super().__init__()
         self._plans = dict(plans)
-        self._stop_file = stop_file
+        self._stop_address = stop
 
     def process(self, job: ShardJob) -> Iterator[dict[str, str | int]]:
         """Yield dataset, shard, records, episodes and bytes; nothing where another process is converting the shard."""
@@ -81,18 +82,8 @@ class ConvertShard(beam.DoFn):
         }
 
     def _stop(self, error: ConvertError) -> None:
-        if self._stop_file is None:
-            return
-        while True:
-            try:
-                with open(self._stop_file, "x") as file:
-                    file.write(str(error))
-            except FileExistsError:
-                pass
-            except OSError:
-                # No room for the message: Beam reports the failure in its own way.
-                return
-            # Again, because another task that starts just now takes the file for a leftover.
+        # Told again and again, to see whether somebody is there who will end this process.
+        while self._stop_address is not None and tell(self._stop_address, str(error)):
             time.sleep(1)
 
 
@@ -115,7 +106,7 @@ def build_graph(
     jobs: Sequence[ShardJob],
     plans: Mapping[str, DatasetPlan],
     *,
-    stop_file: str | None = None,
+    stop: bytes | None = None,
 ) -> beam.PCollection[dict[str, str | int]]:
     """Add the conversion of ``jobs`` to a pipeline.
 
@@ -126,5 +117,5 @@ def build_graph(
         pipeline
         | "Shards" >> beam.Create(ordered, reshuffle=False)
         | "Spread" >> beam.Reshuffle()
-        | "Convert" >> beam.ParDo(ConvertShard(plans, stop_file=stop_file))
+        | "Convert" >> beam.ParDo(ConvertShard(plans, stop=stop))
     )

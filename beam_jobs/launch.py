@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import apache_beam as beam
 import psutil
@@ -19,9 +18,9 @@ from apache_beam.runners.runner import PipelineResult
 from beam_jobs.graph import NAMESPACE, build_graph
 from beam_jobs.options import SCRATCH, choose_runner, open_runner
 from beam_jobs.scratch import remove_abandoned
+from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan, ShardJob
-from convert.remote_journal import open_journal
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -66,10 +65,9 @@ def run_pipeline(
                 # A staging folder that these runners do not use; if we are killed, nobody else removes it.
                 shutil.rmtree(pipeline.local_tempdir)
             if choice.is_local and choice.num_workers > 1:
-                first = plans[jobs[0].dataset]
-                with open_journal(first.output, first.staging).stop_file() as stop_file:
-                    build_graph(pipeline, jobs, plans, stop_file=str(stop_file))
-                    counters = _run_beside(pipeline, before, stop_file)
+                with StopSocket() as stop:
+                    build_graph(pipeline, jobs, plans, stop=stop.address)
+                    counters = _run_beside(pipeline, before, stop)
             else:
                 build_graph(pipeline, jobs, plans)
                 counters = _run(pipeline)
@@ -106,7 +104,7 @@ def _counters(result: PipelineResult) -> dict[str, int] | None:
     return dict(sorted(counters.items()))
 
 
-def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> dict[str, int] | None:
+def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> dict[str, int] | None:
     """Run in a thread, so that a failure or an interrupt can end the workers first: Beam waits for them without end."""
     failure: list[BaseException] = []
     codes: list[int] = []
@@ -130,7 +128,7 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop_file: Path) -> d
     try:
         while thread.is_alive():
             thread.join(_POLL)
-            if stop_file.exists() and (message := stop_file.read_text()):
+            if message := stop.message():
                 raise ShardError(message)
             if codes:
                 raise ConvertError(_worker_ended(codes[0]))

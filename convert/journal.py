@@ -30,8 +30,6 @@ MANIFEST = "manifest"
 PARAMETERS = "parameters.json"
 STATUS = ".status.json"
 FAILURE = ".failure.json"
-STOP = "stop"
-"""What the file is named after in which a worker leaves the error that stops the others."""
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
@@ -233,15 +231,6 @@ class Journal:
             for path in files.values():
                 path.unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def stop_file(self) -> Iterator[Path]:
-        """Give a place for the message of a worker that fails, for the time of the context."""
-        path = self.temporary(STOP)
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
-
     def place(self, stem: str, split: str, files: Mapping[str, Path]) -> None:
         """Rename the files of a shard, by kind, that were written and checked, into place."""
         with writing(self.output):
@@ -273,7 +262,7 @@ class Journal:
         for stem in stems:
             for suffix in (STATUS, FAILURE, _LOCK):
                 (self.folder / (stem + suffix)).unlink(missing_ok=True)
-        if set(_listdir(self.folder)) <= {PARAMETERS, MANIFEST + _LOCK, STOP + _LOCK}:
+        if set(_listdir(self.folder)) <= {PARAMETERS, MANIFEST + _LOCK}:
             self.remove()
 
     def manifest(self) -> Manifest | None:

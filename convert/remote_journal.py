@@ -135,12 +135,6 @@ class RemoteJournal:
             yield {kind: folder / shard_file(stem, kind) for kind in FILE_KINDS}
 
     @contextlib.contextmanager
-    def stop_file(self) -> Iterator[Path]:
-        """Give a place for the message of a worker that fails, for the time of the context."""
-        with self._stage() as folder:
-            yield folder / "stop"
-
-    @contextlib.contextmanager
     def _stage(self) -> Iterator[Path]:
         with contextlib.ExitStack() as stack:
             with writing(self.workplace):
