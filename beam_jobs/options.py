@@ -6,6 +6,7 @@ import argparse
 import difflib
 import logging
 import os
+import resource
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
 _OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "PrismRunner", *PORTABLE_RUNNERS)
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+_DASK_FILES = 256
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
 SCRATCH = "pairstream-dask-"
@@ -98,7 +100,8 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
     """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context.
 
     Raises:
-        UsageError: the job server of a portable runner does not answer, or cannot be started.
+        UsageError: the job server of a portable runner does not answer, or cannot be started; or a local Dask cluster
+            may not open enough files.
     """
     if choice.is_local:
         yield (
@@ -144,6 +147,13 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     if _mentions(arguments, _DASK_PLACES):
         yield arguments
         return
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < _DASK_FILES:
+        # With fewer its processes fail one by one, and leave semaphores in shared memory.
+        raise UsageError(
+            f"only {files} files may be open (ulimit -n), a local Dask cluster needs {_DASK_FILES}; raise the limit, or "
+            "convert without Dask"
+        )
     with (
         scratch_folder(SCRATCH) as scratch,
         # Dask makes a folder of that name for itself wherever it is not told of another.

@@ -100,8 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RemoteError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE if error.refused else EXIT_FAILED
-    except (ImportError, MemoryError) as error:
-        why = "there is not enough memory for" if isinstance(error, MemoryError) else "a library cannot be loaded by"
+    except (ImportError, MemoryError, SystemError) as error:
+        # Python itself ends with a SystemError where memory runs out in the midst of an import.
+        why = "a library cannot be loaded by" if isinstance(error, ImportError) else "there is not enough memory for"
         told = " ".join(str(error).split())
         print(
             f"error: {why} this process{f' ({told})' if told else ''}; see its limits with ulimit -a", file=sys.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from convert.errors import EXIT_DAMAGED, EXIT_FAILED
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run import main
 from tests.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
 from tests.rlds_dataset import RldsDataset, demo_episode, write_dataset
@@ -181,3 +181,11 @@ def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> N
         assert wait_until(ended, seconds=120, poll=0.3)
         assert command.wait().code == 0
     assert most == 2
+
+
+def test_dask_without_enough_file_handles_is_refused(dataset: RldsDataset, tmp_path: Path) -> None:
+    command_line = (*arguments(dataset, tmp_path / "out"), "--runner", "DaskRunner")
+    with start(*command_line, through=("prlimit", "--nofile=64:64")) as command:
+        result = command.wait()
+    assert result.code == EXIT_USAGE
+    assert "only 64 files may be open (ulimit -n), a local Dask cluster needs 256" in result.error()
