@@ -151,8 +151,8 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     if 0 <= files < _DASK_FILES:
         # With fewer its processes fail one by one, and leave semaphores in shared memory.
         raise UsageError(
-            f"only {files} files may be open (ulimit -n), a local Dask cluster needs {_DASK_FILES}; raise the limit, or "
-            "convert without Dask"
+            f"only {files} files may be open (ulimit -n), a local Dask cluster needs {_DASK_FILES}; raise the limit, "
+            "or convert without Dask"
         )
     with (
         scratch_folder(SCRATCH) as scratch,
