@@ -29,6 +29,7 @@ from convert.errors import (
 from convert.estimate import estimate
 from convert.finalise import existing_manifest, finalise
 from convert.journal import check_parameters
+from convert.limits import check_address_space
 from convert.missing import Missing, describe_missing
 from convert.plan import Conversion, Options, ShardJob, plan_conversion
 from convert.progress import Progress
@@ -191,6 +192,7 @@ def _convert(
     works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str], *, begin: bool
 ) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns what Beam counted, if the runner can."""
+    check_address_space()
     from beam_jobs.launch import run_pipeline
 
     share = {
