@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench import chaos_convert, chaos_limits, chaos_loader
 from bench.chaos_yard import MODES, Broken, Fault, NotPossible, Yard
@@ -31,7 +31,7 @@ from bench.command import print_result, run_command
 from bench.machine import describe_machine
 from bench.soak_run import interrupt_on_terminate
 from convert.report import format_table, human_seconds
-from stream.arguments import whole
+from stream.arguments import Parser, whole
 from stream.errors import ArgumentError
 from stream.state import write_json
 
@@ -175,7 +175,7 @@ _HEADER = ("fault", "where", "tried", "survived", "how it looks")
 def chaos_table(result: Mapping[str, Any]) -> str:
     """The rows as a table in Markdown."""
     rows = [_HEADER, tuple("---" for _ in _HEADER)]
-    rows += [(*row[:4], row[4] if row[4] == "-" else row[4].replace("|", "\\|")) for row in chaos_rows(result)]
+    rows += [(*row[:4], " ".join(row[4].split()).replace("|", "\\|")) for row in chaos_rows(result)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -189,14 +189,9 @@ def format_result(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = _Parser(prog="python -m bench.chaos", description="Bring about faults and check that nothing is lost.")
+    made = Parser(prog="python -m bench.chaos", description="Bring about faults and check that nothing is lost.")
     add = made.add_argument
     add("--only", action="append", default=[], metavar="TEXT", help="only faults with this in their name; repeatable")
     add("--kills", type=whole(1), default=100, help="kills of a conversion (default: %(default)s)")

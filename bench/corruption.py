@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.command import run_command
 from bench.corruption_damage import FILE_DAMAGES, REGION_DAMAGES, mend, put
@@ -27,6 +27,7 @@ from convert.errors import ConvertError
 from convert.registry import load_registry
 from convert.run import main as convert
 from convert.sample import make_sample
+from stream.arguments import Parser
 from stream.catalog import Catalog
 from stream.format import FILE_KINDS, MANIFEST_NAME, shard_file
 from stream.whole_file import write_whole
@@ -155,13 +156,8 @@ def _counted(texts: Sequence[str]) -> str:
     return ", ".join(f"{text} {texts.count(text)}" for text in sorted(set(texts)))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bench.corruption", description="Damage every region of every file, in every way.")
+    parser = Parser(prog="python -m bench.corruption", description="Damage every region of every file, in every way.")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="A,B", help="files (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {' and '.join(RESULT_FILES)}")
     parser.add_argument("--json", action="store_true", help="print every cell instead of the table")

@@ -15,14 +15,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.command import print_result, run_command
 from bench.machine import describe_machine
 from bench.plots import new_figure, save_figure
 from bench.soak_run import Soak, interrupt_on_terminate
 from convert.report import format_table, human_seconds
-from stream.arguments import whole
+from stream.arguments import Parser, whole
 from stream.state import write_json
 
 RESULT_FILE = "soak.json"
@@ -123,11 +123,6 @@ def plot_memory(result: Mapping[str, Any], path: Path) -> None:
     save_figure(figure, path)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
-
-
 def _positive(text: str) -> float:
     try:
         value = float(text)
@@ -139,7 +134,7 @@ def _positive(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bench.soak", description="Stream for long, with trouble in between.")
+    parser = Parser(prog="python -m bench.soak", description="Stream for long, with trouble in between.")
     add = parser.add_argument
     add("--minutes", type=_positive, default=60, help="(default: %(default)s)")
     add("--root", type=Path, default=DEMO_ROOT, help="converted data (default: %(default)s)")
