@@ -117,8 +117,13 @@ def run_chaos(options: argparse.Namespace, *, damage: Callable[[Yard], None] | N
             if count and (not options.only or any(text in scenario.name for text in options.only)):
                 chosen.append((scenario, count, Fault(scenario.name, scenario.where)))
         with ThreadPoolExecutor(options.jobs) as pool:
-            for done in [pool.submit(_attempt, yard, *each, options.seed, tell) for each in chosen]:
-                done.result()
+            try:
+                for done in [pool.submit(_attempt, yard, *each, options.seed, tell) for each in chosen]:
+                    done.result()
+            except BaseException:
+                # Ctrl-C: those under way end what they do, and clean up; the others are not begun.
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
         faults = [fault.as_dict() for _, _, fault in chosen]
     return {
         "date": time.strftime("%Y-%m-%d"),
