@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stream.errors import ArgumentError, closest
 from stream.shards import OpenShard
 
 _COMPARE = {
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    "==": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
 OPERATORS = (*_COMPARE, "in", "not in")
 
@@ -119,6 +118,9 @@ def _values(shard: OpenShard, column: str, first: int, count: int) -> pa.Array:
 
 
 def _holds(values: pa.Array, operator: str, value: Any, *, where: str) -> np.ndarray:
+    # A quarter of what importing stream would take.
+    import pyarrow.compute as pc
+
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values.type, pa.FixedSizeListType) and values.type.list_size == 1:
@@ -132,7 +134,7 @@ def _holds(values: pa.Array, operator: str, value: Any, *, where: str) -> np.nda
             found = pc.is_in(values, value_set=pa.array(value).cast(values.type))
             found = pc.and_(found if operator == "in" else pc.invert(found), pc.is_valid(values))
         else:
-            found = _COMPARE[operator](values, pa.scalar(value))
+            found = pc.call_function(_COMPARE[operator], [values, pa.scalar(value)])
     except (pa.ArrowException, TypeError, OverflowError, NotImplementedError) as error:
         raise ArgumentError(
             f"{where}: cannot compare {values.type} by {operator} with {value!r:.60} ({str(error).splitlines()[0]})"
