@@ -83,10 +83,10 @@ class ShardList(Sequence[ShardInfo]):
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def column(self, name: str) -> list[int]:
-        """Return ``records``, ``steps``, ``episodes`` or ``paired_episodes`` of all shards."""
+    def column(self, name: str) -> np.ndarray:
+        """Return ``records``, ``steps``, ``episodes`` or ``paired_episodes`` of all shards, int64."""
         place = _COUNTS.index(name)
-        return [count for split in self._splits for count in split.shards.counts[:, place].tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *(split.shards.counts[:, place] for split in self._splits)])
 
     @overload
     def __getitem__(self, index: int) -> ShardInfo: ...

@@ -5,7 +5,7 @@ This is the one place that knows how the positions of an epoch map to records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,12 +13,11 @@ import numpy as np
 
 from stream.catalog import Dataset
 from stream.errors import ArgumentError
-from stream.fetched import Fetched
 from stream.filters import Filters
 from stream.format import FormatError
 from stream.mixture import Member
 from stream.shard_list import ShardList
-from stream.shards import ShardCache, ShardInfo
+from stream.shards import ShardCache
 from stream.shuffle import derive_keys, make_key, permute
 from stream.splits import EpisodeRange, SplitError, resolve_split
 
@@ -82,7 +81,7 @@ class Views:
             filter_ = filters.of(dataset.name) if filters else None
             found = self._segments(number, member, dataset)
             if dataset.fetched is not None:
-                _check_fetched(member, dataset.fetched, [self.shards[segment.shard] for segment in found])
+                _check_fetched(member, dataset, self._first_shard[number], found)
             for segment in found:
                 first, count = self._extent(segment)
                 if filter_ is not None and count:
@@ -186,7 +185,7 @@ class Views:
     def _extent(self, segment: Segment) -> tuple[int, int]:
         """First record and number of records of a segment; the sidecar of a shard that is cut is read."""
         if segment.stop - segment.start == self._episodes[segment.shard]:
-            return 0, self._records_of[segment.shard]
+            return 0, int(self._records_of[segment.shard])
         first, pairs = _episode_columns(self.cache, segment.shard)
         first, pairs = first[segment.start : segment.stop], pairs[segment.start : segment.stop]
         return int(first[0]), int(pairs.sum())
@@ -196,7 +195,7 @@ class Views:
         if chosen is not None:
             return len(np.unique(self.cache[segment.shard].records["episode"][chosen]))
         if segment.stop - segment.start == self._episodes[segment.shard]:
-            return self._paired_episodes[segment.shard]
+            return int(self._paired_episodes[segment.shard])
         _, pairs = _episode_columns(self.cache, segment.shard)
         return int((pairs[segment.start : segment.stop] > 0).sum())
 
@@ -255,14 +254,23 @@ def _episode_columns(cache: ShardCache, shard: int) -> tuple[np.ndarray, np.ndar
     return table["first_record"].to_numpy(), table["num_records"].to_numpy()
 
 
-def _check_fetched(member: Member, fetched: Fetched, shards: Sequence[ShardInfo]) -> None:
-    here = set(fetched.shards)
-    missing = [shard for shard in shards if shard.stem not in here]
+def _check_fetched(
+    member: Member, dataset: Dataset, first_shard: Mapping[str, int], segments: Sequence[Segment]
+) -> None:
+    """Raise ArgumentError if shards of a dataset that was fetched in part are needed that are not here."""
+    assert dataset.fetched is not None
+    stems = {
+        first_shard[split] + number: stem.decode()
+        for split, shards in dataset.shards.items()
+        for number, stem in enumerate(shards.stems.tolist())
+    }
+    here = set(dataset.fetched.shards)
+    missing = [stems[segment.shard] for segment in segments if stems[segment.shard] not in here]
     if missing:
         raise ArgumentError(
-            f"dataset {missing[0].dataset}: split {member.split!r} needs {len(missing):,} shards that were not "
-            f"fetched, such as {missing[0].stem}; bring them from {fetched.source} with `python -m stream.fetch` and "
-            "this mixture and split"
+            f"dataset {dataset.name}: split {member.split!r} needs {len(missing):,} shards that were not fetched, such "
+            f"as {missing[0]}; bring them from {dataset.fetched.source} with `python -m stream.fetch` and this mixture "
+            "and split"
         )
 
 

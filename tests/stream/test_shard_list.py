@@ -48,7 +48,7 @@ def test_each_shard_is_what_its_manifest_says(oxe_root: Path, shards: ShardList)
             assert info.files[kind] == (file.bytes, file.tail_sha256 if kind == "arrayrecord" else file.sha256)
             assert info.path(kind).is_file()
     for column in ("records", "steps", "episodes", "paired_episodes"):
-        assert shards.column(column) == [getattr(entry, column) for *_, entry in entries]
+        assert shards.column(column).tolist() == [getattr(entry, column) for *_, entry in entries]
 
 
 def test_first_episodes_count_within_a_split(shards: ShardList) -> None:
