@@ -29,9 +29,8 @@ from bench.chaos_yard import MODES, Broken, Fault, NotPossible, Yard
 from bench.child import ChildFailed
 from bench.command import print_result, run_command
 from bench.machine import describe_machine
-from bench.soak_run import interrupt_on_terminate
 from convert.report import format_table, human_seconds
-from stream.arguments import Parser, whole
+from stream.arguments import Parser, interrupt_on_kill, whole
 from stream.errors import ArgumentError
 from stream.state import write_json
 
@@ -212,7 +211,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = parser().parse_args(arguments)
-    interrupt_on_terminate()
+    interrupt_on_kill()
 
     def work() -> int:
         for folder in (options.out, options.work):

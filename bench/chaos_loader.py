@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -133,35 +133,33 @@ def trainer_killed(training: Training, yard: Yard, fault: Fault, chance: random.
 
 def worker_stopped(training: Training, yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
     """SIGSTOP of a worker and SIGCONT: nothing is lost; every second time the trainer is killed meanwhile."""
-    for number in range(count):
-        with fault.attempt(f"stop {number}"), yard.place() as place:
-            with training.running(place) as command:
-                _wait_for_step(place, command, chance.randrange(1, STEPS - 10))
-                worker = chance.choice(_workers(command))
-                worker.suspend()
-                time.sleep(0.5)
-                if number % 2:
-                    command.kill()
-                else:
-                    worker.resume()
-                    if (result := command.wait(LIMIT_S)).code:
-                        raise Broken(f"exit code {result.code}: {result.err.strip()[-300:]}")
-                place.check_gone(command)
-            training.finish(place)
+    _stopped(training, yard, fault, chance, count, lambda command: chance.choice(_workers(command)))
 
 
 def trainer_stopped(training: Training, yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
     """SIGSTOP of the trainer and SIGCONT, its workers running on; every second time it is killed while stopped."""
+    _stopped(training, yard, fault, chance, count, lambda command: psutil.Process(command.pid))
+
+
+def _stopped(
+    training: Training,
+    yard: Yard,
+    fault: Fault,
+    chance: random.Random,
+    count: int,
+    choose: Callable[[Command], psutil.Process],
+) -> None:
     for number in range(count):
         with fault.attempt(f"stop {number}"), yard.place() as place:
             with training.running(place) as command:
                 _wait_for_step(place, command, chance.randrange(1, STEPS - 10))
-                command.signal(signal.SIGSTOP)
+                process = choose(command)
+                process.suspend()
                 time.sleep(0.5)
                 if number % 2:
                     command.kill()
                 else:
-                    command.signal(signal.SIGCONT)
+                    process.resume()
                     if (result := command.wait(LIMIT_S)).code:
                         raise Broken(f"exit code {result.code}: {result.err.strip()[-300:]}")
                 place.check_gone(command)

@@ -20,9 +20,9 @@ from typing import Any
 from bench.command import print_result, run_command
 from bench.machine import describe_machine
 from bench.plots import new_figure, save_figure
-from bench.soak_run import Soak, interrupt_on_terminate
+from bench.soak_run import Soak
 from convert.report import format_table, human_seconds
-from stream.arguments import Parser, whole
+from stream.arguments import Parser, interrupt_on_kill, whole
 from stream.state import write_json
 
 RESULT_FILE = "soak.json"
@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    interrupt_on_terminate()
+    interrupt_on_kill()
 
     def work() -> int:
         if options.out is not None:

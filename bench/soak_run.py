@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import random
-import signal
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -248,12 +247,3 @@ def _is_worker(process: psutil.Process) -> bool:
 
 def _entries(folder: str) -> set[str]:
     return {entry.name for entry in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-
-
-def interrupt_on_terminate() -> None:
-    """Let SIGTERM end a run as Ctrl-C does, with what was seen so far."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 
 from convert.errors import UsageError
@@ -30,15 +29,6 @@ def split_names(text: str | None) -> list[str] | None:
     if not names:
         raise UsageError(f"--datasets {text!r} names no dataset")
     return names
-
-
-def interrupt_on_kill() -> None:
-    """Let SIGTERM end the program as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def print_result(text: str) -> None:

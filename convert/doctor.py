@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from convert.command import add_root, interrupt_on_kill, print_result, split_names
+from convert.command import add_root, print_result, split_names
 from convert.doctor_dataset import DatasetReport, Patient
 from convert.doctor_frames import swapped_colours
 from convert.doctor_page import write_page
@@ -27,7 +27,7 @@ from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageErr
 from convert.report import human_seconds
 from convert.verify_dataset import find_datasets
 from convert.verify_pool import WorkerPool
-from stream.arguments import Parser, whole
+from stream.arguments import Parser, interrupt_on_kill, whole
 
 __all__ = ["DatasetReport", "Diagnosis", "examine", "main"]
 

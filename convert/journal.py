@@ -97,15 +97,11 @@ class Journal:
 
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was."""
+        path = self.folder / PARAMETERS
         try:
-            found = json.loads((self.folder / PARAMETERS).read_bytes())
+            return parse_parameters(path.read_bytes(), where=str(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValueError as error:
-            raise ConflictError(f"{self.folder / PARAMETERS}: not JSON ({error}); run with --overwrite") from None
-        if not isinstance(found, dict):
-            raise ConflictError(f"{self.folder / PARAMETERS}: not a JSON object; run with --overwrite")
-        return found
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or go on with a conversion.
@@ -330,6 +326,17 @@ def _owner(name: str) -> str:
 def is_shard_file(name: str, split: str) -> bool:
     """Whether a file of a split's folder is one that a conversion wrote."""
     return name.startswith(f"{split}-") and name.endswith((".arrayrecord", ".arrow"))
+
+
+def parse_parameters(content: bytes, *, where: str) -> dict[str, Any]:
+    """Return the parameters of a conversion from their file; raises ConflictError if that is something else."""
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise ConflictError(f"{where}: not JSON ({error}); run with --overwrite") from None
+    if not isinstance(found, dict):
+        raise ConflictError(f"{where}: not a JSON object; run with --overwrite")
+    return found
 
 
 def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str | Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from convert.errors import ConflictError, ShardError
+from convert.errors import ShardError
 from convert.journal import (
     FAILURE,
     FOLDER,
@@ -29,6 +29,7 @@ from convert.journal import (
     ShardStatus,
     check_parameters,
     is_shard_file,
+    parse_parameters,
     writing,
 )
 from convert.staging import stage, staging_base, sweep
@@ -59,14 +60,9 @@ class RemoteJournal:
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was."""
         try:
-            found = json.loads(self.folder.read(PARAMETERS))
+            return parse_parameters(self.folder.read(PARAMETERS), where=f"{self.folder}/{PARAMETERS}")
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise ConflictError(f"{self.folder}/{PARAMETERS}: not JSON ({error}); run with --overwrite") from None
-        if not isinstance(found, dict):
-            raise ConflictError(f"{self.folder}/{PARAMETERS}: not a JSON object; run with --overwrite")
-        return found
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or go on with a conversion; raises ConflictError if one with other parameters was started here."""

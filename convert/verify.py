@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from convert.command import add_root, interrupt_on_kill, print_result, split_names
+from convert.command import add_root, print_result, split_names
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
 from convert.report import human_bytes, human_seconds
 from convert.verify_dataset import Survey, check_sizes, find_datasets, survey
@@ -25,6 +25,7 @@ from convert.verify_pool import Crashed, WorkerPool
 from convert.verify_report import DatasetReport, Finding, Problem, Report
 from convert.verify_shard import ShardResult, ShardTask, check_shard
 from convert.verify_statistics import StatisticsTask, check_statistics
+from stream.arguments import interrupt_on_kill
 from stream.format import MANIFEST_NAME, shard_file
 
 __all__ = ["DatasetReport", "Problem", "Report", "main", "verify_root"]

@@ -1,8 +1,9 @@
-"""What command lines share: errors of one line, and numbers that are refused where they are read."""
+"""What commands share: errors of one line, numbers that are refused where they are read, and how SIGTERM ends them."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -29,3 +30,12 @@ def whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def interrupt_on_kill() -> None:
+    """Let SIGTERM end the program as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt

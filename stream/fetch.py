@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stream.arguments import interrupt_on_kill
 from stream.catalog import Catalog, Dataset, version_key
 from stream.download import (
     Download,
@@ -293,7 +293,7 @@ def _summary(order: Order) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parsed = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_kill()
     try:
         if parsed.jobs < 1:
             raise ArgumentError(f"--jobs {parsed.jobs}: expected 1 or more")
@@ -319,10 +319,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     print(f"{done['files_fetched']:,} files fetched, {human_bytes(done['bytes_fetched'])}; {done['local']} is ready")
     return 0
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

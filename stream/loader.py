@@ -226,9 +226,9 @@ class Loader(grain.IterDataset[Batch]):
         source: BatchSource
         if workers:
             setup = self.steps.setup()
-            source = ProcessSource(setup, workers=workers, replacer=replacer, ring=ring, maker=maker)
+            source = ProcessSource(setup, workers=workers, shares=shares, replacer=replacer, ring=ring, maker=maker)
         else:
-            source = ThreadSource(threads=threads, replacer=replacer, ring=ring, maker=maker)
+            source = ThreadSource(threads=threads, shares=shares, replacer=replacer, ring=ring, maker=maker)
         return source, ring, depth
 
 

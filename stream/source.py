@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,7 +18,10 @@ from stream.job import BatchMaker, Reply, Request, Setup, read_transformed, stor
 from stream.plan import Plan
 from stream.pool import WorkerPool
 from stream.ring import Ring, Slot
-from stream.rows import ROW_NAMES, Rows, share_rows
+from stream.rows import ROW_NAMES, Rows
+
+Shares = Sequence[tuple[int, int]]
+"""Which rows of a batch, from and to, are made together; each by whoever is free."""
 
 MAX_ATTEMPTS = 100
 """How many replacements are tried for one sample before giving up."""
@@ -125,13 +128,15 @@ class ProcessSource:
     """Batches from worker processes, through the ring. Workers share each batch; where its size is not known before,
     with transforms or encoded frames, one makes all of it."""
 
-    def __init__(self, setup: Setup, *, workers: int, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
+    def __init__(
+        self, setup: Setup, *, workers: int, shares: Shares, replacer: Replacer, ring: Ring, maker: BatchMaker
+    ) -> None:
         self._replacer = replacer
         self._ring = ring
         self._layout = maker.layout
         self._base = maker.base
         self._row_layout = maker.row_layout
-        self._shares = share_rows(setup.rows, 1 if setup.whole else workers)
+        self._shares = shares
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
         self._next_job = 0
@@ -261,11 +266,11 @@ class _Shared:
 class ThreadSource:
     """Batches from threads of this process, which share each of them; still in slots of the ring."""
 
-    def __init__(self, *, threads: int, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
+    def __init__(self, *, threads: int, shares: Shares, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
         self._replacer = replacer
         self._ring = ring
         self._maker = maker
-        self._shares = share_rows(maker.setup.rows, 1 if maker.setup.decode == "device" else threads)
+        self._shares = shares
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-batch")
         self._batches: dict[int, Future[Made]] = {}
 

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,40 +14,10 @@ from convert.run import main
 from convert.shard import convert_shard
 from stream.manifest import read_manifest
 from tests.command import Result, tree, write_damaged_dataset
+from tests.five_shards import SHARDS, Convert, convert, dataset, folder, output
 from tests.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
-Convert = Callable[..., Result]
-
-SHARDS = 5
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
-    """Five shards in two splits."""
-    episodes = [[demo_episode(9, seed=i)] for i in range(SHARDS)]
-    return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": episodes[:3], "val": episodes[3:]})
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-@pytest.fixture
-def folder(output: Path) -> Path:
-    return output / "demo" / "1.0.0"
-
-
-@pytest.fixture
-def convert(dataset: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
-    """Runs the command in this process."""
-
-    def command(*more: str, output: Path = output, dataset: RldsDataset = dataset) -> Result:
-        common = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output), "--num-workers", "1"]
-        code = main([*common, "--config", str(dataset.registry()), "--image-size", "native", *more])
-        return Result(code, *capsys.readouterr())
-
-    return command
+__all__ = ["convert", "dataset", "folder", "output"]
 
 
 def convert_shards_only(dataset: RldsDataset, output: Path) -> None:
