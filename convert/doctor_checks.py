@@ -282,16 +282,16 @@ def _check_grippers(
 def _check_instructions(shard: OpenShard, episodes: Episodes, spec: Description, notes: Notes) -> frozenset[str]:
     if not spec.informative:
         return frozenset()
-    numbers, dictionary = shard.language
-    texts = dictionary.to_pylist()
+    numbers, text_of = shard.language
+    texts = [text_of(number) for number in range(int(numbers.max(initial=-1)) + 1)]
     empty = np.array([not text.strip() for text in texts], bool)[numbers] if texts else np.zeros(0, bool)
     used: set[int] = set()
     for row, start, stop in episodes.spans():
         if len(used) < 2:
             used |= set(np.unique(numbers[start:stop]).tolist())
         if len(steps := np.flatnonzero(empty[start:stop])):
-            text = f"no instruction at {len(steps):,} of {stop - start:,} steps"
-            notes.add("instruction_empty", shard.info.split, episodes.example(row, text, step=int(steps[0])))
+            told = f"no instruction at {len(steps):,} of {stop - start:,} steps"
+            notes.add("instruction_empty", shard.info.split, episodes.example(row, told, step=int(steps[0])))
     return frozenset(texts[number] for number in sorted(used)[:2])
 
 

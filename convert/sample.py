@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from convert.errors import EXIT_INTERRUPTED, ConvertError
+from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError
 from convert.registry import load_registry
 from convert.sample_writer import SampleReport, SplitReport, make_sample
 from stream.arguments import whole
@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConvertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"error: {error.filename or options.output}: {error.strerror or error}", file=sys.stderr)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         print("interrupted; datasets that were complete stay", file=sys.stderr)
         return EXIT_INTERRUPTED

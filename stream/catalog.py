@@ -64,7 +64,11 @@ class Catalog:
         self.root = Path(root)
         self.where = str(root)
         """The root, to name in messages."""
-        if not self.root.is_dir():
+        try:
+            found = self.root.is_dir()
+        except OSError as error:
+            raise ArgumentError(f"{self.where:.200}: cannot be opened ({error.strerror})") from None
+        if not found:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
         self._open: dict[str, Dataset] = {}
 

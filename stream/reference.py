@@ -41,7 +41,7 @@ def describe_rows(rows: Rows, views: Views) -> list[SampleRef]:
         info = shard.info
         columns = shard.records
         episode = int(columns["episode"][record])
-        indices, texts = shard.language
+        indices, text = shard.language
         refs.append(
             SampleRef(
                 sample=int(rows.sample[i]),
@@ -55,7 +55,7 @@ def describe_rows(rows: Rows, views: Views) -> list[SampleRef]:
                 epoch=int(rows.epoch[i]),
                 shard=info.stem,
                 record=record,
-                language=texts[int(indices[columns["steps_row"][record]])].as_py(),
+                language=text(int(indices[columns["steps_row"][record]])),
             )
         )
     return refs

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
+import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +26,12 @@ from stream.format import (
     TAIL_BYTES,
     FormatError,
     hash_end,
+    map_sidecar,
     open_sidecar,
     reopen_sidecar,
     shard_file,
 )
+from stream.places import ColumnPlaces
 from stream.record_reader import open_reader
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ class ShardInfo:
         return Path(self.folder, shard_file(self.stem, kind))
 
 
+_TEXTS = ("ends", "letters")
 _CHECKED = (*FILE_KINDS, "places of records", "shares of episodes")
 Sound = np.ndarray
 """What was looked at of a shard's files and found to be that of the manifest, int64 [len(_CHECKED)]: 0, or what tells
@@ -78,11 +83,18 @@ class OpenShard:
     Args:
         info: where it lies.
         sound: files of it that need not be looked at again, added to.
+        places: where columns of its files lie, added to.
+        number: of the shard in ``places``.
     """
 
-    def __init__(self, info: ShardInfo, sound: Sound | None = None) -> None:
+    def __init__(
+        self, info: ShardInfo, sound: Sound | None = None, places: ColumnPlaces | None = None, number: int = 0
+    ) -> None:
         self.info = info
         self._sound: Sound = np.zeros(len(_CHECKED), np.int64) if sound is None else sound
+        self._places = ColumnPlaces(1) if places is None else places
+        self._number = number
+        self._mapped: dict[str, tuple[pa.Buffer, int]] = {}
         self.prepared: object = None
         """What a reader of the sidecars made of them, so that it does so once."""
 
@@ -90,10 +102,10 @@ class OpenShard:
     def reader(self) -> ArrayRecordReader:
         """The open ArrayRecord file."""
         path, _, identity = self._checked("arrayrecord")
-        reader = open_reader(str(path))
+        reader = open_reader(path)
         if not reader.ok():
             # The library tells a lack of file handles no different from damage; this raises it.
-            path.open("rb").close()
+            open(path, "rb").close()
         if not reader.ok() or reader.num_records() != self.info.records:
             raise FormatError(
                 f"{path}: {reader.num_records()} readable records, the manifest says {self.info.records}; the file is "
@@ -115,12 +127,12 @@ class OpenShard:
     @cached_property
     def steps(self) -> pa.Table:
         """The ``steps`` sidecar."""
-        return self._sidecar("steps", self.info.steps)
+        return self._table("steps")
 
     @cached_property
     def episodes(self) -> pa.Table:
         """The ``episodes`` sidecar."""
-        table = self._sidecar("episodes", self.info.episodes)
+        table = self._table("episodes")
         if len(table) and not self.was_checked("shares of episodes"):
             first, pairs = table["first_record"].to_numpy(), table["num_records"].to_numpy().astype(np.int64)
             if pairs.min() < 0 or (first != np.cumsum(pairs) - pairs).any() or pairs.sum() != self.info.records:
@@ -134,14 +146,51 @@ class OpenShard:
     @cached_property
     def records(self) -> dict[str, np.ndarray]:
         """The columns of the ``records`` sidecar, integers [records], without a copy."""
-        table = self._sidecar("records", self.info.records)
+        table = self._table("records")
         return {name: column_array(table, name) for name in table.column_names}
 
+    def record_column(self, name: str) -> np.ndarray:
+        """Return a column of ``records``; one that was looked up before in this very file is there without Arrow."""
+        values = self._known("records", name)
+        if values is None:
+            values = self.records[name]
+            self._note("records", name, values)
+        return values
+
+    def step_column(self, name: str) -> np.ndarray:
+        """Return a column of numbers of ``steps`` as ``column_array`` does; without Arrow as above.
+
+        Raises:
+            FormatError: there is no such column of numbers.
+        """
+        values = self._known("steps", name)
+        if values is None:
+            place = self.steps.schema.get_field_index(name)
+            if place < 0 or not is_numeric(self.steps.schema.field(place).type):
+                found = self.steps.schema.field(place).type if place >= 0 else "not there"
+                raise FormatError(f"{self.info.path('steps')}: column {name!r} is {found}, expected numbers")
+            values = column_array(self.steps, name)
+            self._note("steps", name, values)
+        return values
+
     @cached_property
-    def language(self) -> tuple[np.ndarray, pa.Array]:
-        """Instruction of each step: int32 [steps] into an array of texts."""
+    def language(self) -> tuple[np.ndarray, Callable[[int], str]]:
+        """Instruction of each step: int32 [steps], and what gives the text of such a number."""
+        numbers = self._known("steps", "numbers", of="texts")
+        if numbers is not None:
+            first, second = (self._places.find(self._number, (self.info.member, "texts", name)) for name in _TEXTS)
+            if first and second:
+                return numbers, functools.partial(_text, memoryview(self._content("steps")[0]), first, second)
         column = _single(self.steps, "language")
-        return column.indices.to_numpy(), column.dictionary
+        numbers, dictionary = column.indices.to_numpy(), column.dictionary
+        _, offsets, letters = dictionary.buffers()
+        ends = np.frombuffer(offsets, np.int32)[dictionary.offset :]
+        self._note("steps", "numbers", numbers, of="texts")
+        self._note("steps", _TEXTS[0], ends, of="texts")
+        # Where all texts are empty, theirs may be no place in the file; any will do.
+        place = np.frombuffer(letters, np.uint8) if letters else ends.view(np.uint8)
+        self._note("steps", _TEXTS[1], place, of="texts")
+        return numbers, lambda number: str(dictionary[number].as_py())
 
     def was_checked(self, what: str) -> bool:
         """Whether something was checked of these very files before, in this process."""
@@ -151,11 +200,39 @@ class OpenShard:
         """Something was checked and found right."""
         self._sound[_CHECKED.index(what)] = 1
 
-    def _sidecar(self, kind: str, rows: int) -> pa.Table:
-        path, known, identity = self._checked(kind)
-        if known:
-            return reopen_sidecar(path)
-        table = open_sidecar(path)
+    def drop_tables(self) -> None:
+        """Let go of what Arrow made of the sidecars; columns that were taken of them stay."""
+        for name in ("records", "steps"):
+            self.__dict__.pop(name, None)
+
+    def _known(self, kind: str, name: str, *, of: str = "") -> np.ndarray | None:
+        """A column of numbers that was noted when this very file was opened before; else None. ``of`` is what it is a
+        column of if it is none of the sidecar itself."""
+        content, identity = self._content(kind)
+        if identity:
+            return None
+        try:
+            column = (self.info.member, of or kind, name)
+            return self._places.read(self._number, column, getattr(self.info, kind), content)
+        except ValueError as error:
+            raise FormatError(f"{self.info.path(kind)}: it was changed while it was in use ({error})") from None
+
+    def _note(self, kind: str, name: str, values: np.ndarray, *, of: str = "") -> None:
+        self._places.note(self._number, (self.info.member, of or kind, name), values, self._content(kind)[0])
+
+    def _content(self, kind: str) -> tuple[pa.Buffer, int]:
+        """A sidecar, mapped; and what to remember it by once it is found sound, 0 if it was before."""
+        if kind not in self._mapped:
+            path, known, identity = self._checked(kind)
+            self._mapped[kind] = map_sidecar(path), 0 if known else identity
+        return self._mapped[kind]
+
+    def _table(self, kind: str) -> pa.Table:
+        path, rows = self.info.path(kind), getattr(self.info, kind)
+        content, identity = self._content(kind)
+        if not identity:
+            return reopen_sidecar(path, content)
+        table = open_sidecar(path, content)
         for position, column in enumerate(_FIRST_COLUMNS[kind]):
             found = table.schema.field(position) if position < len(table.schema) else None
             if found is None or not found.equals(column) or table.column(position).null_count:
@@ -168,11 +245,11 @@ class OpenShard:
         self._sound[_CHECKED.index(kind)] = identity
         return table
 
-    def _checked(self, kind: str) -> tuple[Path, bool, int]:
+    def _checked(self, kind: str) -> tuple[str, bool, int]:
         """Where a file lies, once it is known to be that of the manifest; whether it was found sound before; and what
         to remember it by."""
-        path = self.info.path(kind)
-        stat, (expected, digest) = path.stat(), self.info.files[kind]
+        path = os.path.join(self.info.folder, shard_file(self.info.stem, kind))
+        stat, (expected, digest) = os.stat(path), self.info.files[kind]
         if stat.st_size != expected:
             raise FormatError(
                 f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "
@@ -185,11 +262,18 @@ class OpenShard:
             return path, True, identity
         if before:
             self._sound[:] = 0
+            self._places.forget(self._number)
         if digest is not None and digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected).hex():
             raise FormatError(
                 f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"
             )
         return path, False, identity
+
+
+def _text(content: memoryview, ends: int, texts: int, number: int) -> str:
+    """A text of an Arrow dictionary, whose offsets and bytes lie at these places of a file."""
+    start, stop = struct.unpack_from("<2i", content, ends + 4 * number)
+    return bytes(content[texts + start : texts + stop]).decode()
 
 
 class ShardCache:
@@ -204,13 +288,14 @@ class ShardCache:
         self._max_open = max_open or default_max_open()
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
         self._sound = np.zeros((len(shards), len(_CHECKED)), np.int64)
+        self._places = ColumnPlaces(len(shards))
         self._lock = threading.Lock()
 
     def __getitem__(self, index: int) -> OpenShard:
         with self._lock:
             shard = self._open.get(index)
             if shard is None:
-                shard = self._open[index] = OpenShard(self._shards[index], self._sound[index])
+                shard = self._open[index] = OpenShard(self._shards[index], self._sound[index], self._places, index)
                 while len(self._open) > self._max_open:
                     self._open.popitem(last=False)
             else:
@@ -238,6 +323,12 @@ def default_max_open() -> int:
 def _single(table: pa.Table, name: str) -> pa.Array:
     column = table.column(name)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether a column has numbers or booleans, one or a fixed number in a row."""
+    inner = kind.value_type if isinstance(kind, pa.FixedSizeListType) else kind
+    return bool(pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner))
 
 
 def column_array(table: pa.Table, name: str, *, fill: int | None = None) -> np.ndarray:

@@ -63,16 +63,16 @@ class ShardTables:
         offset: int,
         budget: Budget,
     ) -> None:
-        records = shard.records
         member = shard.info.member
-        self._episode, self._step, self._offset = records["episode"], records["step"], records["offset"]
-        self._steps_row = records["steps_row"]
+        self._episode, self._step, self._offset, self._steps_row = (
+            shard.record_column(name) for name in ("episode", "step", "offset", "steps_row")
+        )
         # The shard keeps these tables; kept by them, it would not close before a garbage collection.
         self._shard = weakref.ref(shard)
         # That files are those of the manifest is known; this is for manifests that were made by somebody else. The
         # episodes are not opened for it: that would be a seventh of what opening a shard takes.
         if not shard.was_checked("places of records"):
-            steps = len(shard.steps)
+            steps, frames = len(shard.steps), shard.records["num_frames"]
             if len(self._episode) and not (
                 self._episode.min() >= 0
                 and self._episode.max() < shard.info.episodes
@@ -81,8 +81,8 @@ class ShardTables:
                 and self._offset.max() <= offset
                 and (self._steps_row >= self._step).all()
                 and self._steps_row.max() < steps
-                and records["num_frames"].min() >= 1
-                and records["num_frames"].max() <= MAX_FRAMES
+                and frames.min() >= 1
+                and frames.max() <= MAX_FRAMES
                 and (self._steps_row + self._offset).max() < steps
             ):
                 raise FormatError(f"{shard.info.path('records')}: does not fit the shard's episodes and steps")
@@ -91,7 +91,7 @@ class ShardTables:
         self.state = vector_columns(shard, state)
         self._budget = budget
         self._uses = 0
-        self._language, self._texts = shard.language
+        self._language, self._text = shard.language
         self._decoded: dict[int, str] = {}
         for column in columns:
             if kind := column.kinds[member]:
@@ -103,6 +103,7 @@ class ShardTables:
             for column in columns
             for kind in (column.kinds[member],)
         ]
+        shard.drop_tables()
 
     @cached_property
     def num_steps(self) -> np.ndarray:
@@ -128,7 +129,7 @@ class ShardTables:
         number = self._language.item(step_row)
         text = self._decoded.get(number)
         if text is None:
-            text = self._decoded[number] = self._texts[number].as_py()
+            text = self._decoded[number] = self._text(number)
         return text
 
     def _merged(self, columns: list[tuple[np.ndarray, Span]]) -> list[tuple[np.ndarray, Span]]:

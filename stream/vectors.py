@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
 from stream.format import FormatError
-from stream.shards import OpenShard, column_array
+from stream.shards import OpenShard, is_numeric
 
 if TYPE_CHECKING:
     from stream.catalog import Dataset
@@ -112,8 +112,7 @@ def dataset_vector(
             raise ArgumentError(f"{place}: no column {name!r}; {hint}")
         kind = schema.field(name).type
         size = kind.list_size if isinstance(kind, pa.FixedSizeListType) else 1
-        inner = kind.value_type if isinstance(kind, pa.FixedSizeListType) else kind
-        if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
+        if not is_numeric(kind):
             raise ArgumentError(f"{place}: column {name!r} is {kind}, expected numbers")
         chosen = part.get("select")
         if chosen is not None and not _are_indices(chosen, size):
@@ -136,16 +135,14 @@ def vector_columns(shard: OpenShard, vector: Vector) -> list[tuple[np.ndarray, S
     """
     found = []
     for span in vector.spans:
-        place = shard.steps.schema.get_field_index(span.column)
-        kind = shard.steps.schema.field(place).type if place >= 0 else None
-        if not _fits(kind, span):
-            raise FormatError(
-                f"{shard.info.path('steps')}: column {span.column!r} is {kind or 'not there'}, the action or state "
-                f"takes {span.stop - span.start} numbers of it"
-            )
-        values = column_array(shard.steps, span.column)
+        values = shard.step_column(span.column)
         if values.ndim == 1:
             values = values[:, None]
+        if not _fits(values.shape[1], span):
+            raise FormatError(
+                f"{shard.info.path('steps')}: column {span.column!r} has {values.shape[1]} values, the action or state "
+                f"takes {span.stop - span.start} numbers of it"
+            )
         if isinstance(span.select, slice):
             values = values[:, span.select]
             found.append((values, Span(span.column, None, span.start, span.stop)))
@@ -192,11 +189,8 @@ def mode_codes(vector: Vector, size: int) -> np.ndarray:
     return codes
 
 
-def _fits(kind: pa.DataType | None, span: Span) -> bool:
-    """Whether a column has the values that a span takes."""
-    inner, size = (kind.value_type, kind.list_size) if isinstance(kind, pa.FixedSizeListType) else (kind, 1)
-    if kind is None or not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
-        return False
+def _fits(size: int, span: Span) -> bool:
+    """Whether a column of ``size`` values in a row has those that a span takes."""
     if span.select is None:
         return size == span.stop - span.start
     return (span.select.stop if isinstance(span.select, slice) else max(span.select) + 1) <= size

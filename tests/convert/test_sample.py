@@ -71,6 +71,12 @@ def test_an_output_that_is_a_file_ends_in_exit_code_2(tmp_path: Path) -> None:
     assert "cannot be written to" in err and "Traceback" not in err
 
 
+def test_an_output_that_cannot_be_looked_at_is_one_line(tmp_path: Path) -> None:
+    code, _, err = run("--datasets", "tidybot", "--output", str(tmp_path / ("x" * 300)), "--jobs", "1")
+    assert code == 1
+    assert "File name too long" in err and len(err.splitlines()) == 1
+
+
 def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "convert.sample", "--datasets", "toto", "--output", str(tmp_path)]
     process = subprocess.Popen([*command, "--steps", "5000", "--jobs", "1"], cwd=REPOSITORY)

@@ -97,6 +97,11 @@ def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
         Catalog(root)
 
 
+def test_a_root_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"cannot be opened \(File name too long\)"):
+        Catalog(tmp_path / ("x" * 300))
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "other version", "field"])
 def test_a_damaged_manifest_is_named(tmp_path: Path, oxe_root: Path, damage: str) -> None:
     path = add(tmp_path, oxe_root, "0.1.0") / MANIFEST_NAME
