@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.chaos_yard import LIMIT_S, Broken, Fault, NotPossible, Place, Yard
+from convert.limits import ADDRESS_SPACE
 
 _CGROUP = Path("/sys/fs/cgroup")
+_ADDRESS_SPACE_MB = ADDRESS_SPACE >> 20
 _MB = 1 << 20
 
 
@@ -56,9 +58,11 @@ def few_handles(yard: Yard, fault: Fault, chance: random.Random, count: int) -> 
 
 
 def address_space(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """Too little address space (``ulimit -v``), from what Python needs to start up to what a conversion takes."""
-    for _ in range(count):
-        megabytes = chance.randrange(900, 3200)
+    """Little address space (``ulimit -v``), in turn from what Python needs to start up to what a conversion asks for,
+    and from there on."""
+    for number in range(count):
+        low, high = (900, _ADDRESS_SPACE_MB) if number % 2 else (_ADDRESS_SPACE_MB, _ADDRESS_SPACE_MB * 3 // 2)
+        megabytes = chance.randrange(low, high)
         with fault.attempt(f"ulimit -v {megabytes} MB"), yard.place() as place:
             _limited(place, fault, through=shell(f"ulimit -v {megabytes * 1024}"))
 
