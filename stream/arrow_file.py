@@ -31,7 +31,7 @@ def has_compressed_batches(file: memoryview) -> bool:
         (length,) = struct.unpack_from("<i", file, len(file) - 10)
         footer = _table(file, len(file) - 10 - length)
         return any(_compressed(file, block) for slot in (2, 3) for block in _blocks(file, footer, slot))
-    except struct.error:
+    except (struct.error, IndexError):
         raise ValueError("a place in its footer leads outside of it") from None
 
 

@@ -57,7 +57,7 @@ def make_loader(
         root: the folder that ``convert.run`` wrote, or ``stream.fetch`` brought.
         mixture: a mixture's name (``oxe29``), a dataset's name, a mapping of names to weights, or a YAML file.
             Weights are numbers, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves a dataset out.
-        batch_size: rows of the global batch; each rank gets ``batch_size / world_size``.
+        batch_size: rows of the global batch, at most 2^20; each rank gets ``batch_size / world_size``.
         split: for a mixture by name or file a role that it defines (``train``, ``val``); else TFDS's grammar, by
             episodes (``train[:90%]``, ``train+test``).
         seed: of the order of samples, and of random transforms.

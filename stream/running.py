@@ -10,6 +10,9 @@ from typing import Any, Literal
 from stream.batch import DECODE, Decode
 from stream.errors import ArgumentError
 
+MAX_BATCH_SIZE = 1 << 20
+"""Rows are planned before memory for their frames is asked for, so a number that somebody made up has to be refused."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
@@ -33,6 +36,8 @@ class Running:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ArgumentError(f"{name}={value!r}; expected a whole number >= {least}")
+        if self.batch_size > MAX_BATCH_SIZE:
+            raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if self.batch_size % self.world_size:
             below = self.batch_size // self.world_size * self.world_size
             choices = " or ".join(str(size) for size in (below, below + self.world_size) if size)

@@ -184,6 +184,7 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"batch_size": 10**18}, "batch_size=1000000000000000000; expected at most 1,048,576"),
         ({"batch_size": 10, "world_size": 4}, "batch_size=10 is not divisible by world_size=4.*take 8 or 12"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"rank": 2, "world_size": 2}, "rank=2 of world_size=2"),
