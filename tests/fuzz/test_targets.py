@@ -19,6 +19,13 @@ from tests.fuzz.targets import Target, make_targets
 from tests.memory_limit import memory_limit
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
+# `make test` tries the same inputs each time, `make fuzz` others.
+FUZZ = settings(
+    max_examples=EXAMPLES,
+    derandomize="FUZZ_EXAMPLES" not in os.environ,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 NAMES = (
     *("tfrecord", "episode", "record", "frame", "split", "mixture", "datasets", "sidecar", "manifest"),
     *("loader.json", "state", "features.json", "dataset_info.json"),
@@ -66,7 +73,7 @@ def test_sound_input_is_read(targets: dict[str, Target], name: str) -> None:
 def test_changed_input_is_read_or_refused(targets: dict[str, Target], name: str) -> None:
     target = targets[name]
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @FUZZ
     @given(st.integers(0, 2**32))
     def check(number: int) -> None:
         random = Random(number)
@@ -79,7 +86,7 @@ def test_changed_input_is_read_or_refused(targets: dict[str, Target], name: str)
 def test_any_input_is_read_or_refused(targets: dict[str, Target], name: str) -> None:
     target = targets[name]
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @FUZZ
     @given(st.binary(max_size=300) | st.text(max_size=100).map(lambda text: text.encode("utf-8", "replace")))
     @example(b"")
     def check(content: bytes) -> None:
