@@ -1,12 +1,14 @@
-"""What ``convert.verify`` and ``convert.doctor`` share: the root and datasets that they look at, and how they print."""
+"""What the smaller commands share: the root and datasets that they look at, how they print, and how they end."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
-from convert.errors import UsageError
+from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:
@@ -38,3 +40,24 @@ def print_result(text: str) -> None:
     except BrokenPipeError:
         # Python would complain again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str) -> int:
+    """Do the work of a command; returns the exit code. What goes wrong is one line on standard error.
+
+    Args:
+        work: returns the exit code if all goes well.
+        place: what an OSError is about that names no file.
+        interrupted: what is said on Ctrl-C.
+    """
+    try:
+        return work()
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except ConvertError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"error: {error.filename or place}: {error.strerror or error}", file=sys.stderr)
+        return EXIT_FAILED

@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from convert.command import add_root, print_result, split_names
+from convert.command import add_root, print_result, run_command, split_names
 from convert.doctor_dataset import DatasetReport, Patient
 from convert.doctor_frames import swapped_colours
 from convert.doctor_page import write_page
 from convert.doctor_report import Diagnosis
 from convert.doctor_rules import RULES, SEVERITIES, Example, Place
 from convert.doctor_shard import check_shard, read_first_frames
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
+from convert.errors import EXIT_FAILED, UsageError
 from convert.report import human_seconds
 from convert.verify_dataset import find_datasets
 from convert.verify_pool import WorkerPool
@@ -107,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
     interrupt_on_kill()
-    try:
+
+    def work() -> int:
         names = split_names(options.datasets)
         if options.html is not None and (options.html.is_dir() or not options.html.parent.is_dir()):
             what = "is a folder" if options.html.is_dir() else "is in no folder that exists"
@@ -124,17 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.html is not None:
             write_page(options.html, diagnosis)
         print_result(json.dumps(diagnosis.to_json(), indent=1) if options.json else diagnosis.to_text())
-    except ConvertError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"error: {error.filename or options.root}: {error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    bad = SEVERITIES[: 2 if options.strict else 1]
-    return EXIT_FAILED if any(diagnosis.count(severity) for severity in bad) else 0
+        bad = SEVERITIES[: 2 if options.strict else 1]
+        return EXIT_FAILED if any(diagnosis.count(severity) for severity in bad) else 0
+
+    return run_command(work, place=options.root, interrupted="interrupted")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError
+from convert.command import print_result, run_command
 from convert.registry import load_registry
 from convert.sample_writer import SampleReport, SplitReport, make_sample
 from stream.arguments import whole
@@ -24,35 +24,32 @@ __all__ = ["SampleReport", "SplitReport", "main", "make_sample"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    show = _ProgressLine() if sys.stderr.isatty() else None
-    try:
-        registry = load_registry(config=options.config)
-        reports = make_sample(
-            options.output,
-            [selected.spec for selected in registry.resolve(options.datasets)],
-            episodes=options.episodes,
-            steps=options.steps,
-            seed=options.seed,
-            shards=options.shards,
-            jobs=options.jobs,
-            vary_steps=options.vary_steps,
-            overwrite=options.overwrite,
-            progress=show,
-        )
-    except ConvertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"error: {error.filename or options.output}: {error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        print("interrupted; datasets that were complete stay", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    finally:
-        if show is not None:
-            show.close()
-    print(json.dumps([dataclasses.asdict(report) for report in reports], indent=1) if options.json else _table(reports))
-    return 0
+
+    def work() -> int:
+        show = _ProgressLine() if sys.stderr.isatty() else None
+        try:
+            registry = load_registry(config=options.config)
+            reports = make_sample(
+                options.output,
+                [selected.spec for selected in registry.resolve(options.datasets)],
+                episodes=options.episodes,
+                steps=options.steps,
+                seed=options.seed,
+                shards=options.shards,
+                jobs=options.jobs,
+                vary_steps=options.vary_steps,
+                overwrite=options.overwrite,
+                progress=show,
+            )
+        finally:
+            if show is not None:
+                show.close()
+        rows = [dataclasses.asdict(report) for report in reports]
+        print_result(json.dumps(rows, indent=1) if options.json else _table(reports))
+        return 0
+
+    interrupted = "interrupted; datasets that were complete stay"
+    return run_command(work, place=options.output, interrupted=interrupted)
 
 
 class _ProgressLine:

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from convert.command import add_root, print_result, split_names
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
+from convert.command import add_root, print_result, run_command, split_names
+from convert.errors import EXIT_FAILED, UsageError
 from convert.report import human_bytes, human_seconds
 from convert.verify_dataset import Survey, check_sizes, find_datasets, survey
 from convert.verify_pool import Crashed, WorkerPool
@@ -118,20 +118,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
     interrupt_on_kill()
-    try:
+
+    def work() -> int:
         names = split_names(parsed.datasets)
         report = verify_root(parsed.root, deep=parsed.deep, datasets=names, jobs=parsed.jobs, progress=sys.stderr)
         print_result(json.dumps(report.to_json(), indent=1) if parsed.json else report.to_text())
         return 0 if report.ok else EXIT_FAILED
-    except KeyboardInterrupt:
-        print("interrupted; nothing was changed", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except ConvertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"error: {error.filename or parsed.root}: {error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED
+
+    return run_command(work, place=parsed.root, interrupted="interrupted; nothing was changed")
 
 
 def _build_parser() -> argparse.ArgumentParser:
