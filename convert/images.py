@@ -7,6 +7,7 @@ a frame at quality 95 is 4 % smaller and every later decoding is faster.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ from convert.errors import CorruptFrame
 
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
+_CHUNK = struct.Struct(">I4s")
 _MAX_PIXELS = 1 << 26
 
 cv2.setNumThreads(1)
@@ -93,6 +95,7 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
         if frame[12:16] != b"IHDR":
             raise CorruptFrame(f"PNG begins with the chunk {frame[12:16]!r}, expected b'IHDR', which says its size")
         _check_size(int.from_bytes(frame[20:24], "big"), int.from_bytes(frame[16:20], "big"))
+        _check_chunks(frame)
         flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
         try:
             decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -102,6 +105,18 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
             raise CorruptFrame(f"PNG of {len(frame)} bytes does not decode")
         return decoded
     raise CorruptFrame(f"{len(frame)} bytes that are neither JPEG nor PNG, starting with {frame[:8]!r}")
+
+
+def _check_chunks(png: bytes) -> None:
+    """Raise CorruptFrame if a chunk of a PNG claims more bytes than there are, which OpenCV would allocate."""
+    place = len(_PNG)
+    while place + 8 <= len(png):
+        length, kind = _CHUNK.unpack_from(png, place)
+        if length > len(png) - place - 12:
+            raise CorruptFrame(f"PNG of {len(png)} bytes: the chunk at byte {place} says that it holds {length:,}")
+        if kind == b"IEND":
+            return
+        place += 12 + length
 
 
 def decode_jpeg(data: bytes, *, order: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from convert.errors import CorruptFrame
 from convert.images import EncodedFrame, FramePolicy, convert_frame, decode_frame, encode_jpeg, resize
+from tests.memory_limit import memory_limit
 from tests.rlds_dataset import jpeg, picture, png
 
 RNG = np.random.default_rng(5)
@@ -264,6 +265,17 @@ def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes)
     with pytest.raises(CorruptFrame, match=r"image says that it is \d+x\d+; more than 67108864 pixels or none"):
         convert(data)
     assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize("kind", [b"hcff", b"IDAT", b"tEXt"])
+def test_a_chunk_that_claims_gigabytes_takes_no_memory(kind: bytes) -> None:
+    sound = png(NOISE)
+    crafted = sound[:33] + struct.pack(">I", 0xFFFFFF00) + kind + sound[33:]
+    with (
+        memory_limit(1 << 30),
+        pytest.raises(CorruptFrame, match="the chunk at byte 33 says that it holds 4,294,967,040"),
+    ):
+        convert(crafted)
 
 
 @pytest.mark.parametrize(
