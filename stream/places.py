@@ -31,7 +31,7 @@ class ColumnPlaces:
     """The places of columns of many shards; safe to use from several threads.
 
     A column is told by the number of its dataset, the kind of file and its name. 0 is no place: files begin with magic
-    bytes.
+    bytes. A file that was replaced has its old places or none: its content is compared with the manifest's hash.
     """
 
     def __init__(self, shards: int) -> None:
@@ -82,8 +82,3 @@ class ColumnPlaces:
         layout = self._layouts[column]
         values = np.frombuffer(file, layout.dtype, rows * (layout.width or 1), place)
         return values.reshape(rows, layout.width) if layout.width else values
-
-    def forget(self, shard: int) -> None:
-        """The files of a shard are others now."""
-        with self._lock:
-            self._places[shard] = 0

@@ -262,7 +262,6 @@ class OpenShard:
             return path, True, identity
         if before:
             self._sound[:] = 0
-            self._places.forget(self._number)
         if digest is not None and digest != hash_end(path, TAIL_BYTES if kind == "arrayrecord" else expected).hex():
             raise FormatError(
                 f"{path}: its content is not that of the manifest; the file is damaged or of another conversion"

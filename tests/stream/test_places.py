@@ -39,8 +39,6 @@ def test_a_column_that_was_noted_is_found_in_its_type_and_shape(
     assert found is not None and found.dtype == values.dtype
     np.testing.assert_array_equal(found, values)
     assert [places.find(shard, COLUMN) for shard in range(3)] == [0, 8, 0]
-    places.forget(1)
-    assert places.read(1, COLUMN, shape[0], file) is None
 
 
 def test_columns_of_a_shard_and_of_other_datasets_do_not_mix(file: pa.Buffer) -> None:
