@@ -49,7 +49,8 @@ class Moments:
         count = finite.sum(0).astype(np.float64)
         mean = exact.sum(0) / np.maximum(count, 1)
         squares = (np.where(finite, exact - mean, 0) ** 2).sum(0)
-        low, high = np.where(finite, values, np.inf).min(0), np.where(finite, values, -np.inf).max(0)
+        low = np.where(finite, values, np.inf).min(0, initial=np.inf)
+        high = np.where(finite, values, -np.inf).max(0, initial=-np.inf)
         return cls(count, len(values) - count, mean, squares, low.astype(np.float64), high.astype(np.float64))
 
     def __add__(self, other: Moments) -> Moments:

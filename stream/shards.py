@@ -184,7 +184,7 @@ class OpenShard:
         column = _single(self.steps, "language")
         numbers, dictionary = column.indices.to_numpy(), column.dictionary
         _, offsets, letters = dictionary.buffers()
-        ends = np.frombuffer(offsets, np.int32)[dictionary.offset :]
+        ends = np.frombuffer(offsets, np.int32)[dictionary.offset :] if offsets else np.zeros(0, np.int32)
         self._note("steps", "numbers", numbers, of="texts")
         self._note("steps", _TEXTS[0], ends, of="texts")
         # Where all texts are empty, theirs may be no place in the file; any will do.

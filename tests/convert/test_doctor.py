@@ -16,7 +16,7 @@ import convert.doctor
 from convert.doctor import examine, main
 from convert.images import decode_jpeg
 from tests.command import run
-from tests.doctor_root import Splits, make_root, set_pictures, sound_episode
+from tests.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
 from tests.rlds_dataset import jpeg
 
 HOSTILE = "</figcaption><script>alert(1)</script> \"put\" & 'take' \x1b[31m"
@@ -55,6 +55,17 @@ def test_the_command_ends_with_0_where_nothing_is_wrong(sound: Path) -> None:
     done = run(str(sound), "--strict", module="convert.doctor")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1].startswith("0 errors, 0 warnings, 0 hints in 1 dataset: ")
+
+
+def test_a_shard_without_episodes_is_no_finding(tmp_path: Path) -> None:
+    def drop(splits: Splits) -> None:
+        splits["train"][1] = []
+        splits["val"][0] = []
+
+    root = make_root(tmp_path, drop)
+    shards = json.loads(next(root.glob("*/*/dataset.json")).read_text())["splits"]["train"]["shards"]
+    assert [shard["episodes"] == 0 for shard in shards] == [False, True]
+    assert found(diagnose(root)) == {}
 
 
 def test_errors_end_with_1(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
