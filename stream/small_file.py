@@ -27,15 +27,18 @@ def read_whole(path: str | Path, limit: int) -> bytes:
         OSError: it cannot be read, or is not a regular file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
+    try:
+        # Asked before Python opens it: of a folder that would raise with the handle's number for a name.
         found = os.fstat(handle)
-        mode = found.st_mode
-        if stat.S_ISDIR(mode):
+        if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is a device or pipe, expected a file", str(path))
-        # Python takes memory for as much as is asked for, whatever there is.
-        content = file.read(min(limit, found.st_size) + 1)
+        with open(handle, "rb", closefd=False) as file:
+            # Python takes memory for as much as is asked for, whatever there is.
+            content = file.read(min(limit, found.st_size) + 1)
+    finally:
+        os.close(handle)
     if len(content) > limit:
         raise FileTooLarge(f"larger than {limit:,} bytes")
     return content
