@@ -213,7 +213,7 @@ def test_what_cannot_be_is_refused_with_what_there_is(root: Path, arguments: dic
 
 def test_memory_that_is_not_to_be_had_is_said_before_anything_starts(root: Path) -> None:
     with pytest.raises(RingError, match=r"needs [0-9,]+ bytes .*are available; take a smaller batch_size"):
-        next(iter(loader_of(root, batch_size=2_000_000, num_workers=2)))
+        next(iter(loader_of(root, batch_size=1_000_000, prefetch=40, num_workers=2)))
 
 
 def test_a_process_short_of_file_handles_still_reads(root: Path) -> None:
