@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stream.batch import Assembled, Batch, Work
-from stream.errors import RecordError, WorkerError
+from stream.errors import RecordError, StreamError, WorkerError
 from stream.job import BatchMaker, Reply, Request, Setup, read_transformed, store_rows
 from stream.plan import Plan
 from stream.pool import WorkerPool
@@ -71,7 +71,10 @@ class Replacer:
         """
         error = failed[0][1].at(step=step)
         if self._on_error != "replace":
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # as in ProcessSource.take
         if attempt > MAX_ATTEMPTS:
             raise RecordError(
                 f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)",
@@ -150,7 +153,7 @@ class ProcessSource:
         job = self._jobs[number] = _Job(step, self._ring.take(), rows, Work(), [])
         self._by_step[step] = number
         if self._lost is not None:
-            job.error = self._lost
+            job.error = WorkerError(str(self._lost), step=self._lost.step)
         else:
             self._send(number, job)
 
@@ -164,7 +167,13 @@ class ProcessSource:
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
-            raise job.error
+            # Held by nothing that its traceback holds: such a circle would keep the iterator, and its next workers,
+            # alive until a garbage collection.
+            error, job.error = job.error, None
+            try:
+                raise error
+            finally:
+                del error
         return Made(self._finish(job), job.rows, job.work, job.replaced)
 
     def forget(self) -> None:
@@ -314,9 +323,14 @@ class ThreadSource:
                 try:
                     return maker.transform({**done.arrays, **shared.arrays, **done.texts}, step), done
                 except Exception:
-                    raise _transform_failed(traceback.format_exc(), step) from None
+                    told = traceback.format_exc()
+                # Not raised above, where it would keep the other one, whose traceback holds the batch.
+                raise _transform_failed(told, step)
 
             made = _retry(self._replacer, step, shared.rows, make)
+        except StreamError as error:
+            # Its message says all; what the traceback holds would hold the error (see ProcessSource.take).
+            _settle(shared.made, error.with_traceback(None))
         except BaseException as error:
             _settle(shared.made, error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -9,13 +10,17 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from pathlib import Path
 
+import grain
 import numpy as np
 import psutil
 import pytest
 
 from stream import WorkerError, digest, make_loader
+from stream.batch import Batch
+from stream.errors import StreamError
 from stream.iterator import LoaderIterator
 from tests.command import wait_until
 
@@ -312,3 +317,39 @@ def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None
     os.waitpid(leaving, 0)
     assert next(iterator)["sample"][0] == 24
     iterator.close()
+
+
+class FailsAt(grain.transforms.Map):
+    """Cannot transform the batch that begins with a sample."""
+
+    def __init__(self, sample: int) -> None:
+        self._sample = sample
+
+    def map(self, element: Batch) -> Batch:
+        if element["sample"][0] == self._sample:
+            raise ValueError("no")
+        return element
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterator_that_went_on_after_an_error_ends_when_it_is_dropped(oxe_root: Path, num_workers: int) -> None:
+    loader = make_loader(
+        oxe_root, "bridge", batch_size=16, num_workers=num_workers, seed=0, transforms=[FailsAt(2 * 16)]
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        iterator = iter(loader)
+        with contextlib.suppress(StreamError):
+            for _ in range(3):
+                next(iterator)
+        assert iterator.step == 2
+        iterator.set_state(loader.state_at(3))
+        next(iterator)
+        workers = psutil.Process().children()
+        dropped = weakref.ref(iterator)
+        del iterator
+        assert dropped() is None
+        assert psutil.wait_procs(workers, timeout=10)[1] == []
+    finally:
+        gc.enable()
