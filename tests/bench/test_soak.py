@@ -20,7 +20,13 @@ def loader(oxe_root: Path) -> dict[str, Any]:
 
 def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path, tmp_path: Path) -> None:
     size = ["--minutes", "0.1", "--event-every", "0.5", "--batch-size", "8", "--num-workers", "1", "--val-steps", "2"]
-    done = run(*size, "--root", str(oxe_root), "--out", str(tmp_path), "--json", module="bench.soak")
+    # Of four episodes the last tenth is none, so whoever gets as far as the evaluation needs another split.
+    members = {name: {"weight": 1, "splits": {"train": "train", "val": "train"}} for name in ("bridge", "kuka")}
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(json.dumps({"members": members}))
+    done = run(
+        *size, "--mixture", str(mixture), "--root", str(oxe_root), "--out", str(tmp_path), "--json", module="bench.soak"
+    )
     assert done.code == 0, done.out + done.err
     result = json.loads(done.out)
     assert json.loads((tmp_path / RESULT_FILE).read_text()) == result
