@@ -80,6 +80,14 @@ def test_what_has_no_hash_that_is_an_md5_is_read_back(
     assert folder.size("parts") == len(content)
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n--==0==--", b"\n--==0==--\n"])
+def test_a_file_arrives_whatever_it_ends_with(folder: RemoteFolder, tmp_path: Path, end: bytes) -> None:
+    content = b"content" + end
+    (tmp_path / "file").write_bytes(content)
+    folder.upload(tmp_path / "file", "file")
+    assert folder.read("file") == content
+
+
 def upload_through(store: Store, alter: Alter, bucket: str, folder: Path) -> Result:
     """Upload a file with something between its process and the store."""
     (folder / "file").write_bytes(b"the content of a file" * 100)
