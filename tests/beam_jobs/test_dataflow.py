@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
 def graph(conversion: Conversion) -> beam_runner_api_pb2.Pipeline:
     """The graph in Beam's portable form."""
     pipeline = beam.Pipeline()
+    shutil.rmtree(pipeline.local_tempdir)  # which Beam leaves where a pipeline is not run
     build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
     return pipeline.to_runner_api()
 

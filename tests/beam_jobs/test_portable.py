@@ -7,6 +7,7 @@ instead. So everything on this side of the job server is as with a cluster.
 
 import os
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,7 @@ def translate(dataset: RldsDataset, output: Path, name: str, *options: str) -> b
     runner.default_environment(parsed)
     conversion = dataset.conversion(output)
     pipeline = beam.Pipeline(options=parsed)
+    shutil.rmtree(pipeline.local_tempdir)  # which Beam leaves where a pipeline is not run
     build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
     return PortableRunner.get_proto_pipeline(pipeline, parsed)
 
