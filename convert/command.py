@@ -1,4 +1,4 @@
-"""What the smaller commands share: the root and datasets that they look at, how they print, and how they end."""
+"""What the commands share: the root and datasets that some look at, how they print, and how they end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def print_result(text: str) -> None:
 
 
 def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str) -> int:
-    """Do the work of a command; returns the exit code. What goes wrong is one line on standard error.
+    """Do the work of a command; returns the exit code. What goes wrong is told on standard error, and nothing else.
 
     Args:
         work: returns the exit code if all goes well.
@@ -56,7 +56,7 @@ def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str)
         print(interrupted, file=sys.stderr)
         return EXIT_INTERRUPTED
     except ConvertError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
         print(f"error: {error.filename or place}: {error.strerror or error}", file=sys.stderr)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from convert.arguments import build_parser, check_arguments
+from convert.command import run_command
 from convert.errors import (
     EXIT_DAMAGED,
     EXIT_FAILED,
-    EXIT_INTERRUPTED,
     EXIT_USAGE,
     ConflictError,
     ConvertError,
@@ -72,6 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
+    return run_command(
+        lambda: _run(parsed, beam_arguments),
+        place=parsed.output,
+        interrupted="interrupted; run the same command again to go on",
+    )
+
+
+def _run(parsed: Any, beam_arguments: list[str]) -> int:
     try:
         options = check_arguments(parsed)
         only_translates = bool(beam_arguments) and _check_beam_arguments(parsed, beam_arguments)
@@ -92,12 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
             return 0
         return _finish(works, parsed, counters=counters)
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except ConvertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
     except RemoteError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE if error.refused else EXIT_FAILED
@@ -108,9 +110,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"error: {why} this process{f' ({told})' if told else ''}; see its limits with ulimit -a", file=sys.stderr
         )
-        return EXIT_FAILED
-    except OSError as error:
-        print(f"error: {error.filename or parsed.output}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,6 +76,15 @@ def test_an_output_that_cannot_be_looked_at_is_one_line(tmp_path: Path) -> None:
     code, _, err = run("--datasets", "tidybot", "--output", str(tmp_path / ("x" * 300)), "--jobs", "1")
     assert code == 1
     assert "File name too long" in err and len(err.splitlines()) == 1
+
+
+def test_several_faults_of_a_configuration_are_a_line_each(tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text("datasets: {one: {tfds_nam: x, versio: 1}}")
+    code, _, err = run("--datasets", "one", "--config", str(config), "--output", str(tmp_path / "out"))
+    first, *faults = err.splitlines()
+    assert (code, len(faults) > 1) == (2, True)
+    assert re.fullmatch(r"error: .*my\.yaml: \d+ faults", first) and all(fault.startswith("  ") for fault in faults)
 
 
 def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
