@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
 from stream.format import FormatError
-from stream.shards import OpenShard, column_array
+from stream.shards import OpenShard, column_array, is_numeric
 
 Kind = Literal["episodes", "steps", "records"]
 _KINDS: tuple[Kind, ...] = ("episodes", "steps", "records")
@@ -66,7 +66,7 @@ def find_column(name: str, schemas: Sequence[dict[Kind, pa.Schema]], datasets: S
             inner = inner.value_type
         if pa.types.is_string(inner) and size is None:
             texts += 1
-        elif pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner):
+        elif is_numeric(inner):
             dtypes.append(_numpy_dtype(inner))
             sizes.append(size)
         else:
@@ -105,8 +105,7 @@ def check_column(shard: OpenShard, kind: Kind, column: Column) -> None:
     if column.dtype is None:
         fits = pa.types.is_string(found.value_type if pa.types.is_dictionary(found) else found)
     else:
-        number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)
-        fits = number and size <= (column.size or 1) and np.can_cast(_numpy_dtype(inner), column.dtype)
+        fits = is_numeric(found) and size <= (column.size or 1) and np.can_cast(_numpy_dtype(inner), column.dtype)
     if not fits:
         raise FormatError(
             f"{shard.info.path(kind)}: column {column.column!r} is {found}, unlike in other shards of the dataset"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import struct
@@ -10,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,11 @@ class ShardInfo:
 
     def path(self, kind: str) -> Path:
         """Where the file of a kind lies."""
-        return Path(self.folder, shard_file(self.stem, kind))
+        return Path(self.file(kind))
+
+    def file(self, kind: str) -> str:
+        """The same as text, which is had in less time."""
+        return os.path.join(self.folder, shard_file(self.stem, kind))
 
 
 _TEXTS = ("ends", "letters")
@@ -180,7 +183,7 @@ class OpenShard:
         if numbers is not None:
             first, second = (self._places.find(self._number, (self.info.member, "texts", name)) for name in _TEXTS)
             if first and second:
-                return numbers, functools.partial(_text, memoryview(self._content("steps")[0]), first, second)
+                return numbers, partial(_text, memoryview(self._content("steps")[0]), first, second)
         column = _single(self.steps, "language")
         numbers, dictionary = column.indices.to_numpy(), column.dictionary
         _, offsets, letters = dictionary.buffers()
@@ -228,7 +231,7 @@ class OpenShard:
         return self._mapped[kind]
 
     def _table(self, kind: str) -> pa.Table:
-        path, rows = self.info.path(kind), getattr(self.info, kind)
+        path, rows = self.info.file(kind), getattr(self.info, kind)
         content, identity = self._content(kind)
         if not identity:
             return reopen_sidecar(path, content)
@@ -248,7 +251,7 @@ class OpenShard:
     def _checked(self, kind: str) -> tuple[str, bool, int]:
         """Where a file lies, once it is known to be that of the manifest; whether it was found sound before; and what
         to remember it by."""
-        path = os.path.join(self.info.folder, shard_file(self.info.stem, kind))
+        path = self.info.file(kind)
         stat, (expected, digest) = os.stat(path), self.info.files[kind]
         if stat.st_size != expected:
             raise FormatError(
