@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,9 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
             assert self._source is not None
             made = self._source.take(self._step)
         except Exception as error:
+            # What the frames that failed hold, holds the error in turn: such a circle would keep this iterator, and its
+            # next workers, alive until a garbage collection.
+            traceback.clear_frames(error.__traceback__)
             self._broken = error
             self._stop()
             raise

@@ -71,10 +71,7 @@ class Replacer:
         """
         error = failed[0][1].at(step=step)
         if self._on_error != "replace":
-            try:
-                raise error
-            finally:
-                del error  # as in ProcessSource.take
+            raise error
         if attempt > MAX_ATTEMPTS:
             raise RecordError(
                 f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)",
@@ -153,7 +150,7 @@ class ProcessSource:
         job = self._jobs[number] = _Job(step, self._ring.take(), rows, Work(), [])
         self._by_step[step] = number
         if self._lost is not None:
-            job.error = WorkerError(str(self._lost), step=self._lost.step)
+            job.error = self._lost
         else:
             self._send(number, job)
 
@@ -167,13 +164,7 @@ class ProcessSource:
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
-            # Held by nothing that its traceback holds: such a circle would keep the iterator, and its next workers,
-            # alive until a garbage collection.
-            error, job.error = job.error, None
-            try:
-                raise error
-            finally:
-                del error
+            raise job.error
         return Made(self._finish(job), job.rows, job.work, job.replaced)
 
     def forget(self) -> None:
@@ -329,7 +320,7 @@ class ThreadSource:
 
             made = _retry(self._replacer, step, shared.rows, make)
         except StreamError as error:
-            # Its message says all; what the traceback holds would hold the error (see ProcessSource.take).
+            # Its message says all, and frames of this thread may still run when LoaderIterator clears those it sees.
             _settle(shared.made, error.with_traceback(None))
         except BaseException as error:
             _settle(shared.made, error)

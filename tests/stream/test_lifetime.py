@@ -337,6 +337,7 @@ def test_an_iterator_that_went_on_after_an_error_ends_when_it_is_dropped(oxe_roo
         oxe_root, "bridge", batch_size=16, num_workers=num_workers, seed=0, transforms=[FailsAt(2 * 16)]
     )
     gc.collect()
+    before = set(psutil.Process().children())
     gc.disable()
     try:
         iterator = iter(loader)
@@ -346,7 +347,8 @@ def test_an_iterator_that_went_on_after_an_error_ends_when_it_is_dropped(oxe_roo
         assert iterator.step == 2
         iterator.set_state(loader.state_at(3))
         next(iterator)
-        workers = psutil.Process().children()
+        workers = set(psutil.Process().children()) - before
+        assert len(workers) == num_workers
         dropped = weakref.ref(iterator)
         del iterator
         assert dropped() is None
