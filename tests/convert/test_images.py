@@ -261,10 +261,10 @@ def test_a_png_with_a_flipped_bit_is_corrupt_or_the_same_picture() -> None:
     ids=["png", "jpeg", "empty", "wide"],
 )
 def test_an_image_that_claims_an_impossible_size_is_refused_at_once(data: bytes) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     with pytest.raises(CorruptFrame, match=r"image says that it is \d+x\d+; more than 67108864 pixels or none"):
         convert(data)
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 @pytest.mark.parametrize("kind", [b"hcff", b"IDAT", b"tEXt"])

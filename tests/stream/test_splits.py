@@ -249,10 +249,10 @@ def test_a_dataset_without_splits_is_refused(expression: str) -> None:
     ids=lambda expression: f"{expression[:9]!r}-{len(expression)}",
 )  # fmt: skip
 def test_a_hostile_expression_is_refused_at_once_in_few_words(expression: str) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     with pytest.raises(SplitError) as caught:
         resolve_split(expression, SHARDS)
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert len(str(caught.value)) < 500
 
 
