@@ -19,7 +19,7 @@ from stream.columns import Column
 from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_spans
-from stream.ring import available_memory
+from stream.ring import available_memory, empty_array
 from stream.rows import Rows
 from stream.shards import OpenShard, ShardCache, ShardInfo
 from stream.tables import Budget, ShardTables
@@ -190,7 +190,7 @@ class Assembler:
             # What numpy promises is taken page by page later, when it is too late to refuse.
             if needed > _LARGE and needed > (available_memory() or needed):
                 raise MemoryError
-            return {name: np.empty((rows, *shape), dtype) for name, (dtype, shape) in self.fields.items()}
+            return {name: empty_array(rows, dtype, shape) for name, (dtype, shape) in self.fields.items()}
         except (MemoryError, ValueError):
             raise RingError(f"a batch of {rows} rows needs {needed:,} bytes, which are not to be had") from None
 
