@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream.errors import RingError
-from stream.ring import Layout, Ring, Slot, available_memory
+from stream.ring import Layout, Ring, Slot, available_memory, empty_array
 
 FIELDS = {"frames": ("u1", (2, 3)), "step": ("i8", ()), "state": ("f4", (0,)), "mask": ("?", (5,))}
 
@@ -60,6 +60,15 @@ def test_arrays_are_aligned_and_do_not_overlap(
         array.view("u1")[...] = number
     for number, array in enumerate(arrays.values()):
         assert (array.view("u1") == number).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 64])
+def test_an_array_without_a_slot_lies_as_in_one(rows: int) -> None:
+    for name, (dtype, shape) in {**FIELDS, "frames": ("u1", (2, 16, 24, 3))}.items():
+        array = empty_array(rows, dtype, shape)
+        assert (array.shape, array.dtype) == ((rows, *shape), np.dtype(dtype))
+        assert array.flags.c_contiguous and array.flags.writeable
+        assert name != "frames" or array.ctypes.data % 64 == 16
 
 
 def test_writing_into_the_arrays_writes_into_the_buffer() -> None:
