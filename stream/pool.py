@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
+import select
 import signal
 import socket
 import subprocess
 import sys
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 
 import cloudpickle
 
@@ -61,7 +63,7 @@ class Worker:
             if slot.number not in self._known:
                 self._known.add(slot.number)
                 socket.send_fds(self._slots, [slot.number.to_bytes(8, "little")], [slot.fd])
-            self.connection.send(request)
+            self.connection.send_bytes(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -99,6 +101,7 @@ class WorkerPool:
 
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
+        self._waiting = select.poll()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
@@ -107,7 +110,9 @@ class WorkerPool:
                 # Each has a position of its own in the file, which it gets by opening it anew.
                 fd = os.open(f"/proc/self/fd/{setup_fd}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
-                    self.workers.append(Worker(number, fd))
+                    worker = Worker(number, fd)
+                    self.workers.append(worker)
+                    self._waiting.register(worker.connection.fileno(), select.POLLIN)
                 finally:
                     os.close(fd)
         except OSError as error:
@@ -134,14 +139,15 @@ class WorkerPool:
         takes no further requests.
         """
         replies: list[tuple[Worker, Reply | WorkerError]] = []
-        ready = wait([worker.connection for worker in self.workers])
+        ready = {fd for fd, _ in self._waiting.poll()}
         for worker in list(self.workers):
-            if worker.connection in ready:
+            if worker.connection.fileno() in ready:
                 try:
-                    message = worker.connection.recv()
+                    message = pickle.loads(worker.connection.recv_bytes())
                 except (EOFError, ConnectionResetError):
                     message = ""
                 if isinstance(message, str):
+                    self._waiting.unregister(worker.connection.fileno())
                     self.workers.remove(worker)
                     replies.append((worker, _gone(worker, message)))
                     worker.close()
