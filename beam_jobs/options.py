@@ -10,7 +10,7 @@ import resource
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
 from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
-from beam_jobs.scratch import scratch_folder
+from beam_jobs.scratch import scratch_folder, temporary_files_in
 from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
 from stream.errors import closest
@@ -31,8 +31,11 @@ _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _DASK_FILES = 256
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
-SCRATCH = "pairstream-dask-"
-"""What the names of local clusters' scratch folders start with."""
+SCRATCH = "pairstream-beam-"
+"""What the names of scratch folders start with."""
+_LEAVE_FILES = ("DataflowRunner", "PortableRunner")
+"""Beam makes a folder of what these send to workers, and leaves it. So it does for runners that start a job server, but
+those have further temporary files, which Beam itself removes when the process ends."""
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 
@@ -97,7 +100,8 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
 
 @contextmanager
 def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options; a local Dask cluster, if one is needed, lives as long as the context.
+    """Make the runner and its options; a local Dask cluster, if one is needed, and what is temporary of a runner
+    that is elsewhere, live as long as the context.
 
     Raises:
         UsageError: the job server of a portable runner does not answer, or cannot be started; or a local Dask cluster
@@ -113,10 +117,13 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         with _dask_arguments(choice) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
-    options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
-    if choice.name in PORTABLE_RUNNERS:
-        reach_job_server(choice.name, options)
-    yield create_runner(choice.name), options
+    with ExitStack() as stack:
+        if choice.name in _LEAVE_FILES:
+            stack.enter_context(temporary_files_in(stack.enter_context(scratch_folder(SCRATCH))))
+        options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
+        if choice.name in PORTABLE_RUNNERS:
+            reach_job_server(choice.name, options)
+        yield create_runner(choice.name), options
 
 
 def _local_runner(num_workers: int) -> PipelineRunner:

@@ -30,6 +30,16 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
             os.close(lock)
 
 
+@contextlib.contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Let what makes temporary files in this process make them in a folder."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 def remove_abandoned(prefix: str) -> None:
     """Remove the folders of processes that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):

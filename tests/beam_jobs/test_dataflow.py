@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner
+from beam_jobs.scratch import temporary_files_in
 from convert.finalise import finalise
 from convert.journal import Journal
 from convert.plan import Conversion
@@ -41,12 +41,12 @@ def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
 
 
 @pytest.fixture(scope="module")
-def graph(conversion: Conversion) -> beam_runner_api_pb2.Pipeline:
+def graph(conversion: Conversion, tmp_path_factory: pytest.TempPathFactory) -> beam_runner_api_pb2.Pipeline:
     """The graph in Beam's portable form."""
-    pipeline = beam.Pipeline()
-    shutil.rmtree(pipeline.local_tempdir)  # which Beam leaves where a pipeline is not run
-    build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
-    return pipeline.to_runner_api()
+    with temporary_files_in(tmp_path_factory.mktemp("temporary")):
+        pipeline = beam.Pipeline()
+        build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
+        return pipeline.to_runner_api()
 
 
 def par_do(graph: beam_runner_api_pb2.Pipeline) -> tuple[Any, beam_runner_api_pb2.ParDoPayload]:
@@ -126,10 +126,14 @@ def test_graph_that_dataflow_gets_converts_when_it_is_run_here(apiclient: Any, c
 def test_dry_run_of_the_command_translates_and_writes_nothing(
     apiclient: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     dataset = write_damaged_dataset(tmp_path / "source")
     ours = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(tmp_path / "out")]
     ours += ["--config", str(dataset.registry())]
-    assert main([*ours, *DATAFLOW]) == 0
+    with temporary_files_in(temporary):
+        assert main([*ours, *DATAFLOW]) == 0
+    assert list(temporary.iterdir()) == []
     assert "nothing was sent or converted" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     main(ours)

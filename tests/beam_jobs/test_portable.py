@@ -7,7 +7,6 @@ instead. So everything on this side of the job server is as with a cluster.
 
 import os
 import shlex
-import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from apache_beam.runners.portability.spark_runner import SparkRunner
 from beam_jobs import job_server
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner
+from beam_jobs.scratch import temporary_files_in
 from convert.errors import EXIT_FAILED, EXIT_USAGE, UsageError
 from tests.command import run, start, tree, wait_until
 from tests.rlds_dataset import RldsDataset
@@ -89,11 +89,16 @@ def test_job_server_and_workers_that_run_elsewhere_write_what_the_in_memory_runn
     ):
         for port in (server, workers):
             wait_for_port(port)
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        monkeypatch.setenv("TMPDIR", str(temporary))
         assert_complete(run(*arguments(dataset, tmp_path / "out"), *options))
         assert tree(tmp_path / "out") == in_memory
+        assert list(temporary.iterdir()) == []
         failed = run(*arguments(dataset, tmp_path / "fails"), *options, "--on-error", "fail")
         assert failed.code == EXIT_FAILED
         assert "/demo/1.0.0/demo-" in failed.error()
+        assert list(temporary.iterdir()) == []
         assert service.process.poll() is None
         assert pool.process.poll() is None
 
@@ -111,12 +116,13 @@ def translate(dataset: RldsDataset, output: Path, name: str, *options: str) -> b
     choice = choose_runner((f"--runner={name}", *options), num_workers=1, known=[])
     parsed = PipelineOptions(list(choice.arguments))
     runner = RUNNERS[name]()
-    runner.default_environment(parsed)
     conversion = dataset.conversion(output)
-    pipeline = beam.Pipeline(options=parsed)
-    shutil.rmtree(pipeline.local_tempdir)  # which Beam leaves where a pipeline is not run
-    build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
-    return PortableRunner.get_proto_pipeline(pipeline, parsed)
+    output.mkdir(exist_ok=True)
+    with temporary_files_in(output):
+        runner.default_environment(parsed)
+        pipeline = beam.Pipeline(options=parsed)
+        build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
+        return PortableRunner.get_proto_pipeline(pipeline, parsed)
 
 
 LEAVES = {primitives.IMPULSE.urn, primitives.GROUP_BY_KEY.urn, primitives.FLATTEN.urn, primitives.PAR_DO.urn}
