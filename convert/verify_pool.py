@@ -11,6 +11,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -95,6 +96,8 @@ class WorkerPool:
     def _start(self) -> _Worker[Any]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs,), name="verify", daemon=True)
+        # Started by the first of them, it would unblock what is blocked here.
+        resource_tracker.ensure_running()
         # Ctrl-C reaches the whole group: one that is still starting would print a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
