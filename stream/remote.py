@@ -209,16 +209,15 @@ class RemoteFolder:
     def _put(self, file: io.BufferedReader, path: Path, name: str, *, bare: bool = False) -> None:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
+        key = f"{self._prefix}/{name}".lstrip("/")
         with self._explained("written", name):
             if self._scheme == "s3" and size <= _MAX_PUT:
                 # In one request from the disk: parts of one that was killed would stay, and cost money.
-                key = f"{self._prefix}/{name}".lstrip("/")
                 self._store.call_s3("put_object", Bucket=self._bucket, Key=key, Body=file)
             elif self._scheme == "gs" and bare and size < _MULTIPART:
                 # gcsfs ends the part with "\n" and its mark. Whoever reads that as "\r\n" and the mark drops the last
                 # byte of a file that ends with "\r", as one of 256 does.
                 address = f"{self._store.base.removesuffix('storage/v1/')}upload/storage/v1/b/{{}}/o"
-                key = f"{self._prefix}/{name}".lstrip("/")
                 self._store.call("POST", address, self._bucket, uploadType="media", name=key, data=file.read())
             else:
                 self._store.put_file(str(path), f"{self._path}/{name}")

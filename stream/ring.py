@@ -68,7 +68,7 @@ def empty_array(rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     if not _is_image(dtype, shape):
         return np.empty((rows, *shape), dtype)
     size = math.prod((rows, *shape))
-    memory = np.empty(size + 2 * _ALIGN, np.uint8)
+    memory = np.empty(size + _ALIGN, np.uint8)
     start = (IMAGE_SHIFT - memory.ctypes.data) % _ALIGN
     return memory[start : start + size].reshape(rows, *shape)
 
