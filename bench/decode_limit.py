@@ -184,7 +184,7 @@ def _read(info: ShardInfo, records: Sequence[int]) -> list[list[bytes]]:
     shard = OpenShard(info)
     samples = []
     for record in records:
-        data = shard.read(record)
+        data = bytes(shard.read(record))
         samples.append([data[start:stop] for start, stop in frame_spans(data)])
     return samples
 

@@ -79,7 +79,7 @@ class RootPairs:
         position = self._chosen - np.concatenate([[0], self._ends])[member]
         shard, record = views.locate(member, np.zeros_like(member), position, seed=0, shuffle=False)
         for number, place in zip(shard.tolist(), record.tolist(), strict=True):
-            frames = decode_record(views.cache[number].read(place))
+            frames = decode_record(bytes(views.cache[number].read(place)))
             if len(frames) != 2:
                 raise FormatError(
                     f"{views.shards[number].path('arrayrecord')}: record {place} has {len(frames)} frames; the study "

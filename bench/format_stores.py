@@ -200,7 +200,7 @@ def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
         with RecordWriter(where / shard_file(stem, "arrayrecord"), output=folder) as writer:
             for pair in shard:
                 writer.write(encode_record(pair))
-        for kind, table in _sidecars(stem, count).items():
+        for kind, table in _sidecars(stem, count, writer.places()).items():
             write_sidecar(where / shard_file(stem, kind), table)
         files = {kind: describe_file(where / shard_file(stem, kind), kind) for kind in FILE_KINDS}
         entries.append(
@@ -246,13 +246,14 @@ def _write_manifest(folder: Path, store: Store, entries: list[Any]) -> None:
     (folder / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
 
 
-def _sidecars(stem: str, count: int) -> dict[str, pa.Table]:
-    """The sidecars of a shard of so many pairs, as if each were an episode of a source file of the same name."""
+def _sidecars(stem: str, count: int, where: dict[str, np.ndarray]) -> dict[str, pa.Table]:
+    """The sidecars of a shard of so many pairs, as if each were an episode of a source file of the same name; ``where``
+    the records lie."""
     ones, places = np.ones(count, np.int64), np.arange(count)
     zeros, texts = 0 * ones, [""] * count
     ids = [f"{stem}__{number}" for number in range(count)]
     columns: dict[str, list[Any]] = {
-        "records": [places, zeros, ones, 2 * places, 2 * ones],
+        "records": [places, zeros, ones, 2 * places, 2 * ones, *where.values()],
         "steps": [np.repeat(places, 2), np.tile([0, 1], count), pa.array(2 * texts).dictionary_encode()],
         "episodes": [ids, [stem] * count, places, ["ok"] * count, 2 * ones, 2 * places, ones, places, texts, texts],
     }

@@ -97,7 +97,7 @@ def _write_shard(folder: Path, stem: str, records: int, *, seed: int) -> ShardEn
     episode = np.repeat(np.arange(episodes, dtype=np.int32), EPISODE_PAIRS)
     step = np.tile(np.arange(EPISODE_PAIRS, dtype=np.int32), episodes)
     columns = [episode, step, np.full(records, OFFSET, np.int32), episode.astype(np.int64) * steps + step]
-    arrays = [pa.array(values) for values in (*columns, np.full(records, 2, np.int32))]
+    arrays = [pa.array(values) for values in (*columns, np.full(records, 2, np.int32), *writer.places().values())]
     write_sidecar(folder / shard_file(stem, "records"), pa.Table.from_arrays(arrays, schema=RECORDS_SCHEMA))
     write_sidecar(folder / shard_file(stem, "steps"), _steps(episodes, steps, random))
     write_sidecar(folder / shard_file(stem, "episodes"), _episodes(stem, episodes, steps))

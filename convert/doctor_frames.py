@@ -187,7 +187,7 @@ def thumbnail(frames: Sequence[np.ndarray]) -> bytes:
 
 def _end_frames(shard: OpenShard, record: int) -> tuple[bytes, bytes]:
     """The encoded first and last frame of a record."""
-    content = shard.read(record)
+    content = bytes(shard.read(record))
     spans = frame_spans(content)
     (a, b), (c, d) = spans[0], spans[-1]
     return content[a:b], content[c:d]

@@ -7,9 +7,12 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+import xxhash
 from array_record.python import array_record_module
 
 from convert.errors import ConvertError, ShardError
+from convert.record_places import find_places
 from stream.errors import LimitError
 from stream.format import ARRAYRECORD_OPTIONS, FormatError, open_sidecar
 from stream.record_reader import open_reader
@@ -30,6 +33,8 @@ class RecordWriter:
         self._path = path
         self._output = output
         self._writer = array_record_module.ArrayRecordWriter(str(path), ARRAYRECORD_OPTIONS)
+        self._num_bytes: list[int] = []
+        self._xxh3_64: list[int] = []
 
     def write(self, record: bytes) -> None:
         """Append a record."""
@@ -37,6 +42,13 @@ class RecordWriter:
             self._writer.write(record)
         except RuntimeError as error:
             raise self._explain(error) from error
+        self._num_bytes.append(len(record))
+        self._xxh3_64.append(xxhash.xxh3_64_intdigest(record))
+
+    def places(self) -> dict[str, np.ndarray]:
+        """Return where the records lie, ``stream.format.PLACE_FIELDS``, [records] each, once the file is closed. Each
+        was read from there and is what was written, or this raises ShardError."""
+        return find_places(self._path, self._num_bytes, self._xxh3_64)
 
     def __enter__(self) -> RecordWriter:
         return self

@@ -32,6 +32,7 @@ from convert.tfrecord import TFRecordFile
 from stream.format import (
     EPISODE_FIELDS,
     FILE_KINDS,
+    RECORD_FIELDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
     FormatError,
@@ -95,6 +96,7 @@ class _Rows:
     """What the sidecars will hold, episode by episode."""
 
     records: list[np.ndarray] = field(default_factory=list)
+    places: dict[str, np.ndarray] = field(default_factory=dict)
     steps: list[dict[str, Column]] = field(default_factory=list)
     episodes: list[dict[str, Column]] = field(default_factory=list)
     step_language: list[str] = field(default_factory=list)
@@ -163,6 +165,8 @@ class _ShardWriter:
             for position, item in self._wanted(records):
                 self._add(position, item, writer)
             digest = records.digest
+        with writing(self._workplace):
+            self._rows.places = writer.places()
         return digest
 
     def _wanted(self, records: TFRecordFile) -> Iterator[tuple[int, bytes | DamagedRecord]]:
@@ -218,7 +222,7 @@ class _ShardWriter:
             writer.write(encode_record(whole))
             kept.append(start)
         count = len(self._rows.heads)
-        rows = np.empty((len(kept), len(RECORDS_SCHEMA)), np.int64)
+        rows = np.empty((len(kept), len(RECORD_FIELDS)), np.int64)
         rows[:, 0] = count
         rows[:, 1] = kept
         rows[:, 2] = self._plan.offset
@@ -294,8 +298,9 @@ class _ShardWriter:
 
     def _write_sidecars(self) -> None:
         rows = self._rows
-        index = np.concatenate(rows.records) if rows.records else np.empty((0, len(RECORDS_SCHEMA)), np.int64)
-        records = [pa.array(index[:, i]).cast(kind.type) for i, kind in enumerate(RECORDS_SCHEMA)]
+        index = np.concatenate(rows.records) if rows.records else np.empty((0, len(RECORD_FIELDS)), np.int64)
+        records = [pa.array(index[:, i]).cast(kind.type) for i, kind in enumerate(RECORD_FIELDS)]
+        records += map(pa.array, rows.places.values())
         write_sidecar(self._temporary["records"], pa.Table.from_arrays(records, schema=RECORDS_SCHEMA))
 
         lengths = np.array([head[4] for head in rows.heads], np.int64)

@@ -14,6 +14,7 @@ from array_record.python import array_record_module
 from convert.errors import CorruptFrame
 from convert.images import decode_frame, decode_jpeg
 from stream.format import FormatError, frame_spans
+from stream.record_reader import RecordFile
 
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
 
@@ -21,6 +22,7 @@ _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
 def check_frames(
     path: Path,
     rows: Mapping[str, np.ndarray] | None,
+    places: Sequence[np.ndarray] | None,
     *,
     offsets: Sequence[int] | None,
     sizes: Collection[str] | None,
@@ -32,6 +34,7 @@ def check_frames(
         path: an ArrayRecord file.
         rows: ``episode``, ``step`` and ``num_frames``, int64 [records], of its records sidecar; None where that is not
             sound.
+        places: PLACE_FIELDS of it, in order; None where it is not sound or does not have them.
         offsets: which steps the frames of a record are of, as distances from the first; None if that is not known.
         sizes: "HxW" that frames may have; None for any.
         report: called with each problem.
@@ -40,6 +43,7 @@ def check_frames(
         How many steps of the shard have a frame of which size ("HxW"); empty without rows or offsets.
     """
     checker = _FrameChecker(offsets=offsets, sizes=sizes, report=report)
+    file = RecordFile(str(path), *places) if places is not None else None
     reader = array_record_module.ArrayRecordReader(str(path), _READER_OPTIONS)
     try:
         for index in range(reader.num_records() if reader.ok() else 0):
@@ -52,10 +56,20 @@ def check_frames(
             except (RuntimeError, ValueError, IndexError) as error:
                 report(f"{place}: does not read: {first_line(error)}")
                 continue
+            if file is not None and not _is_there(file, index, record):
+                report(f"{place}: is not where the records sidecar says, or has another checksum")
             checker.check(record, row, place)
     finally:
         reader.close()
     return checker.sizes
+
+
+def _is_there(file: RecordFile, index: int, record: bytes) -> bool:
+    try:
+        return file.read(index) == record
+    except (FormatError, OSError, ValueError, MemoryError):
+        # The places may be anything.
+        return False
 
 
 class _FrameChecker:

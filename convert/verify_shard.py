@@ -15,7 +15,7 @@ from array_record.python import array_record_module
 from convert.report import human_bytes
 from convert.verify_frames import check_frames, first_line
 from convert.verify_report import Finding, Findings
-from convert.verify_sidecars import ROWS, check_episodes, check_rows, check_steps, integers, open_table
+from convert.verify_sidecars import ROWS, check_episodes, check_rows, check_steps, integers, open_table, places
 from stream.format import FILE_KINDS, SIDECAR_KINDS, shard_file
 from stream.manifest import FileEntry, ShardEntry
 
@@ -137,7 +137,8 @@ class _ShardChecker:
         if not task.deep:
             return {}
         rows = integers(records, "records") if records is not None else None
-        return check_frames(path, rows, offsets=task.frame_offsets, sizes=task.sizes, report=report)
+        where = places(records) if records is not None else None
+        return check_frames(path, rows, where, offsets=task.frame_offsets, sizes=task.sizes, report=report)
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from convert.verify_frames import first_line
-from stream.format import EPISODE_FIELDS, RECORDS_SCHEMA, STEP_FIELDS, open_sidecar
+from stream.format import EPISODE_FIELDS, PLACE_FIELDS, RECORD_FIELDS, RECORDS_SCHEMA, STEP_FIELDS, open_sidecar
 from stream.manifest import ShardEntry
 
 FIELDS: dict[str, Sequence[pa.Field]] = {
-    "records": tuple(RECORDS_SCHEMA),
+    "records": RECORD_FIELDS,
     "steps": STEP_FIELDS,
     "episodes": EPISODE_FIELDS,
 }
@@ -41,7 +41,10 @@ def open_table(path: Path, kind: str, entry: ShardEntry, *, report: Report) -> p
         report(f"is not a sound Arrow file: {first_line(error).removeprefix(f'{path}: ')}")
         return None
     sound = True
-    for position, field in enumerate(FIELDS[kind]):
+    fields = FIELDS[kind]
+    if kind == "records" and len(table.schema) > len(fields):
+        fields = tuple(RECORDS_SCHEMA)
+    for position, field in enumerate(fields):
         found = table.schema.field(position) if position < len(table.schema) else None
         if found is None or (found.name, found.type, found.nullable) != (field.name, field.type, field.nullable):
             report(f"column {position} is {_shown(found)}, expected {_shown(field)}")
@@ -66,6 +69,14 @@ def integers(table: pa.Table, kind: str) -> dict[str, np.ndarray]:
         for field in FIELDS[kind]
         if pa.types.is_integer(field.type)
     }
+
+
+def places(table: pa.Table) -> list[np.ndarray] | None:
+    """Return the columns PLACE_FIELDS of a records sidecar, [records] each; None if it was written before there were
+    these."""
+    if PLACE_FIELDS[0].name not in table.column_names:
+        return None
+    return [np.asarray(table.column(field.name)) for field in PLACE_FIELDS]
 
 
 def check_episodes(table: pa.Table, entry: ShardEntry, *, offset: int | None, report: Report) -> bool:

@@ -23,7 +23,7 @@ _STEP = 4096
 
 
 def pack_frames(
-    records: Iterable[tuple[int, bytes, list[tuple[int, int]]]], rows: int, frames: int
+    records: Iterable[tuple[int, bytes | memoryview, list[tuple[int, int]]]], rows: int, frames: int
 ) -> dict[str, np.ndarray]:
     """Return ``frames_jpeg`` and ``frames_span`` of ``rows`` rows of at most ``frames`` frames.
 

@@ -46,20 +46,36 @@ so tells the file from others; it holds no records."""
 ARRAYRECORD_OPTIONS = "group_size:1,uncompressed"
 """One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
 
-RECORDS_SCHEMA = pa.schema(
-    [
-        pa.field("episode", pa.int32(), nullable=False),
-        pa.field("step", pa.int32(), nullable=False),
-        pa.field("offset", pa.int32(), nullable=False),
-        pa.field("steps_row", pa.int64(), nullable=False),
-        pa.field("num_frames", pa.int32(), nullable=False),
-    ]
+RECORD_FIELDS = (
+    pa.field("episode", pa.int32(), nullable=False),
+    pa.field("step", pa.int32(), nullable=False),
+    pa.field("offset", pa.int32(), nullable=False),
+    pa.field("steps_row", pa.int64(), nullable=False),
+    pa.field("num_frames", pa.int32(), nullable=False),
 )
-"""Row i describes record i.
+"""The columns that every ``records`` file starts with. Row i describes record i.
 
 episode: row in this shard's ``episodes`` file. step: t, counted from 0 in the episode. offset: the last frame is that
 of step t + offset. steps_row: row of step t in this shard's ``steps`` file. num_frames: frames in the record.
 """
+
+PLACE_FIELDS = (
+    pa.field("position", pa.int64(), nullable=False),
+    pa.field("num_bytes", pa.int64(), nullable=False),
+    pa.field("xxh3_64", pa.uint64(), nullable=False),
+)
+"""Where record i lies in the ArrayRecord file, and its checksum; files that were converted before there were these
+columns end without them.
+
+position: of its first byte. num_bytes: of the record; where it goes on in the next block of the file, BLOCK_HEADER
+bytes that are not part of it lie between. xxh3_64: XXH3 of the record, 64 bits.
+"""
+
+RECORDS_SCHEMA = pa.schema([*RECORD_FIELDS, *PLACE_FIELDS])
+"""The ``records`` file as it is written."""
+
+BLOCK, BLOCK_HEADER = 64 << 10, 24
+"""An ArrayRecord file, in the format of Riegeli records, is made of blocks of so many bytes, each with a header."""
 
 EPISODE_FIELDS = (
     pa.field("episode_id", pa.string(), nullable=False),

@@ -1,18 +1,89 @@
-"""Opening ArrayRecord files for single records, in any order."""
+"""Opening ArrayRecord files for single records, in any order.
+
+Where the ``records`` sidecar says where the records lie, they are read from there and compared with the sidecar's
+checksums; array_record reads files that were converted before there was that. It reads the index of a file when it
+opens it, copies each record twice and checks it by a slower hash: to open a shard again and read a record of it took
+460 microseconds of the processor instead of 250 (with ``shuffle="global"`` over 20,000 shards that is nearly every
+row), to read a record of an open one 20 instead of 10, and each open shard 26 instead of 1 KB.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from array_record.python.array_record_module import ArrayRecordReader
+import numpy as np
+import xxhash
 
 from stream.errors import LimitError
+from stream.format import BLOCK, BLOCK_HEADER, FormatError
+
+if TYPE_CHECKING:
+    from array_record.python.array_record_module import ArrayRecordReader
 
 # Readahead buffers and threads are for reading in sequence; with the default footer prefetch of 1 MB opening takes six
 # times as long (370 instead of 59 microseconds on a local disk).
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0,footer_prefetch_bytes:8192"
 _THREADS = 64
+_SKIPPED = bytearray(BLOCK_HEADER)
+"""Headers of blocks are read to here, by all threads; nobody looks at them."""
+_MOST_PARTS = os.sysconf("SC_IOV_MAX")
+
+
+class RecordFile:
+    """An open ArrayRecord file of which it is known where the records lie; it closes with its last user.
+
+    Args:
+        path: of the file.
+        position, num_bytes, xxh3_64: see ``stream.format.PLACE_FIELDS``, [records] each.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    __slots__ = ("_fd", "_num_bytes", "_position", "_xxh3_64")
+
+    def __init__(self, path: str, position: np.ndarray, num_bytes: np.ndarray, xxh3_64: np.ndarray) -> None:
+        self._fd = -1
+        self._position, self._num_bytes, self._xxh3_64 = position, num_bytes, xxh3_64
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        # At the end of the interpreter ``os`` may be gone before this.
+        if self._fd >= 0:
+            _close(self._fd)
+
+    def read(self, record: int) -> bytes | memoryview:
+        """Return one record; safe to call from several threads.
+
+        Raises:
+            FormatError: its bytes are not those that were written, or there is no such record.
+            OSError: the disk cannot read it.
+        """
+        try:
+            start, size = self._position.item(record), self._num_bytes.item(record)
+        except IndexError:
+            raise FormatError(f"cannot be read (there are {len(self._position)} records)") from None
+        data: bytes | memoryview
+        room = BLOCK - start % BLOCK
+        if size <= room:
+            data = os.pread(self._fd, size, start)
+            whole = len(data) == size
+        else:
+            data = np.empty(size, np.uint8).data
+            parts: list[bytearray | memoryview] = [data[:room]]
+            for at in range(room, size, BLOCK - BLOCK_HEADER):
+                parts += (_SKIPPED, data[at : at + BLOCK - BLOCK_HEADER])
+            end = start
+            for first in range(0, len(parts), _MOST_PARTS):
+                end += os.preadv(self._fd, parts[first : first + _MOST_PARTS], end)
+            whole = end - start == size + len(parts) // 2 * BLOCK_HEADER
+        if not whole or xxhash.xxh3_64_intdigest(data) != self._xxh3_64.item(record):
+            raise FormatError("cannot be read (its bytes are not those that were written)")
+        return data
 
 
 def open_reader(path: str) -> ArrayRecordReader:
@@ -22,6 +93,8 @@ def open_reader(path: str) -> ArrayRecordReader:
         LimitError: this process cannot have the threads that array_record starts.
     """
     check_threads()
+    from array_record.python.array_record_module import ArrayRecordReader
+
     return ArrayRecordReader(path, options=_OPTIONS)
 
 

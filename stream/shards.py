@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from stream.errors import LimitError
 from stream.format import (
     EPISODE_FIELDS,
     FILE_KINDS,
+    PLACE_FIELDS,
+    RECORD_FIELDS,
     RECORDS_SCHEMA,
     STEP_FIELDS,
     TAIL_BYTES,
@@ -31,13 +32,13 @@ from stream.format import (
     shard_file,
 )
 from stream.places import ColumnPlaces
-from stream.record_reader import open_reader
+from stream.record_reader import RecordFile, open_reader
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
 
 _MAX_OPEN = 1024
-_FIRST_COLUMNS = {"records": tuple(RECORDS_SCHEMA), "steps": STEP_FIELDS, "episodes": EPISODE_FIELDS}
+_FIRST_COLUMNS = {"records": RECORD_FIELDS, "steps": STEP_FIELDS, "episodes": EPISODE_FIELDS}
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class ShardInfo:
 
 
 _TEXTS = ("ends", "letters")
-_CHECKED = (*FILE_KINDS, "places of records", "shares of episodes")
+_CHECKED = (*FILE_KINDS, "places of records", "shares of episodes", "without places in the file")
 Sound = np.ndarray
 """What was looked at of a shard's files and found to be that of the manifest, int64 [len(_CHECKED)]: 0, or what tells
 the file by its inode and time of change. Of 20,000 shards a dict each would take 10 MB."""
@@ -101,31 +102,55 @@ class OpenShard:
         self.prepared: object = None
         """What a reader of the sidecars made of them, so that it does so once."""
 
-    @cached_property
-    def reader(self) -> ArrayRecordReader:
-        """The open ArrayRecord file."""
-        path, _, identity = self._checked("arrayrecord")
-        reader = open_reader(path)
-        if not reader.ok():
-            # The library tells a lack of file handles no different from damage; this raises it.
-            open(path, "rb").close()
-        if not reader.ok() or reader.num_records() != self.info.records:
-            raise FormatError(
-                f"{path}: {reader.num_records()} readable records, the manifest says {self.info.records}; the file is "
-                "damaged or of another conversion"
-            )
-        self._sound[_CHECKED.index("arrayrecord")] = identity
-        return reader
-
-    def read(self, record: int) -> bytes:
+    def read(self, record: int) -> bytes | memoryview:
         """Return the bytes of one record; any damage of them raises FormatError."""
+        file = self._file
+        if isinstance(file, RecordFile):
+            return file.read(record)
         try:
-            return self.reader.read(record, record + 1)[0]
-        except (FormatError, LimitError, OSError):
-            raise
+            return file.read(record, record + 1)[0]
         # array_record raises RuntimeError, ValueError or IndexError, depending on what is damaged.
         except Exception as error:
             raise FormatError(f"cannot be read ({' '.join(str(error).split())[:200]})") from None
+
+    @cached_property
+    def _file(self) -> RecordFile | ArrayRecordReader:
+        """The open ArrayRecord file."""
+        places = self._record_places()
+        path, _, identity = self._checked("arrayrecord")
+        file: RecordFile | ArrayRecordReader
+        if places is not None:
+            file = RecordFile(path, *places)
+        else:
+            file = open_reader(path)
+            if not file.ok():
+                # The library tells a lack of file handles no different from damage; this raises it.
+                open(path, "rb").close()
+            if not file.ok() or file.num_records() != self.info.records:
+                raise FormatError(
+                    f"{path}: {file.num_records()} readable records, the manifest says {self.info.records}; the file "
+                    "is damaged or of another conversion"
+                )
+        self._sound[_CHECKED.index("arrayrecord")] = identity
+        return file
+
+    def _record_places(self) -> list[np.ndarray] | None:
+        """Where the records lie, by PLACE_FIELDS; None for a file that was converted before there were these."""
+        names = [column.name for column in PLACE_FIELDS]
+        if self.was_checked("without places in the file"):
+            return None
+        known = [self._known("records", name) for name in names]
+        if all(values is not None for values in known):
+            return [values for values in known if values is not None]
+        if names[0] not in self.records:
+            self.set_checked("without places in the file")
+            return None
+        size = self.info.files["arrayrecord"][0]
+        for values in (self.records[name] for name in names[:2]):
+            if len(values) and not 0 <= values.min() <= values.max() <= size:
+                raise FormatError(f"{self.info.path('records')}: records lie outside of a file of {size:,} bytes")
+        # Noted once they are known to be in order: who finds a note does not look again.
+        return [self.record_column(name) for name in names]
 
     @cached_property
     def steps(self) -> pa.Table:
@@ -236,7 +261,10 @@ class OpenShard:
         if not identity:
             return reopen_sidecar(path, content)
         table = open_sidecar(path, content)
-        for position, column in enumerate(_FIRST_COLUMNS[kind]):
+        expected = _FIRST_COLUMNS[kind]
+        if kind == "records" and len(table.schema) > len(expected):
+            expected = tuple(RECORDS_SCHEMA)
+        for position, column in enumerate(expected):
             found = table.schema.field(position) if position < len(table.schema) else None
             if found is None or not found.equals(column) or table.column(position).null_count:
                 raise FormatError(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
 from convert.doctor_dataset import Patient
 from convert.doctor_frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
 from convert.doctor_rules import Notes
 from convert.doctor_shard import check_shard
 from convert.images import decode_jpeg
-from stream.format import ARRAYRECORD_OPTIONS, TAIL_BYTES, decode_record, encode_record, hash_end
+from stream.format import decode_record, encode_record
 from tests.conversion_damage import edit_manifest
 from tests.doctor_root import STEPS, Splits, diagnose, found, make_root, set_pictures
+from tests.rewritten_records import rewrite_records
 from tests.rlds_dataset import jpeg, picture
 
 BLACK = jpeg(np.zeros((24, 32, 3), np.uint8))
@@ -81,33 +80,24 @@ def test_more_than_a_fifth_of_enough_pairs_is_many(pairs: int, frozen: int, said
 
 def test_a_damaged_frame_is_an_error(tmp_path: Path) -> None:
     root = make_root(tmp_path)
-    rewrite_records(root / "demo" / "1.0.0", record=5)
+    cut_record_short(root / "demo" / "1.0.0", record=5)
     diagnosis = diagnose(root)
     assert found(diagnosis) == {("frame_damaged", "val"): 1}
     place = diagnosis.findings[0].examples[0].place
     assert (place.record, place.step) == (5, 5)
 
 
-def rewrite_records(folder: Path, *, record: int) -> None:
+def cut_record_short(folder: Path, *, record: int) -> None:
     """Cut the last frame of a record of the split val short, with right checksums all around."""
-    path = folder / "val" / "val-00000-of-00001.arrayrecord"
-    reader = ArrayRecordReader(str(path))
-    records = [decode_record(reader.read(i, i + 1)[0]) for i in range(reader.num_records())]
-    reader.close()
-    records[record][-1] = records[record][-1][:-100]
-    writer = ArrayRecordWriter(str(path), ARRAYRECORD_OPTIONS)
-    for frames in records:
-        writer.write(encode_record(frames))
-    writer.close()
-    size, content = path.stat().st_size, path.read_bytes()
-    entry = {
-        "bytes": size,
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "tail_sha256": hash_end(path, TAIL_BYTES).hex(),
-    }
-    edit_manifest(
-        folder, lambda manifest: manifest["splits"]["val"]["shards"][0]["files"].update({"arrayrecord": entry})
-    )
+
+    def cut(records: list[bytes]) -> list[bytes]:
+        frames = decode_record(records[record])
+        frames[-1] = frames[-1][:-100]
+        return [*records[:record], encode_record(frames), *records[record + 1 :]]
+
+    files = rewrite_records(folder / "val", "val-00000-of-00001", cut)
+    entries = {kind: file.model_dump() for kind, file in files.items()}
+    edit_manifest(folder, lambda manifest: manifest["splits"]["val"]["shards"][0]["files"].update(entries))
 
 
 def test_a_picture_is_the_same_up_to_rounding_and_not_after_a_small_movement() -> None:

@@ -3,12 +3,14 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordReader
+from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError, UsageError
 from convert.images import FramePolicy, decode_frame
@@ -16,7 +18,7 @@ from convert.journal import Journal, ShardStatus
 from convert.plan import Conversion, Options
 from convert.shard import convert_shard
 from convert.tfrecord import encode_tfrecord
-from stream.format import FILE_KINDS, decode_record, open_sidecar, shard_file
+from stream.format import FILE_KINDS, decode_record, encode_record, open_sidecar, shard_file
 from tests.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,7 +94,19 @@ def test_a_row_describes_each_record(tmp_path: Path) -> None:
         "offset": [2] * 7,
         "steps_row": [0, 1, 2, 3, 8, 9, 10],
         "num_frames": [2] * 7,
+        "position": ANY,
+        "num_bytes": [8 + 4 * 2 + sum(map(len, record)) for record in shard.records()],
+        "xxh3_64": [xxh3_64_intdigest(encode_record(record)) for record in shard.records()],
     }
+
+
+def test_a_record_lies_where_its_row_says(tmp_path: Path) -> None:
+    shard = shard_of(tmp_path, EPISODES)
+    shard.convert()
+    content = shard.path("arrayrecord").read_bytes()
+    places = shard.table("records")
+    for record, start, size in zip(shard.records(), places["position"], places["num_bytes"], strict=True):
+        assert content[start : start + size] == encode_record(record)
 
 
 def test_a_row_describes_each_step_of_each_episode_also_of_those_too_short(tmp_path: Path) -> None:

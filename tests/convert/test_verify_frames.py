@@ -8,29 +8,22 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from array_record.python import array_record_module
 
 from convert.images import encode_jpeg
-from stream.format import ARRAYRECORD_OPTIONS, decode_record, encode_record, shard_file
+from stream.format import decode_record, encode_record, shard_file
 from tests.conversion_damage import (
     STEM,
     admit,
     problems,
     verify,
 )
+from tests.rewritten_records import CHANGED, Edit, rewrite_records
 
 
-def rewrite_records(folder: Path, edit: Callable[[list[bytes]], list[bytes]]) -> None:
-    path = folder / "train" / shard_file(STEM, "arrayrecord")
-    reader = array_record_module.ArrayRecordReader(str(path))
-    records = edit(list(reader.read(0, reader.num_records())))
-    reader.close()
-    path.unlink()
-    writer = array_record_module.ArrayRecordWriter(str(path), ARRAYRECORD_OPTIONS)
-    for record in records:
-        writer.write(record)
-    writer.close()
-    admit(folder, "arrayrecord")
+def change_records(folder: Path, edit: Edit) -> None:
+    rewrite_records(folder / "train", STEM, edit)
+    for kind in CHANGED:
+        admit(folder, kind)
 
 
 def with_frame(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[bytes]], list[bytes]]:
@@ -88,7 +81,7 @@ RECORD_EDITS: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
 def test_a_record_with_wrong_content_is_found_when_deep(
     root: Path, folder: Path, edit: Callable[[list[bytes]], list[bytes]], text: str
 ) -> None:
-    rewrite_records(folder, edit)
+    change_records(folder, edit)
     assert verify(root, deep=False).ok
     report = verify(root)
     assert text in problems(report)
@@ -96,7 +89,7 @@ def test_a_record_with_wrong_content_is_found_when_deep(
 
 
 def test_a_record_too_few_is_found_without_deep(root: Path, folder: Path) -> None:
-    rewrite_records(folder, lambda records: records[1:])
+    change_records(folder, lambda records: records[1:])
     assert "records, expected" in problems(verify(root, deep=False))
 
 
@@ -108,6 +101,6 @@ def test_of_many_problems_of_one_file_the_first_are_told_and_the_rest_counted(ro
         count = len(records)
         return [b"nothing at all" for _ in records]
 
-    rewrite_records(folder, edit)
+    change_records(folder, edit)
     texts = [problem.problem for problem in verify(root).problems]
     assert count > 10 and texts[10:] == [f"and {count - 10} more of these"]

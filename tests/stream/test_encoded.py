@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg
-from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 from grain.transforms import Map
 
 from stream import ArgumentError, RecordError, digest, make_loader
 from stream.encoded import decode_frames, encoded_frames, pack_frames
-from stream.format import ARRAYRECORD_OPTIONS, FormatError, decode_record, encode_record, frame_spans
+from stream.format import FormatError, decode_record, encode_record, frame_spans
 from stream.loader import Loader
-from stream.manifest import describe_file, encode_manifest, read_manifest
+from stream.manifest import encode_manifest, read_manifest
+from tests.rewritten_records import rewrite_records
 
 MIXTURE = {"bridge": 1, "kuka": 1}
 SHAPE = (64, 64)
@@ -41,15 +41,12 @@ def damaged(oxe_root: Path, tmp_path: Path) -> Path:
     (folder,) = (tmp_path / "bridge").iterdir()
     manifest = read_manifest(folder)
     shard = manifest.splits["train"].shards[0]
-    path = folder / "train" / f"{shard.name}.arrayrecord"
-    reader = ArrayRecordReader(str(path))
-    records = [decode_record(reader.read(i, i + 1)[0]) for i in range(shard.records)]
-    reader.close()
-    writer = ArrayRecordWriter(str(path), ARRAYRECORD_OPTIONS)
-    for first, second in records:
-        writer.write(encode_record([first, second[:200] + bytes(len(second) - 200)]))
-    writer.close()
-    shard.files["arrayrecord"] = describe_file(path, "arrayrecord")
+
+    def spoil(records: list[bytes]) -> list[bytes]:
+        pairs = map(decode_record, records)
+        return [encode_record([first, second[:200] + bytes(len(second) - 200)]) for first, second in pairs]
+
+    shard.files.update(rewrite_records(folder / "train", shard.name, spoil))
     (folder / "dataset.json").write_bytes(encode_manifest(manifest))
     return tmp_path
 
