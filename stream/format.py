@@ -24,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from stream.arrow_file import has_compressed_batches
+from stream.mapped_file import map_file
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "dataset.json"
@@ -201,7 +202,7 @@ def decode_record(record: bytes) -> list[bytes]:
 
 def map_sidecar(path: str | Path) -> pa.Buffer:
     """Map a file into memory; raises OSError."""
-    return pa.memory_map(str(path), "r").read_buffer()
+    return map_file(str(path))
 
 
 def open_sidecar(path: str | Path, content: pa.Buffer | None = None) -> pa.Table:
