@@ -24,7 +24,7 @@ from stream.ring import available_memory, empty_array
 from stream.rows import Rows
 from stream.shards import OpenShard, ShardCache, ShardInfo
 from stream.tables import Budget, ShardTables
-from stream.vectors import Reduction, Vector, gather, mode_codes, reduce_window
+from stream.vectors import Reduction, Vector, gather, gather_row, mode_codes, reduce_window
 
 Metadata = Literal["full", "dataset_only", "none"]
 METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
@@ -308,7 +308,7 @@ class Assembler:
 
     def _describe(self, rows: Rows, out: Mapping[str, np.ndarray], done: Assembled) -> None:
         spec = self.spec
-        count, horizon = len(rows), spec.horizon
+        count, horizon, columns = len(rows), spec.horizon, spec.columns
         broken = {row for row, _ in done.failed}
         reduced = spec.action != "window"
         window = np.empty((count, self._window, self._action_size), np.float32) if reduced else out["action"]
@@ -331,11 +331,11 @@ class Assembler:
                     step_row, episode, step, offset = tables.place(record)
                     length = offset if horizon is None else min(horizon, tables.num_steps.item(episode) - step)
                     gather(tables.action, step_row, step_row + length, window[row])
-                    gather(tables.state, step_row, step_row + 1, state[row : row + 1])
+                    gather_row(tables.state, step_row, state[row])
                     steps[row] = length
                     places[row] = (shard.info.first_episode + episode, step, offset)
                     language[row] = tables.language(step_row)
-                    for column, (kind, values, valid) in zip(spec.columns, tables.columns, strict=True):
+                    for column, (kind, values, valid) in zip(columns, tables.columns, strict=True):
                         place = {"episodes": episode, "steps": step_row, "records": record}.get(kind or "")
                         if place is None or (valid is not None and not valid[place]):
                             continue

@@ -11,7 +11,7 @@ import numpy as np
 from stream.columns import Column, check_column, column_validity, column_values
 from stream.format import MAX_FRAMES, FormatError
 from stream.shards import OpenShard
-from stream.vectors import Span, Vector, gather, vector_columns
+from stream.vectors import Filled, Vector, gather, vector_columns
 
 _MERGE_AFTER = 16
 _MERGED_BYTES = 64 << 20
@@ -132,7 +132,7 @@ class ShardTables:
             text = self._decoded[number] = self._text(number)
         return text
 
-    def _merged(self, columns: list[tuple[np.ndarray, Span]]) -> list[tuple[np.ndarray, Span]]:
+    def _merged(self, columns: list[Filled]) -> list[Filled]:
         """One float32 array [steps, dimensions] in place of several columns: a third of the time a row, for shards that
         are read often."""
         if len(columns) < 2:
@@ -143,4 +143,4 @@ class ShardTables:
         whole = np.empty((rows, dims), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
             gather(columns, 0, rows, whole)
-        return [(whole, Span("", None, 0, dims))]
+        return [(whole, slice(0, dims), None)]

@@ -127,13 +127,18 @@ def dataset_vector(
     return make_vector(parts)
 
 
-def vector_columns(shard: OpenShard, vector: Vector) -> list[tuple[np.ndarray, Span]]:
-    """Return the columns of a vector, [steps] or [steps, values] in their own types, with the span that each fills.
+Filled = tuple[np.ndarray, slice, np.ndarray | None]
+"""A column, [steps, values] in its own type; which dimensions of a vector it fills; and with which of its values, None
+for all."""
+
+
+def vector_columns(shard: OpenShard, vector: Vector) -> list[Filled]:
+    """Return the columns of a vector.
 
     Raises:
         FormatError: the sidecar does not have a column, or not of so many numbers.
     """
-    found = []
+    found: list[Filled] = []
     for span in vector.spans:
         values = shard.step_column(span.column)
         if values.ndim == 1:
@@ -143,19 +148,25 @@ def vector_columns(shard: OpenShard, vector: Vector) -> list[tuple[np.ndarray, S
                 f"{shard.info.path('steps')}: column {span.column!r} has {values.shape[1]} values, the action or state "
                 f"takes {span.stop - span.start} numbers of it"
             )
-        if isinstance(span.select, slice):
-            values = values[:, span.select]
-            found.append((values, Span(span.column, None, span.start, span.stop)))
+        dims = slice(span.start, span.stop)
+        if span.select is None or isinstance(span.select, slice):
+            found.append((values if span.select is None else values[:, span.select], dims, None))
         else:
-            found.append((values, span))
+            found.append((values, dims, np.array(span.select)))
     return found
 
 
-def gather(columns: Sequence[tuple[np.ndarray, Span]], first: int, stop: int, out: np.ndarray) -> None:
+def gather(columns: Sequence[Filled], first: int, stop: int, out: np.ndarray) -> None:
     """Write rows [first, stop) of a vector into ``out``, float32 [>= stop - first, >= dimensions]."""
-    for values, span in columns:
+    for values, dims, chosen in columns:
         rows = values[first:stop]
-        out[: stop - first, span.start : span.stop] = rows if span.select is None else rows[:, np.array(span.select)]
+        out[: stop - first, dims] = rows if chosen is None else rows[:, chosen]
+
+
+def gather_row(columns: Sequence[Filled], row: int, out: np.ndarray) -> None:
+    """Write one row of a vector into ``out``, float32 [>= dimensions]."""
+    for values, dims, chosen in columns:
+        out[dims] = values[row] if chosen is None else values[row, chosen]
 
 
 def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, modes: np.ndarray) -> np.ndarray:
