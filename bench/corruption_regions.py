@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from stream.format import BLOCK
+
 _MAGIC = b"FRM1"
-_BLOCK = 64 << 10
 _ZEROS = re.compile(rb"\0{65,}")
 _MANIFEST_VALUES = {
     "format version": rb'"format_version": (\d+)',
@@ -72,14 +73,14 @@ def _array_record(content: bytes) -> list[Region]:
         Region("frame", frame + 600, frame + 1100),
         Region("end of the last record", end - 64, end),
     ]
-    if len(content) > 2 * _BLOCK:
-        inside = _BLOCK * (end // _BLOCK // 2 or 1)
+    if len(content) > 2 * BLOCK:
+        inside = BLOCK * (end // BLOCK // 2 or 1)
         regions.append(Region("block header inside", inside, inside + 24))
     zeros = list(_ZEROS.finditer(content, end))
     if zeros:
         regions.append(Region("index", end, zeros[0].start()))
         regions.append(Region("padding", zeros[0].start() + 8, zeros[0].end() - 32))
-    footer = (len(content) - 1) // _BLOCK * _BLOCK
+    footer = (len(content) - 1) // BLOCK * BLOCK
     past = next((match.start() for match in zeros if match.start() > footer), len(content))
     regions += [Region("footer", footer, past), Region("padding of the footer", past + 8, len(content))]
     return regions

@@ -10,14 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from convert.verify_frames import first_line
-from stream.format import EPISODE_FIELDS, PLACE_FIELDS, RECORD_FIELDS, RECORDS_SCHEMA, STEP_FIELDS, open_sidecar
+from stream.format import FIRST_FIELDS, PLACE_FIELDS, expected_fields, open_sidecar
 from stream.manifest import ShardEntry
 
-FIELDS: dict[str, Sequence[pa.Field]] = {
-    "records": RECORD_FIELDS,
-    "steps": STEP_FIELDS,
-    "episodes": EPISODE_FIELDS,
-}
 ROWS = {"arrayrecord": "records", "records": "records", "steps": "steps", "episodes": "episodes"}
 """Which count of the manifest says how many rows a file has."""
 
@@ -41,10 +36,7 @@ def open_table(path: Path, kind: str, entry: ShardEntry, *, report: Report) -> p
         report(f"is not a sound Arrow file: {first_line(error).removeprefix(f'{path}: ')}")
         return None
     sound = True
-    fields = FIELDS[kind]
-    if kind == "records" and len(table.schema) > len(fields):
-        fields = tuple(RECORDS_SCHEMA)
-    for position, field in enumerate(fields):
+    for position, field in enumerate(expected_fields(kind, table.schema)):
         found = table.schema.field(position) if position < len(table.schema) else None
         if found is None or (found.name, found.type, found.nullable) != (field.name, field.type, field.nullable):
             report(f"column {position} is {_shown(found)}, expected {_shown(field)}")
@@ -66,7 +58,7 @@ def integers(table: pa.Table, kind: str) -> dict[str, np.ndarray]:
     """Return the integer columns of the format, int64 [rows]."""
     return {
         field.name: np.asarray(table.column(field.name)).astype(np.int64)
-        for field in FIELDS[kind]
+        for field in FIRST_FIELDS[kind]
         if pa.types.is_integer(field.type)
     }
 

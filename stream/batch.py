@@ -308,7 +308,7 @@ class Assembler:
 
     def _describe(self, rows: Rows, out: Mapping[str, np.ndarray], done: Assembled) -> None:
         spec = self.spec
-        count, horizon, columns = len(rows), spec.horizon, spec.columns
+        count, horizon = len(rows), spec.horizon
         broken = {row for row, _ in done.failed}
         reduced = spec.action != "window"
         window = np.empty((count, self._window, self._action_size), np.float32) if reduced else out["action"]
@@ -335,7 +335,7 @@ class Assembler:
                     steps[row] = length
                     places[row] = (shard.info.first_episode + episode, step, offset)
                     language[row] = tables.language(step_row)
-                    for column, (kind, values, valid) in zip(columns, tables.columns, strict=True):
+                    for column, (kind, values, valid) in zip(spec.columns, tables.columns, strict=True):
                         place = {"episodes": episode, "steps": step_row, "records": record}.get(kind or "")
                         if place is None or (valid is not None and not valid[place]):
                             continue

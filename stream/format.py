@@ -106,6 +106,9 @@ STEP_FIELDS = (
 ``steps`` (``action/world_vector``, ``observation/state``, ``reward``, ``is_first``). Features with a shape are
 fixed-size lists, flattened row-major; their field metadata has the keys ``shape`` and ``dtype`` of the source."""
 
+FIRST_FIELDS = {"records": RECORD_FIELDS, "steps": STEP_FIELDS, "episodes": EPISODE_FIELDS}
+"""The columns that every sidecar of a kind starts with."""
+
 _RECORD_MAGIC = b"FRM1"
 _RECORD_HEADER = struct.Struct("<4sI")
 MAX_FRAMES = 1 << 16
@@ -200,9 +203,11 @@ def decode_record(record: bytes) -> list[bytes]:
     return [record[start:stop] for start, stop in frame_spans(record)]
 
 
-def map_sidecar(path: str | Path) -> pa.Buffer:
-    """Map a file into memory; raises OSError."""
-    return map_file(str(path))
+def expected_fields(kind: str, schema: pa.Schema) -> tuple[pa.Field, ...]:
+    """Return the columns that a sidecar of this schema has to start with: FIRST_FIELDS, and where ``records`` has more,
+    PLACE_FIELDS too."""
+    fields = FIRST_FIELDS[kind]
+    return tuple(RECORDS_SCHEMA) if kind == "records" and len(schema) > len(fields) else fields
 
 
 def open_sidecar(path: str | Path, content: pa.Buffer | None = None) -> pa.Table:
@@ -219,7 +224,7 @@ def open_sidecar(path: str | Path, content: pa.Buffer | None = None) -> pa.Table
         FormatError: not a complete Arrow IPC file, compressed, or one whose buffers are too short for its rows.
         OSError: the file cannot be opened.
     """
-    content = map_sidecar(path) if content is None else content
+    content = map_file(str(path)) if content is None else content
     try:
         if content.size and has_compressed_batches(memoryview(content)):
             raise FormatError("its batches are compressed, expected plain ones")

@@ -17,20 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from stream.format import (
-    EPISODE_FIELDS,
     FILE_KINDS,
     PLACE_FIELDS,
-    RECORD_FIELDS,
-    RECORDS_SCHEMA,
-    STEP_FIELDS,
     TAIL_BYTES,
     FormatError,
+    expected_fields,
     hash_end,
-    map_sidecar,
     open_sidecar,
     reopen_sidecar,
     shard_file,
 )
+from stream.mapped_file import map_file
 from stream.places import ColumnPlaces
 from stream.record_reader import RecordFile, open_reader
 
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
 
 _MAX_OPEN = 1024
-_FIRST_COLUMNS = {"records": RECORD_FIELDS, "steps": STEP_FIELDS, "episodes": EPISODE_FIELDS}
 
 
 @dataclass(frozen=True)
@@ -252,7 +248,7 @@ class OpenShard:
         """A sidecar, mapped; and what to remember it by once it is found sound, 0 if it was before."""
         if kind not in self._mapped:
             path, known, identity = self._checked(kind)
-            self._mapped[kind] = map_sidecar(path), 0 if known else identity
+            self._mapped[kind] = map_file(path), 0 if known else identity
         return self._mapped[kind]
 
     def _table(self, kind: str) -> pa.Table:
@@ -261,10 +257,7 @@ class OpenShard:
         if not identity:
             return reopen_sidecar(path, content)
         table = open_sidecar(path, content)
-        expected = _FIRST_COLUMNS[kind]
-        if kind == "records" and len(table.schema) > len(expected):
-            expected = tuple(RECORDS_SCHEMA)
-        for position, column in enumerate(expected):
+        for position, column in enumerate(expected_fields(kind, table.schema)):
             found = table.schema.field(position) if position < len(table.schema) else None
             if found is None or not found.equals(column) or table.column(position).null_count:
                 raise FormatError(

@@ -41,9 +41,15 @@ def forget_places(dataset: Path) -> None:
     names = [field.name for field in PLACE_FIELDS]
     for split, entry in manifest.splits.items():
         for shard in entry.shards:
-            _change_table(dataset / split, shard.name, lambda table: table.drop_columns(names))
-            path = dataset / split / shard_file(shard.name, "records")
-            shard.files["records"] = describe_file(path, "records")
+            shard.files["records"] = _change_table(dataset / split, shard.name, lambda t: t.drop_columns(names))
+    (dataset / "dataset.json").write_bytes(encode_manifest(manifest))
+
+
+def change_first_table(dataset: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change ``records`` of the first training shard, its checksums put right."""
+    manifest = read_manifest(dataset)
+    shard = manifest.splits["train"].shards[0]
+    shard.files["records"] = _change_table(dataset / "train", shard.name, change)
     (dataset / "dataset.json").write_bytes(encode_manifest(manifest))
 
 
@@ -53,8 +59,9 @@ def _placed(table: pa.Table, writer: RecordWriter) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=RECORDS_SCHEMA)
 
 
-def _change_table(folder: Path, stem: str, change: Callable[[pa.Table], pa.Table]) -> None:
+def _change_table(folder: Path, stem: str, change: Callable[[pa.Table], pa.Table]) -> FileEntry:
     path = folder / shard_file(stem, "records")
     # Not mapped: the file is written anew.
     table = open_sidecar(path, pa.py_buffer(path.read_bytes()))
     write_sidecar(path, change(table))
+    return describe_file(path, "records")

@@ -11,13 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from convert.sidecars import write_sidecar
 from stream import RecordError, digest, make_loader
-from stream.format import FormatError, open_sidecar, shard_file
+from stream.format import FormatError
 from stream.loader import Loader
-from stream.manifest import describe_file, encode_manifest, read_manifest
 from tests.command import run
-from tests.rewritten_records import forget_places
+from tests.rewritten_records import change_first_table, forget_places
 
 MIXTURE = {"bridge": 1, "kuka": 1}
 
@@ -44,17 +42,15 @@ def loader_of(root: Path, num_workers: int = 0) -> Loader:
 def edit_records(root: Path, change: dict[str, list[int]]) -> None:
     """Change columns of the first training shard of ``bridge``, its checksums put right."""
     (dataset,) = (root / "bridge").iterdir()
-    manifest = read_manifest(dataset)
-    shard = manifest.splits["train"].shards[0]
-    path = dataset / "train" / shard_file(shard.name, "records")
-    table = open_sidecar(path, pa.py_buffer(path.read_bytes()))
-    for name, values in change.items():
-        field = table.schema.field(name)
-        column = pa.array(values * (len(table) // len(values)), field.type)
-        table = table.set_column(table.column_names.index(name), field, column)
-    write_sidecar(path, table)
-    shard.files["records"] = describe_file(path, "records")
-    (dataset / "dataset.json").write_bytes(encode_manifest(manifest))
+
+    def edit(table: pa.Table) -> pa.Table:
+        for name, values in change.items():
+            field = table.schema.field(name)
+            column = pa.array(values * (len(table) // len(values)), field.type)
+            table = table.set_column(table.column_names.index(name), field, column)
+        return table
+
+    change_first_table(dataset, edit)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -127,12 +123,7 @@ def test_places_that_are_wrong_are_an_error(copied: Path, change: dict[str, list
 
 def test_half_of_the_columns_is_not_one_of_ours(copied: Path) -> None:
     (dataset,) = (copied / "bridge").iterdir()
-    manifest = read_manifest(dataset)
-    shard = manifest.splits["train"].shards[0]
-    path = dataset / "train" / shard_file(shard.name, "records")
-    write_sidecar(path, open_sidecar(path, pa.py_buffer(path.read_bytes())).drop_columns(["xxh3_64"]))
-    shard.files["records"] = describe_file(path, "records")
-    (dataset / "dataset.json").write_bytes(encode_manifest(manifest))
+    change_first_table(dataset, lambda table: table.drop_columns(["xxh3_64"]))
     with pytest.raises((RecordError, FormatError), match=r"column 7 is None, expected .*xxh3_64"):
         list(itertools.islice(loader_of(copied), 40))
     assert run(str(copied), module="convert.verify").code != 0

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream.format import FormatError, map_sidecar, open_sidecar
+from stream.format import FormatError, open_sidecar
+from stream.mapped_file import map_file
 from stream.places import ColumnPlaces
 from stream.shards import OpenShard, ShardCache, column_array, is_numeric
 from tests.stream.test_shards import list_shards
@@ -21,7 +22,7 @@ COLUMN = (0, "steps", "x")
 def file(tmp_path: Path) -> pa.Buffer:
     """A hundred bytes, mapped: 0 to 99."""
     (tmp_path / "file").write_bytes(bytes(range(100)))
-    return map_sidecar(tmp_path / "file")
+    return map_file(str(tmp_path / "file"))
 
 
 def numbers(file: pa.Buffer, dtype: type, place: int, *shape: int) -> np.ndarray:

@@ -15,6 +15,7 @@ import pytest
 from convert.record_file import RecordWriter
 from stream.format import FormatError
 from stream.record_reader import RecordFile
+from tests.open_files import open_files
 
 SIZES = [10, 50_000, 70_000, 200_000, 0, 65_536]
 
@@ -40,13 +41,7 @@ def places(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
 
 def handles(path: Path) -> int:
     """How often this process has a file open."""
-    links = []
-    for entry in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{entry}"))
-        except FileNotFoundError:
-            continue
-    return links.count(str(path))
+    return open_files().count(str(path))
 
 
 def test_records_are_read_in_any_order(path: Path, places: dict[str, np.ndarray], records: list[bytes]) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from stream.format import FILE_KINDS, FormatError
 from stream.mixture import Member
 from stream.shards import OpenShard, ShardCache, ShardInfo, default_max_open
 from stream.views import Views
+from tests.open_files import open_files
 
 
 def list_shards(root: Path, names: list[str], *, split: str = "train") -> list[ShardInfo]:
@@ -41,17 +41,6 @@ def touch(shard: OpenShard, kind: str) -> None:
         shard.read(0)
     else:
         getattr(shard, kind)
-
-
-def open_files() -> list[str]:
-    """The files that this process holds open."""
-    found = []
-    for entry in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{entry}"))
-        except FileNotFoundError:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("damage", ["cut by a byte", "cut in half", "empty", "longer", "missing", "a folder"])
