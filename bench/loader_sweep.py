@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream.arguments import whole
-from stream.batch import METADATA
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
 from stream.loader import Loader
 from stream.mixed import MixedData, Options
 from stream.mixture import Member, resolve_mixture
 from stream.running import Running
+from stream.spec import METADATA
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import grain
 
-from stream.batch import Batch
 from stream.errors import ArgumentError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
+from stream.spec import Batch
 
 
 class Carrier(Protocol):

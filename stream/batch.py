@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 import simplejpeg
 
-from stream.columns import Column
 from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_spans
+from stream.metadata import Describer
 from stream.ring import available_memory, empty_array
 from stream.rows import Rows
-from stream.shards import OpenShard, ShardCache, ShardInfo
-from stream.tables import Budget, ShardTables
-from stream.vectors import Reduction, Vector, gather, gather_row, mode_codes, reduce_window
-
-Metadata = Literal["full", "dataset_only", "none"]
-METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
-Batch = dict[str, Any]
-
-Decode = Literal["host", "device"]
-DECODE: tuple[Decode, ...] = ("host", "device")
+from stream.shards import OpenShard, ShardCache
+from stream.spec import BatchSpec, Decode
 
 _RUN = 64
 _LARGE = 256 << 20
@@ -44,70 +36,8 @@ _LIMITS = {
 """Errors of opening a file that say nothing of the file, and what to do."""
 _Record = tuple[int, bytes | memoryview, list[tuple[int, int]]]
 """A row, its record, and where in it the frames begin and end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchSpec:
-    """What a batch holds; the same in the trainer and in every worker.
-
-    shards: of all members. num_frames: frames of a record, by member. frame_shape: (height, width) of all. actions,
-    states:
-    the vector of each member. horizon: steps of the action windows; None takes the steps of the pair. offset: the
-    largest of the mixture, in steps. action: how windows are reduced.
-    """
-
-    datasets: tuple[str, ...]
-    shards: Sequence[ShardInfo]
-    num_frames: tuple[int, ...]
-    frame_shape: tuple[int, int]
-    metadata: Metadata
-    actions: tuple[Vector, ...]
-    states: tuple[Vector, ...]
-    action: Reduction
-    horizon: int | None
-    offset: int
-    columns: tuple[Column, ...]
-
-    @property
-    def action_size(self) -> int:
-        """A: dimensions of the largest action."""
-        return max(vector.size for vector in self.actions)
-
-    @property
-    def state_size(self) -> int:
-        """S: dimensions of the largest state."""
-        return max(vector.size for vector in self.states)
-
-    @property
-    def window(self) -> int:
-        """W: steps of an action window."""
-        return self.horizon or self.offset
-
-    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Type and shape (of one row) of each array of a batch, in order."""
-        frames = max(self.num_frames)
-        fields: dict[str, tuple[str, tuple[int, ...]]] = {"frames": ("u1", (frames, *self.frame_shape, 3))}
-        if len(set(self.num_frames)) > 1:
-            fields["frames_mask"] = ("?", (frames,))
-        fields["sample"] = ("i8", ())
-        if self.metadata != "none":
-            fields["dataset"] = ("i4", ())
-        if self.metadata == "full":
-            action = (self.window, self.action_size) if self.action == "window" else (self.action_size,)
-            fields |= {
-                "action": ("f4", action),
-                "action_mask": ("?", action),
-                "state": ("f4", (self.state_size,)),
-                "state_mask": ("?", (self.state_size,)),
-                "episode": ("i8", ()),
-                "step": ("i8", ()),
-                "offset": ("i8", ()),
-            }
-            for column in self.columns:
-                if column.dtype is not None:
-                    fields[column.name] = (column.dtype, column.shape)
-                    fields[f"{column.name}_mask"] = ("?", column.shape)
-        return fields
+_Frame = tuple[memoryview, np.ndarray, int]
+"""An encoded frame, where it goes (uint8 [H, W, 3]), and its row."""
 
 
 class Span(NamedTuple):
@@ -137,9 +67,12 @@ class Work:
         """Add a stretch of the thread that calls."""
         self.spans.append(Span(os.getpid(), threading.get_native_id(), kind, start, stop))
 
-    def seconds(self, kind: str) -> float:
-        """Seconds of a kind, added over threads and processes."""
-        return sum(span.stop - span.start for span in self.spans if span.kind == kind)
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each kind, added over threads and processes."""
+        found = {"read": 0.0, "decode": 0.0, "metadata": 0.0}
+        for _, _, kind, start, stop in self.spans:
+            found[kind] += stop - start
+        return found
 
 
 @dataclass
@@ -151,6 +84,26 @@ class Assembled:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     failed: list[tuple[int, RecordError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
+
+    def moved(self, start: int) -> Assembled:
+        """With the failed rows counted from ``start`` rows before."""
+        self.failed = [(start + row, error) for row, error in self.failed]
+        return self
+
+
+@dataclass
+class Begun:
+    """A batch that is being assembled: the first of its records are read, and its frames are still to be decoded."""
+
+    rows: Rows
+    out: Mapping[str, np.ndarray]
+    frames: list[_Frame] = field(default_factory=list)
+    done: Assembled = field(default_factory=Assembled)
+
+    @property
+    def broken(self) -> set[int]:
+        """Rows that failed."""
+        return {row for row, _ in self.done.failed}
 
 
 class Assembler:
@@ -172,12 +125,10 @@ class Assembler:
             del self.fields["frames"]
         self._cache = ShardCache(spec.shards, max_open=max_open)
         self._threads = threads
-        self._budget = Budget()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
-        self._window, self._action_size, self._state_size = spec.window, spec.action_size, spec.state_size
-        self._action_dims = np.array([vector.size for vector in spec.actions])
-        self._state_dims = np.array([vector.size for vector in spec.states])
-        self._modes = np.stack([mode_codes(vector, self._action_size) for vector in spec.actions])
+        self._describer = Describer(spec, self._cache) if spec.metadata == "full" else None
+        self._most_frames = max(spec.num_frames)
+        self._frames_mask = np.arange(self._most_frames) < np.array(spec.num_frames)[:, None]
 
     def close(self) -> None:
         """End the threads."""
@@ -205,60 +156,77 @@ class Assembler:
         Returns:
             the texts, and the rows that could not be read, whose arrays hold anything.
         """
-        done = Assembled()
-        if "frames" not in self.fields:
-            began = time.perf_counter()
-            done.arrays = pack_frames(self._read(range(len(rows)), rows, done), len(rows), max(self.spec.num_frames))
-            done.work.note("read", began, time.perf_counter())
-        elif self._pool is None:
-            self._decode(range(len(rows)), rows, out, done)
-        else:
-            parts = [Assembled() for _ in range(self._threads)]
-            shares = [range(i, len(rows), self._threads) for i in range(self._threads)]
-            list(self._pool.map(self._decode, shares, [rows] * len(parts), [out] * len(parts), parts))
-            for part in parts:
-                done.failed += part.failed
-                done.work.add(part.work)
+        return self.finish(self.begin(rows, out))
+
+    def begin(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Begun:
+        """Do what comes before decoding: the metadata, and reading the first records; ``finish`` does the rest.
+
+        Whoever has several batches to assemble begins all of them first: decoding a frame empties the processor's
+        caches, so after each decoding this takes several times what it does the second time in turn.
+        """
+        began = time.perf_counter()
+        begun = Begun(rows, out)
+        done = begun.done
         out["sample"][:] = rows.sample
         if "dataset" in out:
             out["dataset"][:] = rows.member
         if "frames_mask" in out:
-            out["frames_mask"][:] = (
-                np.arange(max(self.spec.num_frames)) < np.array(self.spec.num_frames)[rows.member, None]
-            )
-        if self.spec.metadata == "full":
-            began = time.perf_counter()
-            self._describe(rows, out, done)
-            done.work.note("metadata", began, time.perf_counter())
+            out["frames_mask"][:] = self._frames_mask[rows.member]
+        middle = began
+        if self._describer is not None:
+            done.texts = self._describer.describe(rows, out, partial(self._fail, begun, done))
+            middle = time.perf_counter()
+            done.work.note("metadata", began, middle)
+        if "frames" not in self.fields:
+            records = self._read(range(len(rows)), begun, done)
+            done.arrays = pack_frames(records, len(rows), self._most_frames)
+        elif self._pool is None:
+            begun.frames = self._read_frames(range(min(_RUN, len(rows))), begun, done)
+        done.work.note("read", middle, time.perf_counter())
+        return begun
+
+    def finish(self, begun: Begun) -> Assembled:
+        """Decode what ``begin`` read, and read and decode the rest."""
+        done, count = begun.done, len(begun.rows)
+        if "frames" not in self.fields:
+            pass
+        elif self._pool is None:
+            self._decode(begun.frames, begun, done)
+            self._read_and_decode(range(_RUN, count), begun, done)
+        else:
+            parts = [Assembled() for _ in range(self._threads)]
+            shares = [range(i, count, self._threads) for i in range(self._threads)]
+            list(self._pool.map(self._read_and_decode, shares, [begun] * len(parts), parts))
+            for part in parts:
+                done.failed += part.failed
+                done.work.add(part.work)
         done.failed.sort(key=lambda failure: failure[0])
         return done
 
-    def _decode(self, chosen: range, rows: Rows, out: Mapping[str, np.ndarray], done: Assembled) -> None:
-        """Read and decode some rows, in runs: all records of a run are read, then all of its frames decoded.
-
-        Decoding a frame empties the processor's caches, so what runs between two frames costs several times what it
-        does in a loop of its own: 4 % of the whole when reading and decoding took turns.
-        """
-        images = out["frames"]
-        most = images.shape[1]
-        places = list(itertools.chain.from_iterable(images))
+    def _read_and_decode(self, chosen: range, begun: Begun, done: Assembled) -> None:
+        """Read and decode some rows, in runs: all records of a run are read, then all of its frames decoded. It is 4 %
+        slower as a whole when reading and decoding take turns record by record."""
         for start in range(0, len(chosen), _RUN):
             began = time.perf_counter()
-            frames = []
-            for row, data, spans in self._read(chosen[start : start + _RUN], rows, done):
-                view, place = memoryview(data), row * most
-                for begin, end in spans:
-                    frames.append((view[begin:end], places[place], row))
-                    place += 1
-                if len(spans) < most:
-                    images[row, len(spans) :] = 0
-            middle = time.perf_counter()
-            self._decode_frames(frames, rows, done)
-            done.work.note("read", began, middle)
-            done.work.note("decode", middle, time.perf_counter())
+            frames = self._read_frames(chosen[start : start + _RUN], begun, done)
+            done.work.note("read", began, time.perf_counter())
+            self._decode(frames, begun, done)
 
-    def _read(self, chosen: range, rows: Rows, done: Assembled) -> list[_Record]:
+    def _read_frames(self, chosen: range, begun: Begun, done: Assembled) -> list[_Frame]:
+        """Read some rows; returns their frames, and where they go."""
+        images, most = begun.out["frames"], self._most_frames
+        frames: list[_Frame] = []
+        for row, data, spans in self._read(chosen, begun, done):
+            view, places = memoryview(data), images[row]
+            if len(spans) < most:
+                places[len(spans) :] = 0
+            for (start, stop), place in zip(spans, places, strict=False):
+                frames.append((view[start:stop], place, row))
+        return frames
+
+    def _read(self, chosen: range, begun: Begun, done: Assembled) -> list[_Record]:
         found: list[_Record] = []
+        rows, broken = begun.rows, begun.broken
         cut = slice(chosen.start, chosen.stop, chosen.step)
         places = zip(
             chosen, rows.shard[cut].tolist(), rows.record[cut].tolist(), rows.member[cut].tolist(), strict=True
@@ -266,129 +234,74 @@ class Assembler:
         cache, num_frames = self._cache, self.spec.num_frames
         size = 0
         for row, index, record, member in places:
+            if row in broken:
+                continue
             try:
-                data = cache[index].read(record)
+                data = cache[index].file.read(record)
                 spans = frame_spans(data)
                 if len(spans) != num_frames[member]:
                     raise FormatError(f"holds {len(spans)} frames, expected {num_frames[member]}")
             except (FormatError, OSError) as error:
-                self._fail(row, rows, error, done)
+                self._fail(begun, done, row, error)
                 continue
             found.append((row, data, spans))
             size += len(data)
         done.work.bytes += size
         return found
 
-    def _decode_frames(self, frames: list[tuple[memoryview, np.ndarray, int]], rows: Rows, done: Assembled) -> None:
-        """Decode frames, each to its place (uint8 [H, W, 3]); its row comes last."""
-        shape = (*self.spec.frame_shape, 3)
-        decode = simplejpeg.decode_jpeg
+    def _decode(self, frames: list[_Frame], begun: Begun, done: Assembled) -> None:
+        """Decode frames, each to its place."""
+        began = time.perf_counter()
+        decode, shape = simplejpeg.decode_jpeg, (*self.spec.frame_shape, 3)
+        try:
+            good = all(decode(jpeg, buffer=place).shape == shape for jpeg, place, _ in frames)
+        except ValueError:
+            good = False
+        if not good:
+            self._find_damage(frames, begun, done)
+        done.work.note("decode", began, time.perf_counter())
+
+    def _find_damage(self, frames: list[_Frame], begun: Begun, done: Assembled) -> None:
+        """Decode frames once more, to see which cannot be."""
+        decode, shape = simplejpeg.decode_jpeg, (*self.spec.frame_shape, 3)
         failed = -1
-        for jpeg, target, row in frames:
+        for jpeg, place, row in frames:
             if row == failed:
                 continue
             try:
-                decoded = decode(jpeg, buffer=target)
+                decoded = decode(jpeg, buffer=place)
                 if decoded.shape != shape:
                     raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
             except ValueError as error:
                 failed = row
-                self._fail(row, rows, FormatError(f"a frame cannot be decoded ({error})"), done)
+                self._fail(begun, done, row, FormatError(f"a frame cannot be decoded ({error})"))
 
-    def _fail(self, row: int, rows: Rows, error: Exception, done: Assembled) -> None:
+    def _fail(self, begun: Begun, done: Assembled, row: int, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in _LIMITS:
             # Nothing is wrong with the record, so nothing may stand in for it.
             raise LimitError(
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
-        index = int(rows.shard[row])
+        index, record, sample = (
+            int(values[row]) for values in (begun.rows.shard, begun.rows.record, begun.rows.sample)
+        )
         shard = self._cache[index]
         self._cache.forget(index)
-        done.failed.append((row, self._error(shard, int(rows.record[row]), int(rows.sample[row]), error)))
+        done.failed.append((row, _error(shard, record, sample, error)))
 
-    def _describe(self, rows: Rows, out: Mapping[str, np.ndarray], done: Assembled) -> None:
-        spec = self.spec
-        count, horizon = len(rows), spec.horizon
-        broken = {row for row, _ in done.failed}
-        reduced = spec.action != "window"
-        window = np.empty((count, self._window, self._action_size), np.float32) if reduced else out["action"]
-        window[:] = 0
-        state = out["state"]
-        state[:] = 0
-        steps = [0] * count
-        places = [(0, 0, 0)] * count
-        language = [""] * count
-        texts: dict[str, list[str]] = {column.name: [""] * count for column in spec.columns if column.dtype is None}
-        for column in spec.columns:
-            if column.dtype is not None:
-                out[column.name][:] = 0
-                out[f"{column.name}_mask"][:] = False
-        with np.errstate(over="ignore", invalid="ignore"):
-            for row, (index, record) in enumerate(zip(rows.shard.tolist(), rows.record.tolist(), strict=True)):
-                shard = self._cache[index]
-                try:
-                    tables = self._tables(shard)
-                    step_row, episode, step, offset = tables.place(record)
-                    length = offset if horizon is None else min(horizon, tables.num_steps.item(episode) - step)
-                    gather(tables.action, step_row, step_row + length, window[row])
-                    gather_row(tables.state, step_row, state[row])
-                    steps[row] = length
-                    places[row] = (shard.info.first_episode + episode, step, offset)
-                    language[row] = tables.language(step_row)
-                    for column, (kind, values, valid) in zip(spec.columns, tables.columns, strict=True):
-                        place = {"episodes": episode, "steps": step_row, "records": record}.get(kind or "")
-                        if place is None or (valid is not None and not valid[place]):
-                            continue
-                        if column.dtype is None:
-                            texts[column.name][row] = values[place].as_py() or ""
-                        elif column.size is None:
-                            out[column.name][row] = values[place, 0]
-                            out[f"{column.name}_mask"][row] = True
-                        else:
-                            out[column.name][row, : values.shape[1]] = values[place]
-                            out[f"{column.name}_mask"][row, : values.shape[1]] = True
-                except (FormatError, OSError) as error:
-                    if row not in broken:
-                        self._fail(row, rows, error, done)
-        member = rows.member
-        real = np.array(steps, np.int64)
-        real_steps = np.arange(self._window) < real[:, None]
-        action_dims = np.arange(self._action_size) < self._action_dims[member, None]
-        if reduced:
-            out["action"][:] = reduce_window(window, real, spec.action, self._modes[member])
-            out["action_mask"][:] = action_dims
-        else:
-            np.logical_and(real_steps[:, :, None], action_dims[:, None], out=out["action_mask"])
-        np.less(np.arange(self._state_size), self._state_dims[member, None], out=out["state_mask"])
-        out["episode"][:], out["step"][:], out["offset"][:] = np.array(places, np.int64).T
-        done.texts = {"language": language, **texts}
 
-    def _tables(self, shard: OpenShard) -> ShardTables:
-        tables = shard.prepared
-        if not isinstance(tables, ShardTables):
-            spec, member = self.spec, shard.info.member
-            tables = shard.prepared = ShardTables(
-                shard,
-                action=spec.actions[member],
-                state=spec.states[member],
-                columns=spec.columns,
-                offset=spec.offset,
-                budget=self._budget,
-            )
-        return tables
-
-    def _error(self, shard: OpenShard, record: int, sample: int, error: Exception) -> RecordError:
-        info = shard.info
-        try:
-            episode = info.first_episode + int(shard.records["episode"][record])
-        except (FormatError, OSError, IndexError):
-            episode = -1
-        return RecordError(
-            str(error),
-            dataset=info.dataset,
-            split=info.split,
-            shard=info.stem,
-            record=record,
-            episode=episode,
-            sample=sample,
-        )
+def _error(shard: OpenShard, record: int, sample: int, error: Exception) -> RecordError:
+    info = shard.info
+    try:
+        episode = info.first_episode + int(shard.records["episode"][record])
+    except (FormatError, OSError, IndexError):
+        episode = -1
+    return RecordError(
+        str(error),
+        dataset=info.dataset,
+        split=info.split,
+        shard=info.stem,
+        record=record,
+        episode=episode,
+        sample=sample,
+    )

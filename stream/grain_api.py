@@ -10,13 +10,13 @@ from typing import Any
 import grain
 import numpy as np
 
-from stream.batch import Metadata
 from stream.errors import ArgumentError, RecordError
 from stream.job import BatchMaker, Setup
 from stream.mixed import MixedData, Options, open_mixture
 from stream.mixture import Member
 from stream.rows import Rows
 from stream.source import Replacer, make_here
+from stream.spec import Metadata
 from stream.vectors import Reduction
 
 Sample = dict[str, Any]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import grain
 
-from stream.batch import Batch
 from stream.ring import Ring
 from stream.rows import Rows
 from stream.source import BatchSource
+from stream.spec import Batch
 
 if TYPE_CHECKING:
     from stream.loader import Loader

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from stream.ahead import Ahead, begin
-from stream.batch import Batch
 from stream.errors import ArgumentError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
 from stream.loader import make_loader as _make_loader
 from stream.normalize import Affine
+from stream.spec import Batch
 
 __all__ = ["make_loader", "normalize", "to_devices"]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.batch import Assembled, Assembler, Batch, BatchSpec, Decode, Work
+from stream.batch import Assembled, Assembler, Span, Work
 from stream.errors import RecordError
 from stream.ring import Fields, Layout
 from stream.rows import Rows
+from stream.spec import Batch, BatchSpec, Decode
 
 # The rows of a batch stand in its slot before the arrays, so that messages stay small whatever the batch size.
 ROW_FIELDS: Fields = {
@@ -43,8 +44,7 @@ class Setup:
         return bool(self.transforms) or self.decode == "device"
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """Make rows [start, stop) of the batch of a step in a slot of ``size`` bytes; where they come from stands there.
 
     ``job`` and ``start`` come back with the reply.
@@ -88,6 +88,18 @@ class Reply:
     transformed: Transformed | None = None
     error: str = ""
 
+    def pack(self) -> tuple[Any, ...]:
+        """Return it as a message, of built-in types where it can be: pickling the objects takes five times as long, in
+        both processes."""
+        work = (self.work.bytes, [tuple(span) for span in self.work.spans])
+        return (self.job, self.start, self.texts, self.failed, work, self.transformed, self.error)
+
+    @classmethod
+    def unpack(cls, message: tuple[Any, ...]) -> Reply:
+        """Make a reply of what was in a message."""
+        job, start, texts, failed, (size, spans), transformed, error = message
+        return cls(job, start, texts, failed, Work([Span(*span) for span in spans], size), transformed, error)
+
 
 class BatchMaker:
     """Makes batches: assembles, and applies the transforms."""
@@ -116,9 +128,7 @@ class BatchMaker:
     def make_part(self, rows: Rows, out: Mapping[str, np.ndarray], *, start: int, stop: int) -> Assembled:
         """Make rows [start, stop) of a batch in its arrays; failed rows are counted in the batch."""
         part = {name: values[start:stop] for name, values in out.items()}
-        done = self.assembler.assemble(rows.cut(start, stop), part)
-        done.failed = [(start + row, error) for row, error in done.failed]
-        return done
+        return self.assembler.assemble(rows.cut(start, stop), part).moved(start)
 
     def make_transformed(self, request: Request, rows: Rows) -> tuple[Reply, dict[str, np.ndarray]]:
         """Make a whole batch and transform it; returns the arrays that have to be stored in the slot, whose size is not
@@ -173,8 +183,8 @@ def store_rows(rows: Rows, arrays: dict[str, np.ndarray]) -> None:
 
 
 def load_rows(arrays: dict[str, np.ndarray]) -> Rows:
-    """Read rows from a slot."""
-    return Rows(**{name: arrays[name].copy() for name in ROW_FIELDS})
+    """The rows that stand in a slot, without a copy."""
+    return Rows(**{name: arrays[name] for name in ROW_FIELDS})
 
 
 def read_transformed(transformed: Transformed, buffer: Any, *, rows: int) -> Batch:

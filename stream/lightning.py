@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stream.batch import Batch
 from stream.loader import Loader
+from stream.spec import Batch
 from stream.torch import PairDataset
 
 

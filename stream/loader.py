@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import grain
 
-from stream.batch import Batch, Decode, Metadata
 from stream.iterator import LoaderIterator
 from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
@@ -19,6 +18,7 @@ from stream.rows import share_rows
 from stream.running import Running
 from stream.saved import read_saved, save_loader
 from stream.source import BatchSource, ProcessSource, ThreadSource
+from stream.spec import Batch, Decode, Metadata
 from stream.state import make_state, read_state
 from stream.stats import Stats
 from stream.steps import Steps

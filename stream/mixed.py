@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stream.batch import METADATA, BatchSpec, Metadata
 from stream.catalog import Catalog, Dataset
 from stream.columns import Column, find_column, sidecar_schemas
 from stream.errors import ArgumentError, closest
@@ -26,6 +25,7 @@ from stream.plan import Plan, Shuffle
 from stream.reference import SampleRef, describe_rows
 from stream.rows import Rows
 from stream.shards import OpenShard
+from stream.spec import METADATA, BatchSpec, Metadata
 from stream.vectors import REDUCTIONS, Reduction, dataset_vector
 from stream.views import Views
 

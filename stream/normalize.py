@@ -9,10 +9,10 @@ from typing import Any, Literal
 import grain
 import numpy as np
 
-from stream.batch import Batch
 from stream.errors import ArgumentError
 from stream.loader import Loader
 from stream.mixed import MixedData
+from stream.spec import Batch
 from stream.vectors import Vector
 
 Method = Literal["mean_std", "q01_q99"]

@@ -63,7 +63,7 @@ class Worker:
             if slot.number not in self._known:
                 self._known.add(slot.number)
                 socket.send_fds(self._slots, [slot.number.to_bytes(8, "little")], [slot.fd])
-            self.connection.send_bytes(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
+            self.connection.send_bytes(pickle.dumps(tuple(request), pickle.HIGHEST_PROTOCOL))
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -152,9 +152,11 @@ class WorkerPool:
                     replies.append((worker, _gone(worker, message)))
                     worker.close()
                 else:
-                    done = (message.job, message.start)
-                    worker.jobs = [request for request in worker.jobs if (request.job, request.start) != done]
-                    replies.append((worker, message))
+                    reply = Reply.unpack(message)
+                    worker.jobs = [
+                        request for request in worker.jobs if request.job != reply.job or request.start != reply.start
+                    ]
+                    replies.append((worker, reply))
         return replies
 
     def close(self) -> None:

@@ -86,6 +86,40 @@ class RecordFile:
         return data
 
 
+class LibraryFile:
+    """An open ArrayRecord file that array_record reads; it closes with its last user.
+
+    Args:
+        path: of the file.
+        records: how many it has.
+
+    Raises:
+        FormatError: it is damaged.
+        LimitError: see ``open_reader``.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, records: int) -> None:
+        reader = open_reader(path)
+        if not reader.ok():
+            # The library tells a lack of file handles no different from damage; this raises it.
+            open(path, "rb").close()
+        if not reader.ok() or reader.num_records() != records:
+            raise FormatError(
+                f"{path}: {reader.num_records()} readable records, the manifest says {records}; the file is damaged "
+                "or of another conversion"
+            )
+        self._reader = reader
+
+    def read(self, record: int) -> bytes:
+        """Return one record; safe to call from several threads. Any damage of it raises FormatError."""
+        try:
+            return bytes(self._reader.read(record, record + 1)[0])
+        # array_record raises RuntimeError, ValueError or IndexError, depending on what is damaged.
+        except Exception as error:
+            raise FormatError(f"cannot be read ({' '.join(str(error).split())[:200]})") from None
+
+
 def open_reader(path: str) -> ArrayRecordReader:
     """Open an ArrayRecord file; whether it could be read is what ``ok()`` of the reader says.
 

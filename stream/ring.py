@@ -47,19 +47,16 @@ class Layout:
         self.fields = dict(fields)
         self.offsets: dict[str, int] = {}
         self.nbytes = 0
-        self._counts: dict[str, int] = {}
-        for name, (dtype, shape) in fields.items():
-            self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN + (IMAGE_SHIFT if _is_image(dtype, shape) else 0)
-            self._counts[name] = math.prod((rows, *shape))
-            self.nbytes = self.offsets[name] + self._counts[name] * np.dtype(dtype).itemsize
+        self._arrays = [(name, (rows, *shape), np.dtype(dtype)) for name, (dtype, shape) in fields.items()]
+        for name, shape, dtype in self._arrays:
+            shift = IMAGE_SHIFT if _is_image(dtype, shape[1:]) else 0
+            self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN + shift
+            self.nbytes = self.offsets[name] + math.prod(shape) * dtype.itemsize
 
     def arrays(self, buffer: Any, *, base: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
         return {
-            name: np.frombuffer(buffer, dtype, count=self._counts[name], offset=base + self.offsets[name]).reshape(
-                self.rows, *shape
-            )
-            for name, (dtype, shape) in self.fields.items()
+            name: np.ndarray(shape, dtype, buffer, base + self.offsets[name]) for name, shape, dtype in self._arrays
         }
 
 
@@ -73,7 +70,7 @@ def empty_array(rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     return memory[start : start + size].reshape(rows, *shape)
 
 
-def _is_image(dtype: str, shape: tuple[int, ...]) -> bool:
+def _is_image(dtype: str | np.dtype, shape: tuple[int, ...]) -> bool:
     return np.dtype(dtype) == np.uint8 and len(shape) >= 3
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stream.batch import DECODE, Decode
 from stream.errors import ArgumentError
+from stream.spec import DECODE, Decode
 
 MAX_BATCH_SIZE = 1 << 20
 """Rows are planned before memory for their frames is asked for, so a number that somebody made up has to be refused."""

@@ -29,10 +29,10 @@ from stream.format import (
 )
 from stream.mapped_file import map_file
 from stream.places import ColumnPlaces
-from stream.record_reader import RecordFile, open_reader
+from stream.record_reader import LibraryFile, RecordFile
 
 if TYPE_CHECKING:
-    from array_record.python.array_record_module import ArrayRecordReader
+    pass
 
 _MAX_OPEN = 1024
 
@@ -100,33 +100,14 @@ class OpenShard:
 
     def read(self, record: int) -> bytes | memoryview:
         """Return the bytes of one record; any damage of them raises FormatError."""
-        file = self._file
-        if isinstance(file, RecordFile):
-            return file.read(record)
-        try:
-            return file.read(record, record + 1)[0]
-        # array_record raises RuntimeError, ValueError or IndexError, depending on what is damaged.
-        except Exception as error:
-            raise FormatError(f"cannot be read ({' '.join(str(error).split())[:200]})") from None
+        return self.file.read(record)
 
     @cached_property
-    def _file(self) -> RecordFile | ArrayRecordReader:
+    def file(self) -> RecordFile | LibraryFile:
         """The open ArrayRecord file."""
         places = self._record_places()
         path, _, identity = self._checked("arrayrecord")
-        file: RecordFile | ArrayRecordReader
-        if places is not None:
-            file = RecordFile(path, *places)
-        else:
-            file = open_reader(path)
-            if not file.ok():
-                # The library tells a lack of file handles no different from damage; this raises it.
-                open(path, "rb").close()
-            if not file.ok() or file.num_records() != self.info.records:
-                raise FormatError(
-                    f"{path}: {file.num_records()} readable records, the manifest says {self.info.records}; the file "
-                    "is damaged or of another conversion"
-                )
+        file = RecordFile(path, *places) if places is not None else LibraryFile(path, self.info.records)
         self._sound[_CHECKED.index("arrayrecord")] = identity
         return file
 
@@ -315,14 +296,19 @@ class ShardCache:
         self._lock = threading.Lock()
 
     def __getitem__(self, index: int) -> OpenShard:
+        shards = self._open
+        try:
+            # Each is done as a whole; should another thread let the shard go in between, it is opened below.
+            shards.move_to_end(index)
+            return shards[index]
+        except KeyError:
+            pass
         with self._lock:
-            shard = self._open.get(index)
+            shard = shards.get(index)
             if shard is None:
-                shard = self._open[index] = OpenShard(self._shards[index], self._sound[index], self._places, index)
-                while len(self._open) > self._max_open:
-                    self._open.popitem(last=False)
-            else:
-                self._open.move_to_end(index)
+                shard = shards[index] = OpenShard(self._shards[index], self._sound[index], self._places, index)
+                while len(shards) > self._max_open:
+                    shards.popitem(last=False)
         return shard
 
     def forget(self, index: int) -> None:

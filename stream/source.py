@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stream.batch import Assembled, Batch, Work
+from stream.batch import Assembled, Work
 from stream.errors import RecordError, StreamError, WorkerError
 from stream.job import BatchMaker, Reply, Request, Setup, read_transformed, store_rows
 from stream.plan import Plan
 from stream.pool import WorkerPool
 from stream.ring import Ring, Slot
 from stream.rows import ROW_NAMES, Rows
+from stream.spec import Batch
 
 Shares = Sequence[tuple[int, int]]
 """Which rows of a batch, from and to, are made together; each by whoever is free."""
@@ -208,7 +209,6 @@ class ProcessSource:
 
     def _complete(self, number: int, job: _Job) -> None:
         """All parts of a batch are there: keep it, or send it again with other rows in place of those that failed."""
-        job.slot.refit()
         for reply in job.replies:
             job.work.add(reply.work)
             if reply.error:
@@ -224,6 +224,7 @@ class ProcessSource:
             job.error = error
             return
         job.replaced += [error.at(step=job.step) for _, error in failed]
+        job.slot.refit()
         self._send(number, job)
 
     def _finish(self, job: _Job) -> Batch:

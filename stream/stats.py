@@ -37,8 +37,8 @@ class Stats:
             self._sums["batches"] += 1
             self._sums["bytes"] += made.work.bytes
             self._seconds["wait_s"] += waited
-            for kind in ("read", "decode", "metadata"):
-                self._seconds[f"{kind}_s"] += made.work.seconds(kind)
+            for kind, seconds in made.work.seconds().items():
+                self._seconds[f"{kind}_s"] += seconds
         self.add_replaced(made.replaced)
         if self.on_batch is not None:
             self.on_batch(made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from functools import cached_property
 
@@ -11,31 +10,7 @@ import numpy as np
 from stream.columns import Column, check_column, column_validity, column_values
 from stream.format import MAX_FRAMES, FormatError
 from stream.shards import OpenShard
-from stream.vectors import Filled, Vector, gather, vector_columns
-
-_MERGE_AFTER = 16
-_MERGED_BYTES = 64 << 20
-
-
-class Budget:
-    """Memory that merged vectors of all open shards together may take."""
-
-    def __init__(self, size: int = _MERGED_BYTES) -> None:
-        self._left = size
-        self._lock = threading.Lock()
-
-    def take(self, owner: object, size: int) -> bool:
-        """Take so many bytes until ``owner`` is gone; False if they are not left."""
-        with self._lock:
-            if size > self._left:
-                return False
-            self._left -= size
-        weakref.finalize(owner, self._give, size).atexit = False
-        return True
-
-    def _give(self, size: int) -> None:
-        with self._lock:
-            self._left += size
+from stream.vectors import Vector, gather, gather_row, vector_columns
 
 
 class ShardTables:
@@ -46,7 +21,6 @@ class ShardTables:
         action, state: its vectors.
         columns: further columns.
         offset: the largest that a pair may have.
-        budget: for vectors that are put together from several columns.
 
     Raises:
         FormatError: the sidecars do not fit together.
@@ -61,9 +35,9 @@ class ShardTables:
         state: Vector,
         columns: tuple[Column, ...],
         offset: int,
-        budget: Budget,
     ) -> None:
         member = shard.info.member
+        self.first_episode = shard.info.first_episode
         self._episode, self._step, self._offset, self._steps_row = (
             shard.record_column(name) for name in ("episode", "step", "offset", "steps_row")
         )
@@ -89,8 +63,8 @@ class ShardTables:
             shard.set_checked("places of records")
         self.action = vector_columns(shard, action)
         self.state = vector_columns(shard, state)
-        self._budget = budget
-        self._uses = 0
+        self.uses = 0
+        """How often a record was looked up."""
         self._language, self._text = shard.language
         self._decoded: dict[int, str] = {}
         for column in columns:
@@ -112,35 +86,59 @@ class ShardTables:
         assert shard is not None, "whoever looks something up holds the shard"
         return np.asarray(shard.episodes["num_steps"].to_numpy())
 
-    def place(self, record: int) -> tuple[int, int, int, int]:
-        """Row in ``steps``, episode in the shard, step and offset of a record."""
-        self._uses += 1
-        if self._uses == _MERGE_AFTER:
-            self.action, self.state = self._merged(self.action), self._merged(self.state)
-        return (
-            self._steps_row.item(record),
-            self._episode.item(record),
-            self._step.item(record),
-            self._offset.item(record),
-        )
+    def describe(
+        self, record: int, horizon: int | None, window: np.ndarray, state: np.ndarray
+    ) -> tuple[int, int, tuple[int, int, int], str]:
+        """Look up a record.
 
-    def language(self, step_row: int) -> str:
-        """The instruction at a step."""
-        number = self._language.item(step_row)
+        Args:
+            record: in the shard.
+            horizon: steps of the window, None for those of the pair.
+            window: the actions are written here, float32 [>= steps, >= dimensions].
+            state: and the state here, float32 [>= dimensions].
+
+        Returns:
+            its row in ``steps``; how many steps of the window are real; its episode (in the dataset), step and offset;
+            and the instruction.
+        """
+        self.uses += 1
+        first, episode = self._steps_row.item(record), self._episode.item(record)
+        step, length = self._step.item(record), self._offset.item(record)
+        place = (self.first_episode + episode, step, length)
+        if horizon is not None:
+            length = min(horizon, self.num_steps.item(episode) - step)
+        gather(self.action, first, first + length, window)
+        gather_row(self.state, first, state)
+        return first, length, place, self._instruction(self._language.item(first))
+
+    def __len__(self) -> int:
+        return len(self._episode)
+
+    @property
+    def rows(self) -> int:
+        """Rows of ``steps``."""
+        return len(self._language)
+
+    def records(self, horizon: int | None) -> np.ndarray:
+        """Of each record what ``describe`` returns: row in ``steps``, real steps of the window, episode, step and
+        offset; int64 [records, 5]."""
+        first, step, length = self._steps_row, self._step, self._offset
+        if horizon is not None:
+            length = np.minimum(horizon, self.num_steps[self._episode] - step)
+        return np.stack([first, length, self.first_episode + self._episode, step, self._offset], 1, dtype=np.int64)
+
+    def vectors(self, actions: np.ndarray, states: np.ndarray) -> None:
+        """Write all actions and states, into float32 [rows, >= dimensions] each."""
+        gather(self.action, 0, self.rows, actions)
+        gather(self.state, 0, self.rows, states)
+
+    def instructions(self) -> tuple[list[str], np.ndarray]:
+        """The instructions, and of each row of ``steps`` which of these it has, int [rows]."""
+        numbers, of_rows = np.unique(self._language, return_inverse=True)
+        return [self._instruction(number) for number in numbers.tolist()], of_rows
+
+    def _instruction(self, number: int) -> str:
         text = self._decoded.get(number)
         if text is None:
             text = self._decoded[number] = self._text(number)
         return text
-
-    def _merged(self, columns: list[Filled]) -> list[Filled]:
-        """One float32 array [steps, dimensions] in place of several columns: a third of the time a row, for shards that
-        are read often."""
-        if len(columns) < 2:
-            return columns
-        rows, dims = len(columns[0][0]), columns[-1][1].stop
-        if not self._budget.take(self, rows * dims * 4):
-            return columns
-        whole = np.empty((rows, dims), np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            gather(columns, 0, rows, whole)
-        return [(whole, slice(0, dims), None)]

@@ -19,7 +19,6 @@ import torch.distributed
 import torch.utils.data
 
 from stream.ahead import Ahead, Carrier, begin
-from stream.batch import Batch
 from stream.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.errors import ArgumentError
 from stream.format import FormatError
@@ -27,6 +26,7 @@ from stream.iterator import LoaderIterator
 from stream.loader import Loader, make_loader
 from stream.normalize import Affine
 from stream.ring import Slot
+from stream.spec import Batch
 
 if TYPE_CHECKING:
     from stream.lightning import PairDataModule

@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from stream import WorkerError, digest, make_loader
-from stream.batch import Batch
 from stream.errors import StreamError
 from stream.iterator import LoaderIterator
+from stream.spec import Batch
 from tests.command import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]

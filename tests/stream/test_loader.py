@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from stream import Loader, digest, load_loader, make_loader, pairs
-from stream.batch import Batch
+from stream.batch import Span
+from stream.spec import Batch
 
 BATCH = 48
 STEPS = 200
@@ -261,6 +262,23 @@ def test_a_saved_loader_gives_the_same_batches(oxe_root: Path, tmp_path: Path) -
         digest(loader.batch_at(s)) for s in range(4)
     ]
     assert again.weights == loader.weights
+
+
+def test_a_worker_begins_two_batches_before_it_decodes_one(oxe_root: Path) -> None:
+    """All but the first, which is waited for."""
+    loader = loader_of(oxe_root, num_workers=1)
+    spans: list[dict[str, Span]] = []
+    loader.counters.on_batch = lambda made: spans.append({span.kind: span for span in made.work.spans})
+    iterator = iter(loader)
+    next(iterator)
+    # The next two were asked for at once, with the first one.
+    for _ in range(2):
+        next(iterator)
+    iterator.close()
+    first, second, third = spans
+    assert first["decode"].stop <= second["read"].start
+    assert second["read"].stop <= third["metadata"].start <= third["read"].stop <= second["decode"].start
+    assert second["decode"].stop <= third["decode"].start
 
 
 def test_stats_count_what_was_given_out(oxe_root: Path) -> None:

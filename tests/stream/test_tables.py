@@ -2,62 +2,53 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from stream.catalog import Catalog
 from stream.mixed import MixedData, Options
 from stream.mixture import Member
-from stream.tables import Budget, ShardTables
-from stream.vectors import gather
+from stream.shards import OpenShard
+from stream.tables import ShardTables
 
 
-def tables_of(root: Path, name: str, budget: Budget) -> tuple[ShardTables, int, int]:
-    """The tables of a dataset's first shard, and the sizes of action and state."""
-    data = MixedData(root, [Member(name, "train", 1.0)], Options(), catalog=Catalog(root))
+@pytest.fixture
+def opened(oxe_root: Path) -> tuple[OpenShard, ShardTables, tuple[int, int]]:
+    """A shard of a dataset, its tables, and the sizes of action and state."""
+    data = MixedData(oxe_root, [Member("droid", "train", 1.0)], Options(), catalog=Catalog(oxe_root))
     spec = data.spec
-    shard = data.views.cache[next(i for i, info in enumerate(data.views.shards) if info.split == "train")]
+    shard = data.views.cache[data.views.first_shards[0]]
     [action], [state] = spec.actions, spec.states
-    tables = ShardTables(shard, action=action, state=state, columns=(), offset=spec.offset, budget=budget)
-    assert len(tables.num_steps) == shard.info.episodes  # kept by the tables, which do not keep the shard
-    return tables, action.size, state.size
+    tables = ShardTables(shard, action=action, state=state, columns=(), offset=spec.offset)
+    return shard, tables, (action.size, state.size)
 
 
-def vectors(tables: ShardTables, action: int, state: int) -> tuple[np.ndarray, np.ndarray]:
-    rows = sum(int(steps) for steps in tables.num_steps)
-    found = np.zeros((rows, action), np.float32), np.zeros((rows, state), np.float32)
-    gather(tables.action, 0, rows, found[0])
-    gather(tables.state, 0, rows, found[1])
-    return found
+@pytest.mark.parametrize("horizon", [None, 1, 3, 100])
+def test_all_records_at_once_are_those_one_by_one(
+    opened: tuple[OpenShard, ShardTables, tuple[int, int]], horizon: int | None
+) -> None:
+    shard, tables, (action, state) = opened
+    actions, states = (np.full((tables.rows, size + 2), 7, np.float32) for size in (action, state))
+    tables.vectors(actions, states)
+    texts, of_rows = tables.instructions()
+    records = tables.records(horizon).tolist()
+    assert len(records) == len(tables) == shard.info.records
+    for record, (first, length, *place) in enumerate(records):
+        window, here = np.full((200, action + 2), 7, np.float32), np.full(state + 2, 7, np.float32)
+        found = tables.describe(record, horizon, window, here)
+        assert found == (first, length, tuple(place), texts[of_rows[first]])
+        np.testing.assert_array_equal(window[:length], actions[first : first + length])
+        np.testing.assert_array_equal(here, states[first])
+        assert (window[length:] == 7).all()
+    assert tables.uses == len(records)
+    assert any(texts)
 
 
-def test_vectors_are_put_together_after_some_use_and_stay_the_same(oxe_root: Path) -> None:
-    tables, action, state = tables_of(oxe_root, "droid", Budget())
-    before = vectors(tables, action, state)
-    assert len(tables.action) > 1
-    for _ in range(20):
-        tables.place(0)
-    assert (len(tables.action), len(tables.state)) == (1, 1)
-    for found, expected in zip(vectors(tables, action, state), before, strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_vectors_stay_apart_when_there_is_no_memory_for_them(oxe_root: Path) -> None:
-    tables, *_ = tables_of(oxe_root, "droid", Budget(10))
-    for _ in range(20):
-        tables.place(0)
-    assert len(tables.action) > 1
-
-
-def test_memory_comes_back_with_its_owner() -> None:
-    class Owner:
-        pass
-
-    budget, owner = Budget(100), Owner()
-    assert budget.take(owner, 80)
-    assert not budget.take(owner, 30)
-    del owner
-    gc.collect()
-    assert budget.take(Owner, 100)
+def test_windows_end_with_the_episode(opened: tuple[OpenShard, ShardTables, tuple[int, int]]) -> None:
+    shard, tables, _ = opened
+    assert len(tables.num_steps) == shard.info.episodes
+    first, length, episode, step, _ = tables.records(10_000).T
+    assert (length == tables.num_steps[episode - tables.first_episode] - step).all()
+    assert (first + length <= tables.rows).all()

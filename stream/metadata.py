@@ -1,0 +1,128 @@
+"""The metadata of a batch: what the sidecars say of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from stream.format import FormatError
+from stream.packed import PackedTables
+from stream.rows import Rows
+from stream.shards import OpenShard, ShardCache
+from stream.spec import BatchSpec
+from stream.tables import ShardTables
+from stream.vectors import mode_codes, reduce_window
+
+_PACK_AFTER = 16
+"""Shards of which so many records were looked up are taken to be used often."""
+Fail = Callable[[int, Exception], None]
+"""Called with a row of the batch that cannot be described, and why."""
+
+
+class Describer:
+    """Fills in the metadata of batches of a spec; one a process, safe to use from several threads."""
+
+    def __init__(self, spec: BatchSpec, cache: ShardCache) -> None:
+        self._spec = spec
+        self._cache = cache
+        self._packed = None if spec.columns else PackedTables(spec)
+        members = [vector.size for vector in spec.actions]
+        self._action_mask = np.arange(spec.action_size) < np.array(members)[:, None]
+        members = [vector.size for vector in spec.states]
+        self._state_mask = np.arange(spec.state_size) < np.array(members)[:, None]
+        self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
+        self._steps = np.arange(spec.window)
+
+    def describe(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> dict[str, list[str]]:
+        """Fill the arrays of a batch that hold metadata.
+
+        Args:
+            rows: of the batch, b.
+            out: an array [b, ...] of each field.
+            fail: told of the rows that cannot be described, whose arrays hold anything.
+
+        Returns:
+            the texts, b of each key.
+        """
+        spec, cache = self._spec, self._cache
+        count, horizon = len(rows), spec.horizon
+        reduced = spec.action != "window"
+        window = np.empty((count, spec.window, spec.action_size), np.float32) if reduced else out["action"]
+        state = out["state"]
+        if self._packed is not None:
+            there, steps, places, language = self._packed.find(rows.shard, rows.record, window, state)
+            left = np.flatnonzero(~there).tolist()
+        else:
+            window[:] = 0
+            state[:] = 0
+            steps, places, language = np.zeros(count, np.int64), np.zeros((count, 3), np.int64), [""] * count
+            left = list(range(count))
+        texts: dict[str, list[str]] = {column.name: [""] * count for column in spec.columns if column.dtype is None}
+        for column in spec.columns:
+            if column.dtype is not None:
+                out[column.name][:] = 0
+                out[f"{column.name}_mask"][:] = False
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row in left:
+                index, record = int(rows.shard[row]), int(rows.record[row])
+                shard = cache[index]
+                try:
+                    tables = shard.prepared
+                    if not isinstance(tables, ShardTables):
+                        tables = self._prepare(shard)
+                    step_row, steps[row], place, language[row] = tables.describe(
+                        record, horizon, window[row], state[row]
+                    )
+                    places[row] = place
+                    if tables.columns:
+                        self._fill_columns(tables, row, record, step_row, place[0], out, texts)
+                    if tables.uses == _PACK_AFTER and self._packed is not None:
+                        self._packed.add(index, tables)
+                except (FormatError, OSError) as error:
+                    fail(row, error)
+        member = rows.member
+        if reduced:
+            out["action"][:] = reduce_window(window, steps, spec.action, self._modes[member])
+            out["action_mask"][:] = self._action_mask[member]
+        else:
+            real_steps = self._steps < steps[:, None]
+            np.logical_and(real_steps[:, :, None], self._action_mask[member][:, None], out=out["action_mask"])
+        out["state_mask"][:] = self._state_mask[member]
+        out["episode"][:], out["step"][:], out["offset"][:] = places.T
+        return {"language": language, **texts}
+
+    def _fill_columns(
+        self,
+        tables: ShardTables,
+        row: int,
+        record: int,
+        step_row: int,
+        episode: int,
+        out: Mapping[str, np.ndarray],
+        texts: dict[str, list[str]],
+    ) -> None:
+        found = {"episodes": episode - tables.first_episode, "steps": step_row, "records": record}
+        for column, (kind, values, valid) in zip(self._spec.columns, tables.columns, strict=True):
+            place = found.get(kind or "")
+            if place is None or (valid is not None and not valid[place]):
+                continue
+            if column.dtype is None:
+                texts[column.name][row] = values[place].as_py() or ""
+            elif column.size is None:
+                out[column.name][row] = values[place, 0]
+                out[f"{column.name}_mask"][row] = True
+            else:
+                out[column.name][row, : values.shape[1]] = values[place]
+                out[f"{column.name}_mask"][row, : values.shape[1]] = True
+
+    def _prepare(self, shard: OpenShard) -> ShardTables:
+        spec, member = self._spec, shard.info.member
+        shard.prepared = tables = ShardTables(
+            shard,
+            action=spec.actions[member],
+            state=spec.states[member],
+            columns=spec.columns,
+            offset=spec.offset,
+        )
+        return tables

@@ -1,0 +1,133 @@
+"""What the sidecars of shards that are used often say, of all of them together in a few arrays.
+
+A batch of such shards is looked up with a dozen calls of numpy in place of some twenty of Python for every row. Between
+two batches the frames push all else out of the processor's caches, so each of these costs several times what it does in
+a loop of its own. Measured in turns with the caches emptied before each part of 32 rows, in a slow hour: 9 microseconds
+a row in place of 22.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from stream.spec import BatchSpec
+from stream.tables import ShardTables
+
+_BYTES = 64 << 20
+_EMPTY = 1
+"""The first step and record stand for none: a row of them is all zeros."""
+
+
+class Found(NamedTuple):
+    """What was found of the rows of a batch, b of each; zeros of those that are not here.
+
+    there: which are here, bool. length: real steps of the window; place: episode (in the dataset), step and offset,
+    int64 [b, 3]; language: the instructions.
+    """
+
+    there: np.ndarray
+    length: np.ndarray
+    place: np.ndarray
+    language: list[str]
+
+
+class _Arrays(NamedTuple):
+    """All that is known of records and steps; those of a shard are neighbours.
+
+    records: first step (a row of the others), real steps of the window, episode, step and offset, int64 [rows, 5].
+    actions, states: of each step, zeros beyond its dimensions, float32 [rows, A] and [rows, S]. texts: number of its
+    instruction, int32 [rows].
+    """
+
+    records: np.ndarray
+    actions: np.ndarray
+    states: np.ndarray
+    texts: np.ndarray
+
+    def resized(self, rows: int) -> _Arrays:
+        """With room for so many rows, those that there are copied, the others not initialised."""
+        larger = _Arrays(*(np.empty((rows, *values.shape[1:]), values.dtype) for values in self))
+        for values, source in zip(larger, self, strict=True):
+            values[: len(source)] = source
+        return larger
+
+
+class PackedTables:
+    """Metadata of shards that were added, as long as there is room; they stay. Safe to use from several threads.
+
+    Args:
+        spec: what a batch holds; further columns are not kept here.
+        nbytes: of memory at most.
+    """
+
+    def __init__(self, spec: BatchSpec, nbytes: int = _BYTES) -> None:
+        self._horizon = spec.horizon
+        self._window = np.arange(spec.window)
+        # By shard, where its records begin; 0 if it is not here.
+        self._first_record = np.zeros(len(spec.shards), np.int64)
+        self._arrays = _Arrays(
+            np.zeros((_EMPTY, 5), np.int64),
+            np.zeros((_EMPTY, spec.action_size), np.float32),
+            np.zeros((_EMPTY, spec.state_size), np.float32),
+            np.zeros(_EMPTY, np.int32),
+        )
+        self._most_rows = nbytes // sum(values.nbytes for values in self._arrays)
+        self._records = self._steps = _EMPTY
+        self._text = [""]
+        self._numbers: dict[str, int] = {"": 0}
+        self._lock = threading.Lock()
+
+    def add(self, shard: int, tables: ShardTables) -> bool:
+        """Add a shard; returns whether it is here now."""
+        with self._lock:
+            if self._first_record[shard]:
+                return True
+            records = slice(self._records, self._records + len(tables))
+            steps = slice(self._steps, self._steps + tables.rows)
+            needed, size = max(records.stop, steps.stop), len(self._arrays.records)
+            if needed > self._most_rows:
+                return False
+            if needed > size:
+                self._arrays = self._arrays.resized(max(needed, min(2 * size, self._most_rows)))
+            arrays = self._arrays
+            arrays.actions[steps] = 0
+            arrays.states[steps] = 0
+            tables.vectors(arrays.actions[steps], arrays.states[steps])
+            texts, of_rows = tables.instructions()
+            arrays.texts[steps] = np.array([self._number(text) for text in texts], np.int32)[of_rows]
+            arrays.records[records] = tables.records(self._horizon)
+            arrays.records[records, 0] += steps.start
+            self._records, self._steps = records.stop, steps.stop
+            # Last: whoever finds it there takes the arrays after that.
+            self._first_record[shard] = records.start
+        return True
+
+    def find(self, shard: np.ndarray, record: np.ndarray, window: np.ndarray, state: np.ndarray) -> Found:
+        """Look up the rows of a batch.
+
+        Args:
+            shard: of each row, int [b].
+            record: in the shard, int [b].
+            window: actions are written here, float32 [b, W, A], zero beyond those that are real.
+            state: and states here, float32 [b, S].
+        """
+        first_record = self._first_record[shard]
+        arrays, text = self._arrays, self._text
+        there = first_record > 0
+        found = arrays.records[np.where(there, first_record + record, 0)]
+        first, length = found[:, 0], found[:, 1]
+        steps = np.where(self._window < length[:, None], first[:, None] + self._window, 0)
+        # With another mode numpy makes a copy of ``out``.
+        arrays.actions.take(steps, axis=0, out=window, mode="clip")
+        arrays.states.take(first, axis=0, out=state, mode="clip")
+        return Found(there, length, found[:, 2:], [text[number] for number in arrays.texts[first].tolist()])
+
+    def _number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            self._text.append(text)
+            number = self._numbers[text] = len(self._text) - 1
+        return number

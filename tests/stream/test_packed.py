@@ -1,0 +1,108 @@
+"""Metadata of shards that are used often, of all together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stream.metadata
+from stream.catalog import Catalog
+from stream.metadata import Describer
+from stream.mixed import MixedData, Options, open_mixture
+from stream.mixture import Member
+from stream.packed import PackedTables
+from stream.ring import empty_array
+from stream.rows import Rows
+from stream.shards import ShardCache
+from stream.spec import BatchSpec
+from stream.tables import ShardTables
+
+ROWS = 600
+
+
+def rows_of(data: MixedData) -> Rows:
+    return data.plan.rows(data.plan.batch_samples(0, ROWS))
+
+
+def describe(describer: Describer, spec: BatchSpec, rows: Rows) -> dict[str, Any]:
+    """The metadata of a batch, in memory that held something else."""
+    out = {name: empty_array(len(rows), *field) for name, field in spec.fields().items() if name != "frames"}
+    for values in out.values():
+        values[...] = 77
+
+    def fail(row: int, error: Exception) -> None:
+        raise AssertionError(f"row {row}: {error}")
+
+    texts = describer.describe(rows, out, fail)
+    return {**{name: values for name, values in out.items() if name not in ("sample", "dataset")}, **texts}
+
+
+def tables_of(data: MixedData, shard: int) -> ShardTables:
+    spec, opened = data.spec, data.views.cache[shard]
+    member = opened.info.member
+    return ShardTables(opened, action=spec.actions[member], state=spec.states[member], columns=(), offset=spec.offset)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(horizon=3),
+        Options(horizon=40, action="mean"),
+        Options(action="sum"),
+        Options(action="first", samples_per_episode=2),
+    ],
+)
+def test_metadata_are_those_of_the_rows_one_by_one(
+    oxe_root: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = open_mixture(oxe_root, "oxe29", split="train", options=options)
+    spec, rows = data.spec, rows_of(data)
+    alone = Describer(spec, ShardCache(spec.shards))
+    monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 10**9)
+    expected = describe(alone, spec, rows)
+    monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 3)
+    packing = Describer(spec, ShardCache(spec.shards))
+    assert packing._packed is not None
+    window, state = (
+        np.empty((ROWS, *shape), np.float32) for shape in ((spec.window, spec.action_size), (spec.state_size,))
+    )
+    shares = []
+    for _ in range(3):
+        found = describe(packing, spec, rows)
+        assert found.keys() == expected.keys()
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, expected[name], err_msg=name)
+        shares.append(packing._packed.find(rows.shard, rows.record, window, state).there.mean())
+    # Those of shards with fewer than three rows are left.
+    assert shares[0] > 0.9
+    assert shares[2] == 1.0
+
+
+def test_shards_without_room_are_left_out(oxe_root: Path) -> None:
+    data = MixedData(
+        oxe_root, [Member(name, "train", 1.0) for name in ("bridge", "droid")], Options(), catalog=Catalog(oxe_root)
+    )
+    spec, rows = data.spec, rows_of(data)
+    chosen = np.unique(rows.shard).tolist()
+    first = tables_of(data, chosen[0])
+    # One more stands for none.
+    needed = (1 + max(len(first), first.rows)) * (8 * 5 + 4 * (spec.action_size + spec.state_size + 1))
+    packed = PackedTables(spec, needed)
+    assert packed.add(chosen[0], first)
+    assert packed.add(chosen[0], first)  # is there already, and takes no more
+    assert not packed.add(chosen[1], tables_of(data, chosen[1]))
+    assert not PackedTables(spec, needed - 1).add(chosen[0], first)
+
+    window = np.full((ROWS, spec.window, spec.action_size), 77, np.float32)
+    state = np.full((ROWS, spec.state_size), 77, np.float32)
+    found = packed.find(rows.shard, rows.record, window, state)
+    np.testing.assert_array_equal(found.there, rows.shard == chosen[0])
+    assert 0 < found.there.sum() < ROWS
+    for values in (found.length, found.place, window, state):
+        assert not values[~found.there].any()
+    assert all(not text for text, there in zip(found.language, found.there, strict=True) if not there)
+    assert (found.length[found.there] >= 1).all()
