@@ -10,6 +10,7 @@ little too low.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
 import math
@@ -79,10 +80,9 @@ class Trainer:
         self.lanes = loader.running.num_workers or loader.running.thread_count
         self.depth = loader.running.prefetch + 1
         self.batches = 0
-        self.rows: list[list[int]] = []
-        """Of each batch, its rows of each dataset."""
-        self.waits: list[tuple[int, float, float]] = []
-        """Of each batch, its step, and from when to when it was waited for."""
+        # Arrays: lists of these would grow by half a kilobyte a batch, which is what the loader must not do.
+        self._rows = array.array("I")
+        self._times = array.array("d")
         self.spans: list[tuple[int, Span]] = []
         """The work of each batch, if ``trace``."""
         self._compute = compute_seconds
@@ -94,6 +94,17 @@ class Trainer:
         self._step()
         self.first_batch_seconds = time.perf_counter() - began
         self._workers = psutil.Process().children() if loader.running.num_workers else []
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """Of each batch, its rows of each dataset."""
+        return np.array(self._rows, np.int64).reshape(-1, len(self.loader.dataset_names)).tolist()
+
+    @property
+    def waits(self) -> list[tuple[int, float, float]]:
+        """Of each batch, its step, and from when to when it was waited for."""
+        times = self._times.tolist()
+        return list(zip(range(self.batches), times[::2], times[1::2], strict=True))
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -141,7 +152,7 @@ class Trainer:
         return time.perf_counter() - began
 
     def _note(self, made: Made) -> None:
-        self.rows.append(np.bincount(made.rows.member, minlength=len(self.loader.dataset_names)).tolist())
+        self._rows.extend(np.bincount(made.rows.member, minlength=len(self.loader.dataset_names)).tolist())
         if self._trace:
             self.spans += [(self.batches, span) for span in made.work.spans]
 
@@ -152,7 +163,7 @@ class Trainer:
         # The batch before is let go of only when the next one is there, as `for batch in loader` does.
         self._batch = next(self._iterator)
         ended = time.perf_counter()
-        self.waits.append((self.batches, began, ended))
+        self._times.extend((began, ended))
         self.batches += 1
         return ended - began
 
@@ -239,9 +250,10 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
 
 def _batch_log(trainer: Trainer, measured: set[int]) -> list[dict[str, Any]]:
     log = []
-    before = trainer.waits[0][1]
-    for (step, began, ended), rows in zip(trainer.waits, trainer.rows, strict=True):
-        entry = {"step": step, "at_s": ended - trainer.waits[0][1], "step_s": ended - before, "wait_s": ended - began}
+    waits = trainer.waits
+    zero = before = waits[0][1]
+    for (step, began, ended), rows in zip(waits, trainer.rows, strict=True):
+        entry = {"step": step, "at_s": ended - zero, "step_s": ended - before, "wait_s": ended - began}
         log.append({**entry, "measured": step in measured, "rows": rows})
         before = ended
     return log
