@@ -16,7 +16,7 @@ import numpy as np
 from stream.spec import BatchSpec
 from stream.tables import ShardTables
 
-_BYTES = 64 << 20
+_BYTES = 32 << 20
 _EMPTY = 1
 """The first step and record stand for none: a row of them is all zeros."""
 
@@ -47,20 +47,13 @@ class _Arrays(NamedTuple):
     states: np.ndarray
     texts: np.ndarray
 
-    def resized(self, rows: int) -> _Arrays:
-        """With room for so many rows, those that there are copied, the others not initialised."""
-        larger = _Arrays(*(np.empty((rows, *values.shape[1:]), values.dtype) for values in self))
-        for values, source in zip(larger, self, strict=True):
-            values[: len(source)] = source
-        return larger
-
 
 class PackedTables:
     """Metadata of shards that were added, as long as there is room; they stay. Safe to use from several threads.
 
     Args:
         spec: what a batch holds; further columns are not kept here.
-        nbytes: of memory at most.
+        nbytes: of memory at most, taken as shards are added.
     """
 
     def __init__(self, spec: BatchSpec, nbytes: int = _BYTES) -> None:
@@ -74,7 +67,8 @@ class PackedTables:
             np.zeros((_EMPTY, spec.state_size), np.float32),
             np.zeros(_EMPTY, np.int32),
         )
-        self._most_rows = nbytes // sum(values.nbytes for values in self._arrays)
+        most = max(int(spec.shards.column(name).sum()) for name in ("records", "steps"))
+        self._most_rows = min(_EMPTY + most, nbytes // sum(values.nbytes for values in self._arrays))
         self._records = self._steps = _EMPTY
         self._text = [""]
         self._numbers: dict[str, int] = {"": 0}
@@ -87,11 +81,11 @@ class PackedTables:
                 return True
             records = slice(self._records, self._records + len(tables))
             steps = slice(self._steps, self._steps + tables.rows)
-            needed, size = max(records.stop, steps.stop), len(self._arrays.records)
-            if needed > self._most_rows:
+            if max(records.stop, steps.stop) > self._most_rows:
                 return False
-            if needed > size:
-                self._arrays = self._arrays.resized(max(needed, min(2 * size, self._most_rows)))
+            if len(self._arrays.records) == _EMPTY:
+                # All at once: the kernel gives pages as they are written, and takes back none that malloc keeps.
+                self._arrays = _Arrays(*(_enlarged(values, self._most_rows) for values in self._arrays))
             arrays = self._arrays
             arrays.actions[steps] = 0
             arrays.states[steps] = 0
@@ -131,3 +125,9 @@ class PackedTables:
             self._text.append(text)
             number = self._numbers[text] = len(self._text) - 1
         return number
+
+
+def _enlarged(values: np.ndarray, rows: int) -> np.ndarray:
+    larger = np.empty((rows, *values.shape[1:]), values.dtype)
+    larger[: len(values)] = values
+    return larger

@@ -38,7 +38,8 @@ class Worker:
         fds = (setup_fd, theirs.fileno(), their_slots.fileno())
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "stream.worker", *map(str, fds)],
+                # -P: what lies in the current folder is none of its modules, unless it is one of this process's.
+                [sys.executable, "-P", "-m", "stream.worker", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stream.columns import Column
-from stream.shards import ShardInfo
+from stream.shard_list import ShardList
 from stream.vectors import Reduction, Vector
 
 Metadata = Literal["full", "dataset_only", "none"]
@@ -28,7 +27,7 @@ class BatchSpec:
     """
 
     datasets: tuple[str, ...]
-    shards: Sequence[ShardInfo]
+    shards: ShardList
     num_frames: tuple[int, ...]
     frame_shape: tuple[int, int]
     metadata: Metadata

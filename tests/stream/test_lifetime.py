@@ -297,6 +297,16 @@ def test_python_c_and_a_notebook_need_no_main_guard(oxe_root: Path, tmp_path: Pa
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
 
 
+def test_modules_of_the_current_folder_do_not_get_into_a_worker(oxe_root: Path, tmp_path: Path) -> None:
+    """Those that the trainer would not import either: a user's folder may have a stream.py of its own."""
+    (tmp_path / "script").mkdir()
+    (tmp_path / "stream.py").write_text("raise ImportError('this is another stream')\n")
+    script = tmp_path / "script" / "train.py"
+    script.write_text(SCRIPT.format(root=str(oxe_root), end="print(len(batch['language']))"))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.stdout, done.returncode) == ("24\n", 0), done.stderr
+
+
 def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None:
     iterator = batches(oxe_root, num_workers=1)
     next(iterator)
