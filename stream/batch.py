@@ -254,17 +254,6 @@ class Assembler:
         """Decode frames, each to its place."""
         began = time.perf_counter()
         decode, shape = simplejpeg.decode_jpeg, (*self.spec.frame_shape, 3)
-        try:
-            good = all(decode(jpeg, buffer=place).shape == shape for jpeg, place, _ in frames)
-        except ValueError:
-            good = False
-        if not good:
-            self._find_damage(frames, begun, done)
-        done.work.note("decode", began, time.perf_counter())
-
-    def _find_damage(self, frames: list[_Frame], begun: Begun, done: Assembled) -> None:
-        """Decode frames once more, to see which cannot be."""
-        decode, shape = simplejpeg.decode_jpeg, (*self.spec.frame_shape, 3)
         failed = -1
         for jpeg, place, row in frames:
             if row == failed:
@@ -276,6 +265,7 @@ class Assembler:
             except ValueError as error:
                 failed = row
                 self._fail(begun, done, row, FormatError(f"a frame cannot be decoded ({error})"))
+        done.work.note("decode", began, time.perf_counter())
 
     def _fail(self, begun: Begun, done: Assembled, row: int, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in _LIMITS:

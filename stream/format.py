@@ -111,7 +111,6 @@ FIRST_FIELDS = {"records": RECORD_FIELDS, "steps": STEP_FIELDS, "episodes": EPIS
 
 _RECORD_MAGIC = b"FRM1"
 _RECORD_HEADER = struct.Struct("<4sI")
-_PAIR_HEADER = struct.Struct("<4s3I")
 MAX_FRAMES = 1 << 16
 """Of a record."""
 
@@ -182,12 +181,6 @@ def frame_spans(record: bytes | memoryview) -> list[tuple[int, int]]:
             is allocated by a length that the record does not have.
     """
     size = len(record)
-    if size >= _PAIR_HEADER.size:
-        # Nearly all records, in a third of the time.
-        magic, count, first, second = _PAIR_HEADER.unpack_from(record)
-        start = _PAIR_HEADER.size
-        if count == 2 and magic == _RECORD_MAGIC and start + first + second == size:
-            return [(start, start + first), (start + first, size)]
     if size < _RECORD_HEADER.size:
         raise FormatError(f"record of {size} bytes is shorter than its {_RECORD_HEADER.size}-byte header")
     magic, count = _RECORD_HEADER.unpack_from(record)

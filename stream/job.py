@@ -89,8 +89,8 @@ class Reply:
     error: str = ""
 
     def pack(self) -> tuple[Any, ...]:
-        """Return it as a message, of built-in types where it can be: pickling the objects takes five times as long, in
-        both processes."""
+        """Return it as a message, of built-in types where it can be: pickling the objects takes five times as
+        long, and unpickling them three times."""
         work = (self.work.bytes, [tuple(span) for span in self.work.spans])
         return (self.job, self.start, self.texts, self.failed, work, self.transformed, self.error)
 

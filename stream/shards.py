@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +29,6 @@ from stream.format import (
 from stream.mapped_file import map_file
 from stream.places import ColumnPlaces
 from stream.record_reader import LibraryFile, RecordFile
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_OPEN = 1024
 
@@ -296,19 +292,14 @@ class ShardCache:
         self._lock = threading.Lock()
 
     def __getitem__(self, index: int) -> OpenShard:
-        shards = self._open
-        try:
-            # Each is done as a whole; should another thread let the shard go in between, it is opened below.
-            shards.move_to_end(index)
-            return shards[index]
-        except KeyError:
-            pass
         with self._lock:
-            shard = shards.get(index)
+            shard = self._open.get(index)
             if shard is None:
-                shard = shards[index] = OpenShard(self._shards[index], self._sound[index], self._places, index)
-                while len(shards) > self._max_open:
-                    shards.popitem(last=False)
+                shard = self._open[index] = OpenShard(self._shards[index], self._sound[index], self._places, index)
+                while len(self._open) > self._max_open:
+                    self._open.popitem(last=False)
+            else:
+                self._open.move_to_end(index)
         return shard
 
     def forget(self, index: int) -> None:
