@@ -20,9 +20,11 @@ from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_spans
 from stream.metadata import Describer
+from stream.point_lookup import PointLookup, RecordPlace, read_closed
 from stream.ring import available_memory, empty_array
 from stream.rows import Rows
-from stream.shards import OpenShard, ShardCache
+from stream.shard_cache import ShardCache
+from stream.shards import OpenShard
 from stream.spec import BatchSpec, Decode
 
 _RUN = 64
@@ -93,11 +95,15 @@ class Assembled:
 
 @dataclass
 class Begun:
-    """A batch that is being assembled: the first of its records are read, and its frames are still to be decoded."""
+    """A batch that is being assembled: the first of its records are read, and its frames are still to be decoded.
+
+    places: of rows in shards that are not open, where their records lie.
+    """
 
     rows: Rows
     out: Mapping[str, np.ndarray]
     frames: list[_Frame] = field(default_factory=list)
+    places: dict[int, RecordPlace] = field(default_factory=dict)
     done: Assembled = field(default_factory=Assembled)
 
     @property
@@ -126,7 +132,8 @@ class Assembler:
         self._cache = ShardCache(spec.shards, max_open=max_open)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
-        self._describer = Describer(spec, self._cache) if spec.metadata == "full" else None
+        self._lookup = PointLookup(spec, self._cache)
+        self._describer = Describer(spec, self._cache, self._lookup) if spec.metadata == "full" else None
         self._most_frames = max(spec.num_frames)
         self._frames_mask = np.arange(self._most_frames) < np.array(spec.num_frames)[:, None]
 
@@ -175,7 +182,7 @@ class Assembler:
             out["frames_mask"][:] = self._frames_mask[rows.member]
         middle = began
         if self._describer is not None:
-            done.texts = self._describer.describe(rows, out, partial(self._fail, begun, done))
+            done.texts = self._describer.describe(rows, out, partial(self._fail, begun, done), begun.places)
             middle = time.perf_counter()
             done.work.note("metadata", began, middle)
         if "frames" not in self.fields:
@@ -232,13 +239,13 @@ class Assembler:
         places = zip(
             chosen, rows.shard[cut].tolist(), rows.record[cut].tolist(), rows.member[cut].tolist(), strict=True
         )
-        cache, num_frames = self._cache, self.spec.num_frames
+        known, num_frames = begun.places, self.spec.num_frames
         size = 0
         for row, index, record, member in places:
             if row in broken:
                 continue
             try:
-                data = cache[index].file.read(record)
+                data = self._record(index, record, known.get(row))
                 spans = frame_spans(data)
                 if len(spans) != num_frames[member]:
                     raise FormatError(f"holds {len(spans)} frames, expected {num_frames[member]}")
@@ -249,6 +256,16 @@ class Assembler:
             size += len(data)
         done.work.bytes += size
         return found
+
+    def _record(self, shard: int, record: int, place: RecordPlace | None) -> bytes | memoryview:
+        """Read a record; ``place`` says where it lies if its shard is not worth being open."""
+        if place is None:
+            if (opened := self._cache.get(shard)) is not None:
+                return opened.file.read(record)
+            place = self._lookup.find(shard, record)
+        data = read_closed(place) if place is not None else None
+        # Who opens it finds out what is not as it was.
+        return self._cache[shard].file.read(record) if data is None else data
 
     def _decode(self, frames: list[_Frame], begun: Begun, done: Assembled) -> None:
         """Decode frames, each to its place."""

@@ -8,8 +8,10 @@ import numpy as np
 
 from stream.format import FormatError
 from stream.packed import PackedTables
+from stream.point_lookup import PointLookup, RecordPlace
 from stream.rows import Rows
-from stream.shards import OpenShard, ShardCache
+from stream.shard_cache import ShardCache
+from stream.shards import OpenShard
 from stream.spec import BatchSpec
 from stream.tables import ShardTables
 from stream.vectors import mode_codes, reduce_window
@@ -23,9 +25,10 @@ Fail = Callable[[int, Exception], None]
 class Describer:
     """Fills in the metadata of batches of a spec; one a process, safe to use from several threads."""
 
-    def __init__(self, spec: BatchSpec, cache: ShardCache) -> None:
+    def __init__(self, spec: BatchSpec, cache: ShardCache, lookup: PointLookup) -> None:
         self._spec = spec
         self._cache = cache
+        self._lookup = lookup
         self._packed = None if spec.columns else PackedTables(spec)
         members = [vector.size for vector in spec.actions]
         self._action_mask = np.arange(spec.action_size) < np.array(members)[:, None]
@@ -34,13 +37,16 @@ class Describer:
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
         self._steps = np.arange(spec.window)
 
-    def describe(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> dict[str, list[str]]:
+    def describe(
+        self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail, found: dict[int, RecordPlace]
+    ) -> dict[str, list[str]]:
         """Fill the arrays of a batch that hold metadata.
 
         Args:
             rows: of the batch, b.
             out: an array [b, ...] of each field.
             fail: told of the rows that cannot be described, whose arrays hold anything.
+            found: of rows in shards that were not opened for it, where their records lie is added here.
 
         Returns:
             the texts, b of each key.
@@ -66,7 +72,13 @@ class Describer:
         with np.errstate(over="ignore", invalid="ignore"):
             for row in left:
                 index, record = int(rows.shard[row]), int(rows.record[row])
-                shard = cache[index]
+                shard = cache.get(index)
+                if shard is None:
+                    described = self._lookup.describe(index, record, window[row], state[row])
+                    if described is not None:
+                        steps[row], places[row], language[row], found[row] = described
+                        continue
+                    shard = cache[index]
                 try:
                     tables = shard.prepared
                     if not isinstance(tables, ShardTables):

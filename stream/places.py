@@ -9,7 +9,7 @@ shards of ten columns take 1 MB.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,36 @@ _LARGEST = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Of a column in every shard of a dataset: its number here, its type, and how many values a row has, 0 if it is not
-    a list."""
+class ColumnLayout:
+    """Of a column in every shard of a dataset.
+
+    number: among the places of a shard. dtype: of its values. width: how many a row has, 0 if it is not a list. packed:
+    whether they are booleans, eight to a byte, the first in the lowest bit; ``dtype`` is uint8 then.
+    """
 
     number: int
     dtype: np.dtype
     width: int
+    packed: bool
+
+    def extent(self, first: int, rows: int) -> tuple[int, int]:
+        """Where the bytes of some rows begin and end, counted from the column's beginning."""
+        width = self.width or 1
+        if self.packed:
+            return first * width // 8, -(-(first + rows) * width // 8)
+        size = width * self.dtype.itemsize
+        return first * size, (first + rows) * size
+
+    def values(self, data: bytes | memoryview, first: int, rows: int) -> np.ndarray:
+        """Return some rows of what lies in the bytes of ``extent``, [rows] or [rows, width]."""
+        if self.packed:
+            width = self.width or 1
+            skipped = first * width % 8
+            bits = np.frombuffer(data, np.uint8)
+            values = np.unpackbits(bits, count=skipped + rows * width, bitorder="little")[skipped:]
+        else:
+            values = np.frombuffer(data, self.dtype)
+        return values.reshape(rows, self.width) if self.width else values
 
 
 class ColumnPlaces:
@@ -35,7 +58,7 @@ class ColumnPlaces:
     """
 
     def __init__(self, shards: int) -> None:
-        self._layouts: dict[tuple[int, str, str], _Layout] = {}
+        self._layouts: dict[tuple[int, str, str], ColumnLayout] = {}
         self._places = np.zeros((shards, 0), np.uint32)
         self._lock = threading.Lock()
 
@@ -49,22 +72,48 @@ class ColumnPlaces:
             values: [rows] or [rows, width].
             file: all of it, mapped.
         """
+        if values.flags.c_contiguous:
+            width = values.shape[1] if values.ndim == 2 else 0
+            self._note(shard, column, values, ColumnLayout(0, values.dtype, width, packed=False), file)
+
+    def note_packed(
+        self, shard: int, column: tuple[int, str, str], bits: np.ndarray, width: int, file: pa.Buffer
+    ) -> None:
+        """The same of booleans that are packed.
+
+        Args:
+            bits: the bytes they lie in, uint8.
+            width: how many a row has, 0 if the column is not a list.
+        """
+        self._note(shard, column, bits, ColumnLayout(0, bits.dtype, width, packed=True), file)
+
+    def _note(
+        self, shard: int, column: tuple[int, str, str], values: np.ndarray, found: ColumnLayout, file: pa.Buffer
+    ) -> None:
         place = values.__array_interface__["data"][0] - file.address
-        if not 0 < place < min(file.size, _LARGEST) or not values.flags.c_contiguous:
+        if not 0 < place < min(file.size, _LARGEST):
             return
-        width = values.shape[1] if values.ndim == 2 else 0
         with self._lock:
             layout = self._layouts.get(column)
             if layout is None:
                 number = sum(member == column[0] for member, *_ in self._layouts)
-                layout = self._layouts[column] = _Layout(number, values.dtype, width)
-            if (layout.dtype, layout.width) != (values.dtype, width):
+                layout = self._layouts[column] = replace(found, number=number)
+            if layout != replace(found, number=layout.number):
                 return
             if layout.number >= self._places.shape[1]:
                 more = np.zeros((len(self._places), layout.number + 1), np.uint32)
                 more[:, : self._places.shape[1]] = self._places
                 self._places = more
             self._places[shard, layout.number] = place
+
+    def layout(self, column: tuple[int, str, str]) -> ColumnLayout | None:
+        """How a column lies in the files of its dataset, None as long as it was not noted of any."""
+        return self._layouts.get(column)
+
+    def of_shard(self, shard: int) -> list[int]:
+        """Where the columns of a shard begin, each in its file, by the number of their layout; 0 for those that were
+        not noted, and there may be fewer than layouts."""
+        return self._places[shard].tolist()
 
     def find(self, shard: int, column: tuple[int, str, str]) -> int:
         """Where in its file a column begins, 0 if that was not noted."""
@@ -80,5 +129,8 @@ class ColumnPlaces:
         if not (place := self.find(shard, column)):
             return None
         layout = self._layouts[column]
-        values = np.frombuffer(file, layout.dtype, rows * (layout.width or 1), place)
-        return values.reshape(rows, layout.width) if layout.width else values
+        _, size = layout.extent(0, rows)
+        data = memoryview(file)[place : place + size]
+        if len(data) < size:
+            raise ValueError(f"it ends before {column[-1]!r} does")
+        return layout.values(data, 0, rows)

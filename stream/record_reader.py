@@ -67,23 +67,37 @@ class RecordFile:
             start, size = self._position.item(record), self._num_bytes.item(record)
         except IndexError:
             raise FormatError(f"cannot be read (there are {len(self._position)} records)") from None
-        data: bytes | memoryview
-        room = BLOCK - start % BLOCK
-        if size <= room:
-            data = os.pread(self._fd, size, start)
-            whole = len(data) == size
-        else:
-            data = np.empty(size, np.uint8).data
-            parts: list[bytearray | memoryview] = [data[:room]]
-            for at in range(room, size, BLOCK - BLOCK_HEADER):
-                parts += (_SKIPPED, data[at : at + BLOCK - BLOCK_HEADER])
-            end = start
-            for first in range(0, len(parts), _MOST_PARTS):
-                end += os.preadv(self._fd, parts[first : first + _MOST_PARTS], end)
-            whole = end - start == size + len(parts) // 2 * BLOCK_HEADER
-        if not whole or xxhash.xxh3_64_intdigest(data) != self._xxh3_64.item(record):
-            raise FormatError("cannot be read (its bytes are not those that were written)")
-        return data
+        return read_record(self._fd, start, size, self._xxh3_64.item(record))
+
+
+def read_record(file: int, start: int, size: int, xxh3_64: int) -> bytes | memoryview:
+    """Read a record out of an ArrayRecord file.
+
+    Args:
+        file: its descriptor.
+        start, size, xxh3_64: of the record, see ``stream.format.PLACE_FIELDS``.
+
+    Raises:
+        FormatError: its bytes are not those that were written.
+        OSError: the disk cannot read it.
+    """
+    data: bytes | memoryview
+    room = BLOCK - start % BLOCK
+    if size <= room:
+        data = os.pread(file, size, start)
+        whole = len(data) == size
+    else:
+        data = np.empty(size, np.uint8).data
+        parts: list[bytearray | memoryview] = [data[:room]]
+        for at in range(room, size, BLOCK - BLOCK_HEADER):
+            parts += (_SKIPPED, data[at : at + BLOCK - BLOCK_HEADER])
+        end = start
+        for first in range(0, len(parts), _MOST_PARTS):
+            end += os.preadv(file, parts[first : first + _MOST_PARTS], end)
+        whole = end - start == size + len(parts) // 2 * BLOCK_HEADER
+    if not whole or xxhash.xxh3_64_intdigest(data) != xxh3_64:
+        raise FormatError("cannot be read (its bytes are not those that were written)")
+    return data
 
 
 class LibraryFile:

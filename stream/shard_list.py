@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
-from stream.format import FILE_KINDS
+from stream.format import FILE_KINDS, shard_file
 from stream.shards import ShardInfo
 
 if TYPE_CHECKING:
@@ -62,12 +63,28 @@ class _Placed(NamedTuple):
     folder: str
 
 
+class ShardFiles(NamedTuple):
+    """What of a shard's ``ShardInfo`` it takes to find its files, which is had in a fifth of the time.
+
+    stem: of the files, with the folder. sizes: in bytes, by FILE_KINDS.
+    """
+
+    member: int
+    stem: str
+    sizes: list[int]
+    first_episode: int
+
+    def file(self, kind: str) -> str:
+        """Where the file of a kind lies."""
+        return shard_file(self.stem, kind)
+
+
 class ShardList(Sequence[ShardInfo]):
     """Shards of several splits by number; what is asked for is made anew each time."""
 
     def __init__(self) -> None:
         self._splits: list[_Placed] = []
-        self._ends = np.zeros(0, np.int64)
+        self._ends: list[int] = []
 
     def add(self, shards: SplitShards, split: str, folder: Path, *, dataset: str, member: int = 0) -> int:
         """Append the shards of a split; ``folder`` is the dataset's, with the manifest.
@@ -77,11 +94,11 @@ class ShardList(Sequence[ShardInfo]):
         """
         self._splits.append(_Placed(shards, member, dataset, split, str(folder / split)))
         begin = len(self)
-        self._ends = np.append(self._ends, begin + len(shards))
+        self._ends.append(begin + len(shards))
         return begin
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return self._ends[-1] if self._ends else 0
 
     def column(self, name: str) -> np.ndarray:
         """Return ``records``, ``steps``, ``episodes`` or ``paired_episodes`` of all shards, int64."""
@@ -95,11 +112,7 @@ class ShardList(Sequence[ShardInfo]):
     def __getitem__(self, index: int | slice) -> ShardInfo | list[ShardInfo]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(f"shard {index} of {len(self)}")
-        place = int(np.searchsorted(self._ends, index, side="right"))
-        shards, member, dataset, split, folder = self._splits[place]
-        row = index - int(self._ends[place]) + len(shards)
+        (shards, member, dataset, split, folder), row = self._find(index)
         records, steps, episodes, paired, first = shards.counts[row].tolist()
         sizes, digests, hashed = shards.sizes[row].tolist(), shards.digests[row], shards.hashed[row].tolist()
         return ShardInfo(
@@ -118,6 +131,20 @@ class ShardList(Sequence[ShardInfo]):
                 for number, kind in enumerate(FILE_KINDS)
             },
         )
+
+    def files(self, index: int) -> ShardFiles:
+        """Where the files of a shard lie."""
+        split, row = self._find(index)
+        stem = f"{split.folder}/{split.shards.stems[row].decode()}"
+        return ShardFiles(split.member, stem, split.shards.sizes[row].tolist(), split.shards.counts.item(row, 4))
+
+    def _find(self, index: int) -> tuple[_Placed, int]:
+        """The split of a shard, and its number there."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"shard {index} of {len(self)}")
+        place = bisect_right(self._ends, index)
+        split = self._splits[place]
+        return split, index - self._ends[place] + len(split.shards)
 
 
 def _files(shard: ShardEntry) -> list[tuple[str, FileEntry]]:

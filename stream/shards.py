@@ -1,13 +1,10 @@
-"""Open shards: a bounded cache of ArrayRecord readers and memory-mapped sidecars, shared by threads."""
+"""Open shards: ArrayRecord readers and memory-mapped sidecars, shared by threads."""
 
 from __future__ import annotations
 
 import os
-import resource
 import struct
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,8 +26,6 @@ from stream.format import (
 from stream.mapped_file import map_file
 from stream.places import ColumnPlaces
 from stream.record_reader import LibraryFile, RecordFile
-
-_MAX_OPEN = 1024
 
 
 @dataclass(frozen=True)
@@ -63,10 +58,11 @@ class ShardInfo:
         return os.path.join(self.folder, shard_file(self.stem, kind))
 
 
-_TEXTS = ("ends", "letters")
-_CHECKED = (*FILE_KINDS, "places of records", "shares of episodes", "without places in the file")
+TEXTS = ("numbers", "ends", "letters")
+"""What is noted of the instructions: the number of each step's; where each number's text begins and ends; the texts."""
+CHECKED = (*FILE_KINDS, "places of records", "shares of episodes", "steps of episodes", "without places in the file")
 Sound = np.ndarray
-"""What was looked at of a shard's files and found to be that of the manifest, int64 [len(_CHECKED)]: 0, or what tells
+"""What was looked at of a shard's files and found to be that of the manifest, int64 [len(CHECKED)]: 0, or what tells
 the file by its inode and time of change. Of 20,000 shards a dict each would take 10 MB."""
 
 
@@ -87,7 +83,7 @@ class OpenShard:
         self, info: ShardInfo, sound: Sound | None = None, places: ColumnPlaces | None = None, number: int = 0
     ) -> None:
         self.info = info
-        self._sound: Sound = np.zeros(len(_CHECKED), np.int64) if sound is None else sound
+        self._sound: Sound = np.zeros(len(CHECKED), np.int64) if sound is None else sound
         self._places = ColumnPlaces(1) if places is None else places
         self._number = number
         self._mapped: dict[str, tuple[pa.Buffer, int]] = {}
@@ -104,7 +100,7 @@ class OpenShard:
         places = self._record_places()
         path, _, identity = self._checked("arrayrecord")
         file = RecordFile(path, *places) if places is not None else LibraryFile(path, self.info.records)
-        self._sound[_CHECKED.index("arrayrecord")] = identity
+        self._sound[CHECKED.index("arrayrecord")] = identity
         return file
 
     def _record_places(self) -> list[np.ndarray] | None:
@@ -144,6 +140,14 @@ class OpenShard:
             self.set_checked("shares of episodes")
         return table
 
+    def episode_steps(self) -> np.ndarray:
+        """Steps of each episode, int32 [episodes]; without Arrow as ``record_column``."""
+        values = self._known("episodes", "num_steps")
+        if values is None:
+            values = np.asarray(self.episodes["num_steps"].to_numpy())
+            self._note("episodes", "num_steps", values)
+        return values
+
     @cached_property
     def records(self) -> dict[str, np.ndarray]:
         """The columns of the ``records`` sidecar, integers [records], without a copy."""
@@ -171,35 +175,40 @@ class OpenShard:
                 found = self.steps.schema.field(place).type if place >= 0 else "not there"
                 raise FormatError(f"{self.info.path('steps')}: column {name!r} is {found}, expected numbers")
             values = column_array(self.steps, name)
-            self._note("steps", name, values)
+            if (packed := packed_booleans(self.steps, name)) is None:
+                self._note("steps", name, values)
+            else:
+                self._places.note_packed(
+                    self._number, (self.info.member, "steps", name), *packed, self._content("steps")[0]
+                )
         return values
 
     @cached_property
     def language(self) -> tuple[np.ndarray, Callable[[int], str]]:
         """Instruction of each step: int32 [steps], and what gives the text of such a number."""
-        numbers = self._known("steps", "numbers", of="texts")
+        numbers = self._known("steps", TEXTS[0], of="texts")
         if numbers is not None:
-            first, second = (self._places.find(self._number, (self.info.member, "texts", name)) for name in _TEXTS)
+            first, second = (self._places.find(self._number, (self.info.member, "texts", name)) for name in TEXTS[1:])
             if first and second:
                 return numbers, partial(_text, memoryview(self._content("steps")[0]), first, second)
         column = _single(self.steps, "language")
         numbers, dictionary = column.indices.to_numpy(), column.dictionary
         _, offsets, letters = dictionary.buffers()
         ends = np.frombuffer(offsets, np.int32)[dictionary.offset :] if offsets else np.zeros(0, np.int32)
-        self._note("steps", "numbers", numbers, of="texts")
-        self._note("steps", _TEXTS[0], ends, of="texts")
+        self._note("steps", TEXTS[0], numbers, of="texts")
+        self._note("steps", TEXTS[1], ends, of="texts")
         # Where all texts are empty, theirs may be no place in the file; any will do.
         place = np.frombuffer(letters, np.uint8) if letters else ends.view(np.uint8)
-        self._note("steps", _TEXTS[1], place, of="texts")
+        self._note("steps", TEXTS[2], place, of="texts")
         return numbers, lambda number: str(dictionary[number].as_py())
 
     def was_checked(self, what: str) -> bool:
         """Whether something was checked of these very files before, in this process."""
-        return bool(self._sound[_CHECKED.index(what)])
+        return bool(self._sound[CHECKED.index(what)])
 
     def set_checked(self, what: str) -> None:
         """Something was checked and found right."""
-        self._sound[_CHECKED.index(what)] = 1
+        self._sound[CHECKED.index(what)] = 1
 
     def drop_tables(self) -> None:
         """Let go of what Arrow made of the sidecars; columns that were taken of them stay."""
@@ -243,7 +252,7 @@ class OpenShard:
                 )
         if len(table) != rows:
             raise FormatError(f"{path}: {len(table)} rows, the manifest says {rows}")
-        self._sound[_CHECKED.index(kind)] = identity
+        self._sound[CHECKED.index(kind)] = identity
         return table
 
     def _checked(self, kind: str) -> tuple[str, bool, int]:
@@ -256,9 +265,8 @@ class OpenShard:
                 f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "
                 "conversion"
             )
-        # Never 0.
-        identity = hash((stat.st_ino, stat.st_mtime_ns)) | 1
-        before = int(self._sound[_CHECKED.index(kind)])
+        identity = file_identity(stat)
+        before = int(self._sound[CHECKED.index(kind)])
         if before == identity:
             return path, True, identity
         if before:
@@ -270,54 +278,15 @@ class OpenShard:
         return path, False, identity
 
 
+def file_identity(stat: os.stat_result) -> int:
+    """What tells a file of a certain size from others; never 0."""
+    return hash((stat.st_ino, stat.st_mtime_ns)) | 1
+
+
 def _text(content: memoryview, ends: int, texts: int, number: int) -> str:
     """A text of an Arrow dictionary, whose offsets and bytes lie at these places of a file."""
     start, stop = struct.unpack_from("<2i", content, ends + 4 * number)
     return bytes(content[texts + start : texts + stop]).decode()
-
-
-class ShardCache:
-    """Shards that were used last, at most ``max_open`` of them; safe to use from several threads.
-
-    A sidecar holds no file handle once it is mapped, a reader holds one. A shard that falls out of the cache closes
-    when the last thread lets go of it.
-    """
-
-    def __init__(self, shards: Sequence[ShardInfo], *, max_open: int | None = None) -> None:
-        self._shards = shards
-        self._max_open = max_open or default_max_open()
-        self._open: OrderedDict[int, OpenShard] = OrderedDict()
-        self._sound = np.zeros((len(shards), len(_CHECKED)), np.int64)
-        self._places = ColumnPlaces(len(shards))
-        self._lock = threading.Lock()
-
-    def __getitem__(self, index: int) -> OpenShard:
-        with self._lock:
-            shard = self._open.get(index)
-            if shard is None:
-                shard = self._open[index] = OpenShard(self._shards[index], self._sound[index], self._places, index)
-                while len(self._open) > self._max_open:
-                    self._open.popitem(last=False)
-            else:
-                self._open.move_to_end(index)
-        return shard
-
-    def forget(self, index: int) -> None:
-        """Close a shard, so that a file that was repaired is opened anew."""
-        with self._lock:
-            self._open.pop(index, None)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-
-def default_max_open() -> int:
-    """How many readers may be open: half of the file handles that this process may have, at most 1,024."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = 4096 if soft == resource.RLIM_INFINITY else soft
-    return max(
-        4, min(_MAX_OPEN, (soft - len(os.listdir("/proc/self/fd"))) // 2 if Path("/proc").is_dir() else soft // 4)
-    )
 
 
 def _single(table: pa.Table, name: str) -> pa.Array:
@@ -329,6 +298,17 @@ def is_numeric(kind: pa.DataType) -> bool:
     """Whether a column has numbers or booleans, one or a fixed number in a row."""
     inner = kind.value_type if isinstance(kind, pa.FixedSizeListType) else kind
     return bool(pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner))
+
+
+def packed_booleans(table: pa.Table, name: str) -> tuple[np.ndarray, int] | None:
+    """Return the bytes that a column of booleans lies in, eight to a byte, and how many a row has, 0 if it is not a
+    list; None if it is of others, or does not begin with the first bit."""
+    array = _single(table, name)
+    values = array.values if isinstance(array.type, pa.FixedSizeListType) else array
+    if not pa.types.is_boolean(values.type) or array.null_count or values.null_count or array.offset or values.offset:
+        return None
+    bits = values.buffers()[1]
+    return np.frombuffer(bits, np.uint8), getattr(array.type, "list_size", 0)
 
 
 def column_array(table: pa.Table, name: str, *, fill: int | None = None) -> np.ndarray:

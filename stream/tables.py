@@ -81,10 +81,18 @@ class ShardTables:
 
     @cached_property
     def num_steps(self) -> np.ndarray:
-        """Steps of each episode, int32 [episodes]."""
+        """Steps of each episode, int32 [episodes]. Raises FormatError and OSError."""
         shard = self._shard()
         assert shard is not None, "whoever looks something up holds the shard"
-        return np.asarray(shard.episodes["num_steps"].to_numpy())
+        steps = shard.episode_steps()
+        if not shard.was_checked("steps of episodes"):
+            left = steps[self._episode] - self._step
+            if len(left) and (left.min() < 1 or (self._steps_row + left).max() > self.rows):
+                raise FormatError(
+                    f"{shard.info.path('episodes')}: num_steps does not fit the shard's records and steps"
+                )
+            shard.set_checked("steps of episodes")
+        return steps
 
     def describe(
         self, record: int, horizon: int | None, window: np.ndarray, state: np.ndarray

@@ -34,6 +34,21 @@ class Span:
     start: int
     stop: int
 
+    def fits(self, size: int) -> bool:
+        """Whether a column of ``size`` values in a row has those that are taken."""
+        if self.select is None:
+            return size == self.stop - self.start
+        return (self.select.stop if isinstance(self.select, slice) else max(self.select) + 1) <= size
+
+    def filled(self, values: np.ndarray) -> Filled:
+        """The same of some rows of the column, [rows] or [rows, values]."""
+        if values.ndim == 1:
+            values = values[:, None]
+        dims = slice(self.start, self.stop)
+        if self.select is None or isinstance(self.select, slice):
+            return (values if self.select is None else values[:, self.select]), dims, None
+        return values, dims, np.array(self.select)
+
 
 @dataclass(frozen=True)
 class Vector:
@@ -141,18 +156,13 @@ def vector_columns(shard: OpenShard, vector: Vector) -> list[Filled]:
     found: list[Filled] = []
     for span in vector.spans:
         values = shard.step_column(span.column)
-        if values.ndim == 1:
-            values = values[:, None]
-        if not _fits(values.shape[1], span):
+        width = values.shape[1] if values.ndim == 2 else 1
+        if not span.fits(width):
             raise FormatError(
-                f"{shard.info.path('steps')}: column {span.column!r} has {values.shape[1]} values, the action or state "
+                f"{shard.info.path('steps')}: column {span.column!r} has {width} values, the action or state "
                 f"takes {span.stop - span.start} numbers of it"
             )
-        dims = slice(span.start, span.stop)
-        if span.select is None or isinstance(span.select, slice):
-            found.append((values if span.select is None else values[:, span.select], dims, None))
-        else:
-            found.append((values, dims, np.array(span.select)))
+        found.append(span.filled(values))
     return found
 
 
@@ -198,13 +208,6 @@ def mode_codes(vector: Vector, size: int) -> np.ndarray:
     codes = np.zeros(size, np.int8)
     codes[: vector.size] = [{"absolute": 1, "flag": 2}.get(mode, 0) for mode in vector.modes]
     return codes
-
-
-def _fits(size: int, span: Span) -> bool:
-    """Whether a column of ``size`` values in a row has those that a span takes."""
-    if span.select is None:
-        return size == span.stop - span.start
-    return (span.select.stop if isinstance(span.select, slice) else max(span.select) + 1) <= size
 
 
 def _are_indices(select: Any, size: int) -> bool:

@@ -16,8 +16,8 @@ from stream.errors import ArgumentError
 from stream.filters import Filters
 from stream.format import FormatError
 from stream.mixture import Member
+from stream.shard_cache import ShardCache
 from stream.shard_list import ShardList
-from stream.shards import ShardCache
 from stream.shuffle import derive_keys, make_key, permute
 from stream.splits import EpisodeRange, SplitError, resolve_split
 

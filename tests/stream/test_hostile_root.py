@@ -160,6 +160,7 @@ SIDECARS = [
     *[("steps", column, other_type) for column in ("episode", "language", "is_first", "action/world_vector")],
     *[("episodes", "first_record", numbers(value, pa.int64())) for value in (-5, 10**6)],
     *[("episodes", "num_records", numbers(value, pa.int32())) for value in (-5, 10**6)],
+    *[("episodes", "num_steps", numbers(value, pa.int32())) for value in (-1, 0, 10**6, 2**31 - 1)],
     ("episodes", "robot", numbers(1, pa.int64())),
 ]  # fmt: skip
 
@@ -172,7 +173,7 @@ def test_a_column_that_does_not_fit_is_refused(
     table = crafted.table(kind)
     crafted.write(kind, with_column(table, column, make(table)))
     with pytest.raises((StreamError, FormatError)):
-        load(crafted, samples_per_episode=2 if kind == "episodes" else 0)
+        load(crafted, samples_per_episode=2 if kind == "episodes" else 0, horizon=3)
 
 
 @pytest.mark.parametrize("kind", ["records", "steps", "episodes"])

@@ -14,9 +14,10 @@ from stream.metadata import Describer
 from stream.mixed import MixedData, Options, open_mixture
 from stream.mixture import Member
 from stream.packed import PackedTables
+from stream.point_lookup import PointLookup
 from stream.ring import empty_array
 from stream.rows import Rows
-from stream.shards import ShardCache
+from stream.shard_cache import ShardCache
 from stream.spec import BatchSpec
 from stream.tables import ShardTables
 
@@ -36,8 +37,13 @@ def describe(describer: Describer, spec: BatchSpec, rows: Rows) -> dict[str, Any
     def fail(row: int, error: Exception) -> None:
         raise AssertionError(f"row {row}: {error}")
 
-    texts = describer.describe(rows, out, fail)
+    texts = describer.describe(rows, out, fail, {})
     return {**{name: values for name, values in out.items() if name not in ("sample", "dataset")}, **texts}
+
+
+def describer_of(spec: BatchSpec) -> Describer:
+    cache = ShardCache(spec.shards)
+    return Describer(spec, cache, PointLookup(spec, cache))
 
 
 def tables_of(data: MixedData, shard: int) -> ShardTables:
@@ -61,11 +67,11 @@ def test_metadata_are_those_of_the_rows_one_by_one(
 ) -> None:
     data = open_mixture(oxe_root, "oxe29", split="train", options=options)
     spec, rows = data.spec, rows_of(data)
-    alone = Describer(spec, ShardCache(spec.shards))
+    alone = describer_of(spec)
     monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 10**9)
     expected = describe(alone, spec, rows)
     monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 3)
-    packing = Describer(spec, ShardCache(spec.shards))
+    packing = describer_of(spec)
     assert packing._packed is not None
     window, state = (
         np.empty((ROWS, *shape), np.float32) for shape in ((spec.window, spec.action_size), (spec.state_size,))

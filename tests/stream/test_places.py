@@ -12,7 +12,8 @@ import pytest
 from stream.format import FormatError, open_sidecar
 from stream.mapped_file import map_file
 from stream.places import ColumnPlaces
-from stream.shards import OpenShard, ShardCache, column_array, is_numeric
+from stream.shard_cache import ShardCache
+from stream.shards import OpenShard, column_array, is_numeric
 from tests.stream.test_shards import list_shards
 
 COLUMN = (0, "steps", "x")
@@ -40,6 +41,25 @@ def test_a_column_that_was_noted_is_found_in_its_type_and_shape(
     assert found is not None and found.dtype == values.dtype
     np.testing.assert_array_equal(found, values)
     assert [places.find(shard, COLUMN) for shard in range(3)] == [0, 8, 0]
+
+
+@pytest.mark.parametrize("width", [0, 1, 3, 8])
+@pytest.mark.parametrize("rows", [1, 7, 8, 13])
+def test_booleans_that_are_packed_are_found(file: pa.Buffer, rows: int, width: int) -> None:
+    places, place = ColumnPlaces(2), 20
+    bits = numbers(file, np.uint8, place, -(-rows * (width or 1) // 8))
+    places.note_packed(1, COLUMN, bits, width, file)
+    found, layout = places.read(1, COLUMN, rows, file), places.layout(COLUMN)
+    everything = [bool(bits[i // 8] >> i % 8 & 1) for i in range(rows * (width or 1))]
+    expected = np.array(everything, np.uint8).reshape((rows, width) if width else (rows,))
+    assert found is not None and layout is not None and found.dtype == np.uint8
+    np.testing.assert_array_equal(found, expected)
+    for first in range(rows):
+        begin, end = layout.extent(first, rows - first)
+        data = memoryview(file)[place + begin : place + end]
+        np.testing.assert_array_equal(layout.values(data, first, rows - first), expected[first:])
+    places.note(0, COLUMN, numbers(file, np.uint8, place, rows), file)
+    assert places.find(0, COLUMN) == 0, "bytes are stored otherwise than in the other shard"
 
 
 def test_columns_of_a_shard_and_of_other_datasets_do_not_mix(file: pa.Buffer) -> None:
@@ -82,12 +102,10 @@ def test_a_shard_that_opens_again_has_the_columns_and_texts_of_its_files(oxe_roo
         for index, info in enumerate(shards):
             shard = cache[index]
             steps, records = (open_sidecar(info.path(kind)) for kind in ("steps", "records"))
-            kinds = {field.name: str(field.type) for field in steps.schema}
             for name in records.column_names:
                 np.testing.assert_array_equal(shard.record_column(name), column_array(records, name))
             for name in steps.column_names:
-                # Booleans are packed eight to a byte, so Arrow is needed for them.
-                if not is_numeric(steps.schema.field(name).type) or "bool" in kinds[name]:
+                if not is_numeric(steps.schema.field(name).type):
                     continue
                 values, expected = shard.step_column(name), column_array(steps, name)
                 assert values.dtype == expected.dtype

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from stream.catalog import Catalog
 from stream.format import FILE_KINDS, FormatError
 from stream.mixture import Member
-from stream.shards import OpenShard, ShardCache, ShardInfo, default_max_open
+from stream.shards import OpenShard, ShardInfo
 from stream.views import Views
 from tests.open_files import open_files
 
@@ -28,11 +26,15 @@ def shards(oxe_root: Path) -> list[ShardInfo]:
     return list_shards(oxe_root, Catalog(oxe_root).complete)
 
 
+def copy_of_bridge(oxe_root: Path, folder: Path) -> ShardInfo:
+    """The first training shard of a copy, to damage."""
+    shutil.copytree(oxe_root / "bridge", folder / "bridge")
+    return list_shards(folder, ["bridge"])[0]
+
+
 @pytest.fixture
 def copied(oxe_root: Path, tmp_path: Path) -> ShardInfo:
-    """A shard in a copy, to damage."""
-    shutil.copytree(oxe_root / "bridge", tmp_path / "bridge")
-    return list_shards(tmp_path, ["bridge"])[0]
+    return copy_of_bridge(oxe_root, tmp_path)
 
 
 def touch(shard: OpenShard, kind: str) -> None:
@@ -99,81 +101,9 @@ def test_records_are_those_of_the_file(shards: list[ShardInfo]) -> None:
         assert [shard.read(i) for i in range(info.records)] == expected
 
 
-def test_the_cache_keeps_no_more_files_open_than_it_may(shards: list[ShardInfo]) -> None:
-    assert len(shards) == 58
-    before = len(open_files())
-    cache = ShardCache(shards, max_open=5)
-    most = 0
-    for index in [*range(58), *range(57, -1, -1), *np.random.default_rng(0).integers(0, 58, 100)]:
-        shard = cache[index]
-        for kind in FILE_KINDS:
-            touch(shard, kind)
-        most = max(most, len(open_files()) - before)
-        assert len(cache) <= 5
-        del shard
-    # One more while the shard that fell out is still in hand.
-    assert 5 <= most <= 6
-
-
 def test_sidecars_hold_no_file_open(shards: list[ShardInfo]) -> None:
     kept = [OpenShard(info) for info in shards[:10]]
     for shard in kept:
         for kind in ("records", "steps", "episodes"):
             touch(shard, kind)
     assert not [path for path in open_files() if path.endswith(".arrow")]
-
-
-def test_the_shards_used_last_stay_open(shards: list[ShardInfo]) -> None:
-    cache = ShardCache(shards, max_open=3)
-    first, second, third = (cache[i] for i in range(3))
-    assert cache[0] is first
-    _ = cache[3]
-    assert cache[0] is first
-    assert cache[2] is third
-    assert cache[1] is not second
-
-
-def test_a_shard_in_hand_can_be_read_after_it_fell_out_of_the_cache(shards: list[ShardInfo]) -> None:
-    cache = ShardCache(shards, max_open=1)
-    shard = cache[0]
-    expected = shard.read(0)
-    for index in range(1, 5):
-        cache[index].read(0)
-    assert shard.read(0) == expected
-
-
-def test_a_forgotten_shard_is_opened_anew(copied: ShardInfo) -> None:
-    cache = ShardCache([copied], max_open=2)
-    path = copied.path("arrayrecord")
-    content = path.read_bytes()
-    path.write_bytes(content[:-1])
-    with pytest.raises(FormatError):
-        cache[0].read(0)
-    path.write_bytes(content)
-    cache.forget(0)
-    cache.forget(0)
-    assert cache[0].read(0) in content
-
-
-@pytest.mark.parametrize("max_open", [2, 100])
-def test_threads_share_a_cache(shards: list[ShardInfo], max_open: int) -> None:
-    few = shards[:8]
-    expected = [[OpenShard(info).read(i) for i in range(info.records)] for info in few]
-    cache = ShardCache(few, max_open=max_open)
-
-    def read(seed: int) -> int:
-        rng = np.random.default_rng(seed)
-        for _ in range(300):
-            shard = int(rng.integers(len(few)))
-            record = int(rng.integers(few[shard].records))
-            assert cache[shard].read(record) == expected[shard][record]
-            assert cache[shard].records["episode"][record] >= 0
-        return seed
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(read, range(8))) == list(range(8))
-    assert len(cache) <= max_open
-
-
-def test_the_default_leaves_file_handles_to_others() -> None:
-    assert 4 <= default_max_open() <= 1024
