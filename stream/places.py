@@ -9,7 +9,7 @@ shards of ten columns take 1 MB.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,7 @@ import pyarrow as pa
 _LARGEST = (1 << 32) - 1
 
 
-@dataclass(frozen=True)
-class ColumnLayout:
+class ColumnLayout(NamedTuple):
     """Of a column in every shard of a dataset.
 
     number: among the places of a shard. dtype: of its values. width: how many a row has, 0 if it is not a list. packed:
@@ -74,7 +73,7 @@ class ColumnPlaces:
         """
         if values.flags.c_contiguous:
             width = values.shape[1] if values.ndim == 2 else 0
-            self._note(shard, column, values, ColumnLayout(0, values.dtype, width, packed=False), file)
+            self._note(shard, column, values, (values.dtype, width, False), file)
 
     def note_packed(
         self, shard: int, column: tuple[int, str, str], bits: np.ndarray, width: int, file: pa.Buffer
@@ -85,10 +84,15 @@ class ColumnPlaces:
             bits: the bytes they lie in, uint8.
             width: how many a row has, 0 if the column is not a list.
         """
-        self._note(shard, column, bits, ColumnLayout(0, bits.dtype, width, packed=True), file)
+        self._note(shard, column, bits, (bits.dtype, width, True), file)
 
     def _note(
-        self, shard: int, column: tuple[int, str, str], values: np.ndarray, found: ColumnLayout, file: pa.Buffer
+        self,
+        shard: int,
+        column: tuple[int, str, str],
+        values: np.ndarray,
+        found: tuple[np.dtype, int, bool],
+        file: pa.Buffer,
     ) -> None:
         place = values.__array_interface__["data"][0] - file.address
         if not 0 < place < min(file.size, _LARGEST):
@@ -97,8 +101,8 @@ class ColumnPlaces:
             layout = self._layouts.get(column)
             if layout is None:
                 number = sum(member == column[0] for member, *_ in self._layouts)
-                layout = self._layouts[column] = replace(found, number=number)
-            if layout != replace(found, number=layout.number):
+                layout = self._layouts[column] = ColumnLayout(number, *found)
+            if layout[1:] != found:
                 return
             if layout.number >= self._places.shape[1]:
                 more = np.zeros((len(self._places), layout.number + 1), np.uint32)
