@@ -66,7 +66,7 @@ _Part = tuple[ColumnLayout, Span]
 """A column of ``steps``, and what of it goes into a vector."""
 
 
-class _Described(NamedTuple):
+class _Columns(NamedTuple):
     """The columns of a dataset that ``describe`` takes."""
 
     record: tuple[_Integer, ...]
@@ -92,7 +92,7 @@ class PointLookup:
         checked = ["places of records"] + ["steps of episodes"] * (spec.horizon is not None)
         self._checked = [CHECKED.index(what) for what in checked]
         self._place: dict[int, tuple[_Integer, ...]] = {}
-        self._described: dict[int, _Described] = {}
+        self._described: dict[int, _Columns] = {}
 
     def describe(self, shard: int, record: int, window: np.ndarray, state: np.ndarray) -> Described | None:
         """Look up what the sidecars say of a record.
@@ -148,10 +148,10 @@ class PointLookup:
             columns = self._place[member] = self._integers(member, "records", _PLACE)
         return columns
 
-    def _describe_columns(self, member: int) -> _Described:
+    def _describe_columns(self, member: int) -> _Columns:
         columns = self._described.get(member)
         if columns is None:
-            columns = self._described[member] = _Described(
+            columns = self._described[member] = _Columns(
                 record=self._integers(member, "records", _RECORD),
                 num_steps=self._integers(member, "episodes", () if self._spec.horizon is None else ("num_steps",)),
                 texts=self._integers(member, "texts", TEXTS),
