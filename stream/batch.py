@@ -97,12 +97,13 @@ class Assembled:
 class Begun:
     """A batch that is being assembled: the first of its records are read, and its frames are still to be decoded.
 
-    places: of rows in shards that are not open, where their records lie.
+    closed: shards that are not opened for it if that can be helped. places: of rows in these, where their records lie.
     """
 
     rows: Rows
     out: Mapping[str, np.ndarray]
     frames: list[_Frame] = field(default_factory=list)
+    closed: set[int] = field(default_factory=set)
     places: dict[int, RecordPlace] = field(default_factory=dict)
     done: Assembled = field(default_factory=Assembled)
 
@@ -174,6 +175,8 @@ class Assembler:
         """
         began = time.perf_counter()
         begun = Begun(rows, out)
+        if not self.spec.columns:
+            begun.closed = self._cache.not_worth_opening(rows.shard.tolist())
         done = begun.done
         out["sample"][:] = rows.sample
         if "dataset" in out:
@@ -182,7 +185,9 @@ class Assembler:
             out["frames_mask"][:] = self._frames_mask[rows.member]
         middle = began
         if self._describer is not None:
-            done.texts = self._describer.describe(rows, out, partial(self._fail, begun, done), begun.places)
+            done.texts = self._describer.describe(
+                rows, out, partial(self._fail, begun, done), begun.closed, begun.places
+            )
             middle = time.perf_counter()
             done.work.note("metadata", began, middle)
         if "frames" not in self.fields:
@@ -239,13 +244,17 @@ class Assembler:
         places = zip(
             chosen, rows.shard[cut].tolist(), rows.record[cut].tolist(), rows.member[cut].tolist(), strict=True
         )
-        known, num_frames = begun.places, self.spec.num_frames
+        cache, closed, known, num_frames = self._cache, begun.closed, begun.places, self.spec.num_frames
         size = 0
         for row, index, record, member in places:
             if row in broken:
                 continue
             try:
-                data = self._record(index, record, known.get(row))
+                data = (
+                    self._closed_record(index, record, known.get(row))
+                    if index in closed
+                    else cache[index].file.read(record)
+                )
                 spans = frame_spans(data)
                 if len(spans) != num_frames[member]:
                     raise FormatError(f"holds {len(spans)} frames, expected {num_frames[member]}")
@@ -257,12 +266,9 @@ class Assembler:
         done.work.bytes += size
         return found
 
-    def _record(self, shard: int, record: int, place: RecordPlace | None) -> bytes | memoryview:
-        """Read a record; ``place`` says where it lies if its shard is not worth being open."""
-        if place is None:
-            if (opened := self._cache.get(shard)) is not None:
-                return opened.file.read(record)
-            place = self._lookup.find(shard, record)
+    def _closed_record(self, shard: int, record: int, place: RecordPlace | None) -> bytes | memoryview:
+        """Read a record of a shard that is not worth being open; ``place`` says where it lies, if that is known."""
+        place = place or self._lookup.find(shard, record)
         data = read_closed(place) if place is not None else None
         # Who opens it finds out what is not as it was.
         return self._cache[shard].file.read(record) if data is None else data

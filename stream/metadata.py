@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -38,7 +38,12 @@ class Describer:
         self._steps = np.arange(spec.window)
 
     def describe(
-        self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail, found: dict[int, RecordPlace]
+        self,
+        rows: Rows,
+        out: Mapping[str, np.ndarray],
+        fail: Fail,
+        closed: Collection[int] = (),
+        found: dict[int, RecordPlace] | None = None,
     ) -> dict[str, list[str]]:
         """Fill the arrays of a batch that hold metadata.
 
@@ -46,7 +51,8 @@ class Describer:
             rows: of the batch, b.
             out: an array [b, ...] of each field.
             fail: told of the rows that cannot be described, whose arrays hold anything.
-            found: of rows in shards that were not opened for it, where their records lie is added here.
+            closed: shards that are not to be opened if it can be helped.
+            found: of rows in these, where their records lie is added here.
 
         Returns:
             the texts, b of each key.
@@ -72,13 +78,12 @@ class Describer:
         with np.errstate(over="ignore", invalid="ignore"):
             for row in left:
                 index, record = int(rows.shard[row]), int(rows.record[row])
-                shard = cache.get(index)
-                if shard is None:
-                    described = self._lookup.describe(index, record, window[row], state[row])
-                    if described is not None:
-                        steps[row], places[row], language[row], found[row] = described
-                        continue
-                    shard = cache[index]
+                if index in closed and (said := self._lookup.describe(index, record, window[row], state[row])):
+                    steps[row], places[row], language[row], place_of_record = said
+                    if found is not None:
+                        found[row] = place_of_record
+                    continue
+                shard = cache[index]
                 try:
                     tables = shard.prepared
                     if not isinstance(tables, ShardTables):

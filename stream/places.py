@@ -1,9 +1,8 @@
-"""Where columns lie in the files of shards, so that a shard that was open before opens again without Arrow.
+"""Where columns lie in the files of shards, so that a shard that was open before is read again without Arrow.
 
-Arrow takes 70 to 95 microseconds of the processor and 5 to 9 KB to open a sidecar that is mapped. With
-``shuffle="global"`` over 20,000 shards nearly every row of a batch opens a shard again, two sidecars of it. A column
-of numbers is a place in the file, a type and a width; types and widths are alike in all shards of a dataset, and 20,000
-shards of ten columns take 1 MB.
+Arrow takes 70 to 95 microseconds of the processor and 5 to 9 KB to open a sidecar that is mapped. A column of numbers
+is a place in the file, a type and a width; types and widths are alike in all shards of a dataset, and 20,000 shards of
+ten columns take 1 MB.
 """
 
 from __future__ import annotations

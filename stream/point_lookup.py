@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.format import FILE_KINDS, PLACE_FIELDS, FormatError
+from stream.format import FILE_KINDS, PLACE_FIELDS
 from stream.places import ColumnLayout
 from stream.record_reader import read_record
 from stream.shard_cache import ShardCache
@@ -54,6 +54,10 @@ class _UnknownError(Exception):
     """Something was not noted when the shard was open, or is not as it was then."""
 
 
+_NOT_FOUND = (_UnknownError, OSError, OverflowError, ValueError, MemoryError)
+"""The last three where numbers are not what they were, in a file whose change cannot be seen."""
+
+
 class _Integer(NamedTuple):
     """A column of integers: its number among the places of a shard, and its type."""
 
@@ -79,7 +83,7 @@ class _Columns(NamedTuple):
 class PointLookup:
     """Looks up records of shards that were open before; safe to use from several threads.
 
-    Whatever is not as it was then gives None: the caller opens the shard, which finds out what it is.
+    Whatever is seen not to be as it was then gives None: the caller opens the shard, which finds out what it is.
 
     Args:
         spec: what a batch holds.
@@ -100,8 +104,8 @@ class PointLookup:
         Args:
             shard: its number.
             record: in the shard.
-            window: the actions are written here, float32 [>= steps, >= dimensions].
-            state: and the state here, float32 [>= dimensions].
+            window: the actions are written here, float32 [>= steps, >= dimensions]; zeros with None.
+            state: and the state here, float32 [>= dimensions]; zeros with None.
         """
         horizon = self._spec.horizon
         if self._spec.columns:
@@ -122,7 +126,9 @@ class PointLookup:
                 gather(file.rows(columns.action, first, length), 0, length, window)
                 gather_row(file.rows(columns.state, first, 1), 0, state)
                 language = file.text(columns.texts, first)
-        except (_UnknownError, OSError):
+        except _NOT_FOUND:
+            window[:] = 0
+            state[:] = 0
             return None
         return Described(length, (closed.files.first_episode + episode, step, offset), language, place)
 
@@ -132,7 +138,7 @@ class PointLookup:
             closed = self._closed(shard)
             with closed.open("records") as file:
                 return self._place_of(closed, file, record)
-        except (_UnknownError, OSError):
+        except _NOT_FOUND:
             return None
 
     def _closed(self, shard: int) -> _ClosedShard:
@@ -220,10 +226,13 @@ class _File:
     def __init__(self, path: str, size: int, identity: int, places: list[int]) -> None:
         self._places = places
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        stat = os.fstat(self.descriptor)
-        if stat.st_size != size or file_identity(stat) != identity:
+        try:
+            stat = os.fstat(self.descriptor)
+            if stat.st_size != size or file_identity(stat) != identity:
+                raise _UnknownError
+        except BaseException:
             os.close(self.descriptor)
-            raise _UnknownError
+            raise
 
     def __enter__(self) -> _File:
         return self
@@ -270,5 +279,5 @@ def read_closed(place: RecordPlace) -> bytes | memoryview | None:
     try:
         with _File(path, size, identity, []) as file:
             return read_record(file.descriptor, position, num_bytes, xxh3_64)
-    except (_UnknownError, FormatError, OSError):
+    except _NOT_FOUND:
         return None

@@ -3,8 +3,8 @@
 Where the ``records`` sidecar says where the records lie, they are read from there and compared with the sidecar's
 checksums; array_record reads files that were converted before there was that. It reads the index of a file when it
 opens it, copies each record twice and checks it by a slower hash. Measured in turns: a record of an open shard took 20
-microseconds of the processor in place of 10; opening a shard again and reading a record of it half as long again (with
-``shuffle="global"`` over 20,000 shards that is nearly every row); and each open shard took 26 KB more.
+microseconds of the processor in place of 10, opening a shard again and reading a record of it half as long again, and
+each open shard 26 KB more.
 """
 
 from __future__ import annotations

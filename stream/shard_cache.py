@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,10 @@ from stream.shards import CHECKED, OpenShard, ShardInfo
 _MAX_OPEN = 1024
 _RECORDS = CHECKED.index("records")
 """Nothing of a shard is used without this sidecar."""
+_MANY = 4
+"""To look up so many records takes as long as to open their shard: 70 and 245 microseconds (docs/reliability.md)."""
 _LATELY = 128
-"""Of shards that were asked for and are not open, so many are remembered. Simulated with the numbers of shards of the
+"""Of shards that were found not worth opening, so many are remembered. Simulated with the numbers of shards of the
 real 29 datasets and 1,024 open ones: 0.33 of the rows of oxe29 with equal weights are in an open shard, and 0.32 with
 1,024 remembered, 0.21 where every shard is opened that is asked for; were it known beforehand which are the 1,024 that
 are used most, 0.36."""
@@ -59,21 +61,29 @@ class ShardCache:
                 self._open.move_to_end(index)
         return shard
 
-    def get(self, index: int) -> OpenShard | None:
-        """Return a shard if it is worth being open, else None: if another would close for it, it was open before, and
-        it is not one of the last that were asked for in vain (the rule of 2Q, Johnson and Shasha 1994)."""
+    def not_worth_opening(self, shards: Iterable[int]) -> set[int]:
+        """Return those shards of a batch in which single records are better looked up: another would close for them,
+        they were open before, the batch has few of their records, and they are not among the last of which this was
+        said (the rule of 2Q, Johnson and Shasha 1994).
+
+        Args:
+            shards: of each row.
+        """
+        found: set[int] = set()
+        if len(self._open) < self._max_open:
+            return found
         with self._lock:
-            if (shard := self._open.get(index)) is not None:
-                self._open.move_to_end(index)
-                return shard
-            if len(self._open) >= self._max_open and self.sound.item(index, _RECORDS):
-                if index not in self._asked:
-                    self._asked[index] = None
-                    if len(self._asked) > _LATELY:
-                        self._asked.popitem(last=False)
-                    return None
-                del self._asked[index]
-        return self[index]
+            for index, count in Counter(shards).items():
+                if index in self._open or count >= _MANY or not self.sound.item(index, _RECORDS):
+                    continue
+                if index in self._asked:
+                    del self._asked[index]
+                    continue
+                found.add(index)
+                self._asked[index] = None
+                if len(self._asked) > _LATELY:
+                    self._asked.popitem(last=False)
+        return found
 
     def forget(self, index: int) -> None:
         """Close a shard, so that a file that was repaired is opened anew."""

@@ -193,6 +193,8 @@ class OpenShard:
                 return numbers, partial(_text, memoryview(self._content("steps")[0]), first, second)
         column = _single(self.steps, "language")
         numbers, dictionary = column.indices.to_numpy(), column.dictionary
+        if dictionary.null_count:
+            raise FormatError(f"{self.info.path('steps')}: {dictionary.null_count} texts of column 'language' are null")
         _, offsets, letters = dictionary.buffers()
         ends = np.frombuffer(offsets, np.int32)[dictionary.offset :] if offsets else np.zeros(0, np.int32)
         self._note("steps", TEXTS[0], numbers, of="texts")
@@ -279,8 +281,11 @@ class OpenShard:
 
 
 def file_identity(stat: os.stat_result) -> int:
-    """What tells a file of a certain size from others; never 0."""
-    return hash((stat.st_ino, stat.st_mtime_ns)) | 1
+    """What tells a file of a certain size from others, and from what it was before a change; never 0.
+
+    The time of modification can be set back by whoever changes a file, that of its status cannot.
+    """
+    return hash((stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)) | 1
 
 
 def _text(content: memoryview, ends: int, texts: int, number: int) -> str:

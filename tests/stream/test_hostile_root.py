@@ -216,6 +216,14 @@ def test_numbers_of_texts_that_are_not_there_are_refused(crafted: CraftedRoot) -
         load(crafted)
 
 
+def test_texts_that_are_null_are_refused(crafted: CraftedRoot) -> None:
+    table = crafted.table("steps")
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), pa.array([None], pa.string()))
+    crafted.write("steps", with_column(table, "language", texts))
+    with pytest.raises(StreamError, match=r"steps\.arrow: 1 texts of column 'language' are null"):
+        load(crafted)
+
+
 def test_texts_that_lie_outside_of_the_file_are_refused(crafted: CraftedRoot) -> None:
     content = bytearray(crafted.path("episodes").read_bytes())
     table = crafted.table("episodes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stream.metadata
 import stream.shard_cache
 from stream import RecordError, digest, make_loader
 from stream.batch import Assembler
@@ -27,8 +29,11 @@ from tests.rewritten_records import forget_places
 
 @pytest.fixture(autouse=True)
 def _only_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards that were open before are not opened again, however often they are asked for."""
+    """Shards that were open before are not opened again, however often they are asked for, and nothing is kept of
+    those that stay open."""
+    monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 10**9)
     monkeypatch.setattr(stream.shard_cache, "_LATELY", 0)
+    monkeypatch.setattr(stream.shard_cache, "_MANY", 10**9)
 
 
 class Opened:
@@ -153,6 +158,9 @@ class Used:
         self.rows = self.loader.steps.plan(range(12))
         self.expected = [self.digest(step) for step in range(12)]
         assert [self.digest(step) for step in range(12)] == self.expected
+        shards = self.loader.data.spec.shards
+        # Takes the place of the one that was open.
+        self.maker.assembler._cache[next(number for number, info in enumerate(shards) if info.dataset == "kuka")]
 
     def digest(self, step: int) -> str:
         batch, done = self.maker.make(step, self.rows[step])
@@ -189,7 +197,16 @@ def replace(path: Path) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-@pytest.mark.parametrize("damage", [cut, cut_in_secret, replace, Path.unlink])
+def zero_in_secret(path: Path) -> None:
+    """In place; size and time of change stay."""
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.seek(stat.st_size // 3)
+        file.write(bytes(stat.st_size // 3))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+@pytest.mark.parametrize("damage", [cut, cut_in_secret, replace, zero_in_secret, Path.unlink])
 @pytest.mark.parametrize("suffix", [".arrayrecord", ".records.arrow", ".steps.arrow", ".episodes.arrow"])
 def test_a_file_that_is_damaged_after_it_was_open_never_gives_wrong_data(
     used: Used, suffix: str, damage: Callable[[Path], None]
@@ -234,3 +251,22 @@ def test_a_file_that_was_copied_over_with_the_same_content_goes_on(used: Used) -
         path.unlink()
         path.write_bytes(content)
     assert [used.digest(step) for step in range(12)] == used.expected
+
+
+def test_a_file_that_cannot_be_looked_at_is_closed(used: Used, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a network file system ``fstat`` may fail."""
+    lookup, rows = used.maker.assembler._lookup, used.rows[0]
+    shard, record = int(rows.shard[0]), int(rows.record[0])
+    place = lookup.find(shard, record)
+    assert place is not None
+    assert read_closed(place) is not None
+    before = open_files()
+
+    def fail(descriptor: int) -> os.stat_result:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", fail)
+        found = [lookup.find(shard, record), read_closed(place)]
+    assert found == [None, None]
+    assert open_files() == before

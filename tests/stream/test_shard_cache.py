@@ -30,22 +30,19 @@ def used_once(shards: list[ShardInfo], max_open: int) -> ShardCache:
     return cache
 
 
-def test_a_shard_that_was_not_open_before_is_opened(shards: list[ShardInfo]) -> None:
+def test_shards_that_were_not_open_before_are_worth_it(shards: list[ShardInfo]) -> None:
     cache = ShardCache(shards, max_open=2)
     for index in range(10):
-        shard = cache.get(index)
-        assert shard is not None
-        shard.read(0)
-    assert cache.get(9) is shard
-    assert cache.get(8) is not None
+        assert not cache.not_worth_opening([index])
+        cache[index].read(0)
+    assert not cache.not_worth_opening([8, 9])
 
 
 def test_a_shard_that_is_asked_for_once_takes_no_place(shards: list[ShardInfo]) -> None:
     cache = used_once(shards, max_open=3)
-    last = [cache.get(index) for index in (55, 56, 57)]
-    assert None not in last
-    assert [cache.get(index) for index in range(20)] == [None] * 20
-    assert [cache.get(index) for index in (55, 56, 57)] == last
+    assert cache.not_worth_opening([55, *range(20), 57, 0, 0]) == set(range(20))
+    assert len(cache) == 3
+    assert not cache.not_worth_opening([55, 56, 57])
 
 
 def test_a_shard_that_is_asked_for_again_soon_is_opened(
@@ -53,28 +50,34 @@ def test_a_shard_that_is_asked_for_again_soon_is_opened(
 ) -> None:
     monkeypatch.setattr("stream.shard_cache._LATELY", 4)
     cache = used_once(shards, max_open=3)
-    assert [cache.get(index) for index in range(5)] == [None] * 5
-    assert cache.get(0) is None, "four others were asked for since"
-    opened = cache.get(4)
-    assert opened is not None
-    assert cache.get(4) is opened
-    assert cache.get(55) is None, "it closed for the other"
-    assert cache.get(4) is opened
+    assert cache.not_worth_opening(range(5)) == set(range(5))
+    assert cache.not_worth_opening([0]) == {0}, "four others were asked for since"
+    assert not cache.not_worth_opening([4])
+    opened = cache[4]
+    assert not cache.not_worth_opening([4])
+    assert cache.not_worth_opening([55]) == {55}, "it closed for the other"
+    assert cache[4] is opened
     assert len(cache) == 3
+
+
+def test_a_shard_of_which_a_batch_has_many_rows_is_opened(shards: list[ShardInfo]) -> None:
+    cache = used_once(shards, max_open=3)
+    assert cache.not_worth_opening([1] * 3 + [2] * 4 + [3]) == {1, 3}
 
 
 def test_as_long_as_there_is_room_shards_are_opened(shards: list[ShardInfo]) -> None:
     cache = used_once(shards, max_open=3)
     cache.forget(57)
-    assert cache.get(0) is not None
-    assert cache.get(1) is None
+    assert not cache.not_worth_opening([0])
+    assert cache[0].read(0)
+    assert cache.not_worth_opening([1]) == {1}
 
 
 def test_all_shards_stay_open_where_there_is_room_for_them(shards: list[ShardInfo]) -> None:
     cache = used_once(shards, max_open=len(shards))
-    first = [cache.get(index) for index in range(len(shards))]
-    assert None not in first
-    assert [cache.get(index) for index in range(len(shards))] == first
+    first = [cache[index] for index in range(len(shards))]
+    assert not cache.not_worth_opening(range(len(shards)))
+    assert [cache[index] for index in range(len(shards))] == first
 
 
 def test_the_cache_keeps_no_more_files_open_than_it_may(shards: list[ShardInfo]) -> None:
