@@ -38,7 +38,8 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
     asked = {"module": study.module, "arguments": command}
     outcome = Outcome(study, command)
     kept = _read(folder / _COMMAND)
-    if fresh or {key: kept.get(key) for key in asked} != asked or not (folder / _RESULT).is_file():
+    outcome.kept = not fresh and {key: kept.get(key) for key in asked} == asked and (folder / _RESULT).is_file()
+    if not outcome.kept:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         out, err = folder / "stdout", folder / "stderr"
@@ -153,7 +154,9 @@ def _run(options: argparse.Namespace) -> int:
             print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
         options.page.parent.mkdir(parents=True, exist_ok=True)
         write_whole(options.page, format_page(outcomes))
-    print(f"{options.page}: {len(outcomes)} studies")
+    kept = sum(outcome.kept for outcome in outcomes)
+    told = f", {kept} of them measured before, perhaps with other code (--fresh measures again)" if kept else ""
+    print(f"{options.page}: {len(outcomes)} studies{told}")
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
 

@@ -24,6 +24,8 @@ class Outcome:
     result: dict[str, Any] | None = None
     error: str | None = None
     date: str = ""
+    kept: bool = False
+    """Whether the result was there already."""
     page: str = ""
     """A part of the page that the command wrote itself."""
     plots: tuple[str, ...] = ()

@@ -45,6 +45,7 @@ def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path,
     again = run_study(study, command, folder, fresh=False)
     assert (folder / "result.json").stat().st_mtime_ns == kept
     assert again.result == outcome.result
+    assert (outcome.kept, again.kept) == (False, True)
     add_plots(again, folder, tmp_path / "docs" / "page.md")
     assert again.plots == ("benchmarks/tiny.svg",)
     assert "pairs/s" in (tmp_path / "docs" / "benchmarks" / "tiny.svg").read_text()
