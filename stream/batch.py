@@ -175,6 +175,7 @@ class Assembler:
         """
         began = time.perf_counter()
         begun = Begun(rows, out)
+        # Further columns are taken of open shards.
         if not self.spec.columns:
             begun.closed = self._cache.not_worth_opening(rows.shard.tolist())
         done = begun.done

@@ -42,8 +42,8 @@ class Describer:
         rows: Rows,
         out: Mapping[str, np.ndarray],
         fail: Fail,
-        closed: Collection[int] = (),
-        found: dict[int, RecordPlace] | None = None,
+        closed: Collection[int],
+        found: dict[int, RecordPlace],
     ) -> dict[str, list[str]]:
         """Fill the arrays of a batch that hold metadata.
 
@@ -51,7 +51,7 @@ class Describer:
             rows: of the batch, b.
             out: an array [b, ...] of each field.
             fail: told of the rows that cannot be described, whose arrays hold anything.
-            closed: shards that are not to be opened if it can be helped.
+            closed: shards that are not to be opened if it can be helped; none if the batch has further columns.
             found: of rows in these, where their records lie is added here.
 
         Returns:
@@ -79,9 +79,7 @@ class Describer:
             for row in left:
                 index, record = int(rows.shard[row]), int(rows.record[row])
                 if index in closed and (said := self._lookup.describe(index, record, window[row], state[row])):
-                    steps[row], places[row], language[row], place_of_record = said
-                    if found is not None:
-                        found[row] = place_of_record
+                    steps[row], places[row], language[row], found[row] = said
                     continue
                 shard = cache[index]
                 try:

@@ -99,7 +99,7 @@ class PointLookup:
         self._described: dict[int, _Columns] = {}
 
     def describe(self, shard: int, record: int, window: np.ndarray, state: np.ndarray) -> Described | None:
-        """Look up what the sidecars say of a record.
+        """Look up what the sidecars say of a record, but for further columns.
 
         Args:
             shard: its number.
@@ -108,12 +108,10 @@ class PointLookup:
             state: and the state here, float32 [>= dimensions]; zeros with None.
         """
         horizon = self._spec.horizon
-        if self._spec.columns:
-            return None
         try:
             closed = self._closed(shard)
             if not all(closed.sound[number] for number in self._checked):
-                return None
+                raise _UnknownError
             columns = self._describe_columns(closed.files.member)
             with closed.open("records") as file:
                 episode, step, offset, first = (file.integer(column, record) for column in columns.record)

@@ -37,7 +37,7 @@ def describe(describer: Describer, spec: BatchSpec, rows: Rows) -> dict[str, Any
     def fail(row: int, error: Exception) -> None:
         raise AssertionError(f"row {row}: {error}")
 
-    texts = describer.describe(rows, out, fail, {})
+    texts = describer.describe(rows, out, fail, set(), {})
     return {**{name: values for name, values in out.items() if name not in ("sample", "dataset")}, **texts}
 
 
