@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ import simplejpeg
 
 from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
-from stream.format import FormatError, frame_spans
+from stream.format import FormatError, frame_views
 from stream.metadata import Describer
 from stream.point_lookup import PointLookup, RecordPlace, read_closed
 from stream.ring import available_memory, empty_array
@@ -36,10 +36,8 @@ _LIMITS = {
     errno.ENOMEM: "take fewer workers, or raise the limit on memory",
 }
 """Errors of opening a file that say nothing of the file, and what to do."""
-_Record = tuple[int, bytes | memoryview, list[tuple[int, int]]]
-"""A row, its record, and where in it the frames begin and end."""
-_Frame = tuple[memoryview, np.ndarray, int]
-"""An encoded frame, where it goes (uint8 [H, W, 3]), and its row."""
+_Record = tuple[int, Sequence[memoryview]]
+"""A row, and its encoded frames."""
 
 
 class Span(NamedTuple):
@@ -97,12 +95,13 @@ class Assembled:
 class Begun:
     """A batch that is being assembled: the first of its records are read, and its frames are still to be decoded.
 
-    closed: shards that are not opened for it if that can be helped. places: of rows in these, where their records lie.
+    records: that are read and not decoded yet. closed: shards that are not opened for it if that can be helped. places:
+    of rows in these, where their records lie.
     """
 
     rows: Rows
     out: Mapping[str, np.ndarray]
-    frames: list[_Frame] = field(default_factory=list)
+    records: list[_Record] = field(default_factory=list)
     closed: set[int] = field(default_factory=set)
     places: dict[int, RecordPlace] = field(default_factory=dict)
     done: Assembled = field(default_factory=Assembled)
@@ -195,7 +194,7 @@ class Assembler:
             records = self._read(range(len(rows)), begun, done)
             done.arrays = pack_frames(records, len(rows), self._most_frames)
         elif self._pool is None:
-            begun.frames = self._read_frames(range(min(_RUN, len(rows))), begun, done)
+            begun.records = self._read(range(min(_RUN, len(rows))), begun, done)
         done.work.note("read", middle, time.perf_counter())
         return begun
 
@@ -205,7 +204,7 @@ class Assembler:
         if "frames" not in self.fields:
             pass
         elif self._pool is None:
-            self._decode(begun.frames, begun, done)
+            self._decode(begun.records, begun, done)
             self._read_and_decode(range(_RUN, count), begun, done)
         else:
             parts = [Assembled() for _ in range(self._threads)]
@@ -222,21 +221,9 @@ class Assembler:
         slower as a whole when reading and decoding take turns record by record."""
         for start in range(0, len(chosen), _RUN):
             began = time.perf_counter()
-            frames = self._read_frames(chosen[start : start + _RUN], begun, done)
+            records = self._read(chosen[start : start + _RUN], begun, done)
             done.work.note("read", began, time.perf_counter())
-            self._decode(frames, begun, done)
-
-    def _read_frames(self, chosen: range, begun: Begun, done: Assembled) -> list[_Frame]:
-        """Read some rows; returns their frames, and where they go."""
-        images, most = begun.out["frames"], self._most_frames
-        frames: list[_Frame] = []
-        for row, data, spans in self._read(chosen, begun, done):
-            view, places = memoryview(data), images[row]
-            if len(spans) < most:
-                places[len(spans) :] = 0
-            for (start, stop), place in zip(spans, places, strict=False):
-                frames.append((view[start:stop], place, row))
-        return frames
+            self._decode(records, begun, done)
 
     def _read(self, chosen: range, begun: Begun, done: Assembled) -> list[_Record]:
         found: list[_Record] = []
@@ -256,13 +243,13 @@ class Assembler:
                     if index in closed
                     else cache[index].file.read(record)
                 )
-                spans = frame_spans(data)
-                if len(spans) != num_frames[member]:
-                    raise FormatError(f"holds {len(spans)} frames, expected {num_frames[member]}")
+                frames = frame_views(data)
+                if len(frames) != num_frames[member]:
+                    raise FormatError(f"holds {len(frames)} frames, expected {num_frames[member]}")
             except (FormatError, OSError) as error:
                 self._fail(begun, done, row, error)
                 continue
-            found.append((row, data, spans))
+            found.append((row, frames))
             size += len(data)
         done.work.bytes += size
         return found
@@ -274,20 +261,21 @@ class Assembler:
         # Who opens it finds out what is not as it was.
         return self._cache[shard].file.read(record) if data is None else data
 
-    def _decode(self, frames: list[_Frame], begun: Begun, done: Assembled) -> None:
-        """Decode frames, each to its place."""
+    def _decode(self, records: Sequence[_Record], begun: Begun, done: Assembled) -> None:
+        """Decode the frames of some rows, each to its place."""
         began = time.perf_counter()
         decode, shape = simplejpeg.decode_jpeg, (*self.spec.frame_shape, 3)
-        failed = -1
-        for jpeg, place, row in frames:
-            if row == failed:
-                continue
+        images, most = begun.out["frames"], self._most_frames
+        for row, frames in records:
+            image = images[row]
+            if len(frames) < most:
+                image[len(frames) :] = 0
             try:
-                decoded = decode(jpeg, buffer=place)
-                if decoded.shape != shape:
-                    raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
+                for frame, jpeg in enumerate(frames):
+                    decoded = decode(jpeg, buffer=image[frame])
+                    if decoded.shape != shape:
+                        raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
             except ValueError as error:
-                failed = row
                 self._fail(begun, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.note("decode", began, time.perf_counter())
 

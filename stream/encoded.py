@@ -9,7 +9,7 @@ With ``decode="device"`` a batch has, in place of ``frames``:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,22 @@ _STEP = 4096
 """So that the size of a slot changes seldom."""
 
 
-def pack_frames(
-    records: Iterable[tuple[int, bytes | memoryview, list[tuple[int, int]]]], rows: int, frames: int
-) -> dict[str, np.ndarray]:
+def pack_frames(records: Sequence[tuple[int, Sequence[memoryview]]], rows: int, frames: int) -> dict[str, np.ndarray]:
     """Return ``frames_jpeg`` and ``frames_span`` of ``rows`` rows of at most ``frames`` frames.
 
     Args:
-        records: row, record, and where in it the frames begin and end; they follow each other.
+        records: row, and its encoded frames.
     """
-    kept = [(row, data[spans[0][0] : spans[-1][1]], np.array(spans, np.int32)) for row, data, spans in records]
-    width = max((len(data) for _, data, _ in kept), default=1)
+    width = max((sum(map(len, encoded)) for _, encoded in records), default=1)
     jpeg = np.zeros((rows, -(-width // _STEP) * _STEP), np.uint8)
     span = np.zeros((rows, frames, 2), np.int32)
-    for row, data, spans in kept:
-        jpeg[row, : len(data)] = np.frombuffer(data, np.uint8)
-        span[row, : len(spans)] = spans - spans[0, 0]
+    for row, encoded in records:
+        start = 0
+        for frame, data in enumerate(encoded):
+            stop = start + len(data)
+            jpeg[row, start:stop] = np.frombuffer(data, np.uint8)
+            span[row, frame] = start, stop
+            start = stop
     return {"frames_jpeg": jpeg, "frames_span": span}
 
 

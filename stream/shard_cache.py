@@ -51,6 +51,10 @@ class ShardCache:
 
     def __getitem__(self, index: int) -> OpenShard:
         """Return a shard; it is opened if it is not, and the one that was used the longest time ago closes for it."""
+        shard = self._open.get(index)
+        if shard is not None and len(self._open) < self._max_open:
+            # None has had to close yet, so it need not be known which was used last.
+            return shard
         with self._lock:
             shard = self._open.get(index)
             if shard is None:

@@ -14,7 +14,7 @@ from grain.transforms import Map
 
 from stream import ArgumentError, RecordError, digest, make_loader
 from stream.encoded import decode_frames, encoded_frames, pack_frames
-from stream.format import FormatError, decode_record, encode_record, frame_spans
+from stream.format import FormatError, decode_record, encode_record, frame_views
 from stream.loader import Loader
 from stream.manifest import encode_manifest, read_manifest
 from tests.rewritten_records import rewrite_records
@@ -94,7 +94,7 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
     pictures = np.random.default_rng(0).integers(0, 255, (3, *SHAPE, 3), np.uint8)
     first, second, third = (simplejpeg.encode_jpeg(picture) for picture in pictures)
     records = [encode_record([first, second]), encode_record([third])]
-    batch = pack_frames([(row, data, frame_spans(data)) for row, data in enumerate(records)], 2, 2)
+    batch = pack_frames([(row, frame_views(data)) for row, data in enumerate(records)], 2, 2)
     assert batch["frames_jpeg"].shape[1] % 4096 == 0
     assert [(row, frame, jpeg.tobytes()) for row, frame, jpeg in encoded_frames(batch)] == [
         (0, 0, first),

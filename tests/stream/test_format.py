@@ -1,6 +1,7 @@
 import random
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from stream.format import (
     decode_record,
     encode_record,
     frame_spans,
+    frame_views,
     open_sidecar,
     shard_file,
     shard_stem,
@@ -35,6 +37,9 @@ def test_spans_point_at_the_frames_without_a_copy(frames: list[bytes]) -> None:
     record = encode_record(frames)
     view = memoryview(record)
     assert [bytes(view[start:stop]) for start, stop in frame_spans(view)] == frames
+    views = frame_views(view)
+    assert [bytes(frame) for frame in views] == frames
+    assert all(frame.obj is record for frame in views)
 
 
 @given(FRAMES, st.data())
@@ -42,8 +47,9 @@ def test_a_record_cut_short_or_made_longer_is_refused(frames: list[bytes], data:
     record = encode_record(frames)
     cut = data.draw(st.integers(0, len(record) - 1))
     for damaged in (record[:cut], record + b"x"):
-        with pytest.raises(FormatError, match="record"):
-            decode_record(damaged)
+        for read in (decode_record, frame_views):
+            with pytest.raises(FormatError, match="record"):
+                read(damaged)
 
 
 @given(st.sampled_from([b"", b"FRM1"]), st.binary(max_size=100))
@@ -70,11 +76,15 @@ def test_a_length_beyond_the_record_is_refused() -> None:
     record = b"FRM1" + struct.pack("<III", 2, 4, 2**32 - 1) + b"abcd"
     with pytest.raises(FormatError, match="record has 20 bytes, its header adds up to 4294967315"):
         decode_record(record)
+    with pytest.raises(FormatError, match="record has 20 bytes, its header adds up to 4294967315"):
+        frame_views(record)
 
 
-def test_other_bytes_are_named_by_how_they_start() -> None:
+@pytest.mark.parametrize("read", [decode_record, frame_views])
+def test_other_bytes_are_named_by_how_they_start(read: Callable[[bytes], object]) -> None:
+    whole = encode_record([b"one", b"three"])
     with pytest.raises(FormatError, match=r"record starts with b'JFIF', expected b'FRM1'"):
-        decode_record(b"JFIF" + bytes(20))
+        read(b"JFIF" + whole[4:])
 
 
 @pytest.mark.parametrize("count", [0, 2**16 + 1])
