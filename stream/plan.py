@@ -77,6 +77,8 @@ class Plan:
         self._sizes = views.sizes
         self._names = list(names)
         self._keys: dict[tuple[int, int], int] = {}
+        self._latest = np.full(len(self._names), -1, np.int64), np.zeros(len(self._names), np.uint64)
+        """Of each dataset, the epoch that was asked for last, and its key. Both change as one: threads share them."""
 
     def rows(self, samples: np.ndarray) -> Rows:
         """Return where samples come from.
@@ -123,8 +125,20 @@ class Plan:
     def _shuffled(self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, size: np.ndarray) -> np.ndarray:
         if self.shuffle.block == 0:
             return position
-        keys = [self._key(m, e) for m, e in zip(member.tolist(), epoch.tolist(), strict=True)]
-        return self.shuffle.place(position, size, np.array(keys, np.uint64))
+        return self.shuffle.place(position, size, self._keys_of(member, epoch))
+
+    def _keys_of(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+        epochs, keys = self._latest
+        found = keys[member]
+        others = np.flatnonzero(epochs[member] != epoch).tolist()
+        if others:
+            epochs, keys = epochs.copy(), keys.copy()
+            for place in others:
+                at = int(member[place])
+                epochs[at] = int(epoch[place])
+                keys[at] = found[place] = self._key(at, int(epoch[place]))
+            self._latest = epochs, keys
+        return found
 
     def _key(self, member: int, epoch: int) -> int:
         key = self._keys.get((member, epoch))

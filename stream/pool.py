@@ -54,6 +54,8 @@ class Worker:
             theirs.close()
             their_slots.close()
         self.connection = Connection(ours.detach())
+        self.waiting = select.poll()
+        self.waiting.register(self.connection.fileno(), select.POLLIN)
         self._slots = slots
 
     def send(self, request: Request, slot: Slot) -> None:
@@ -129,18 +131,21 @@ class WorkerPool:
         finally:
             os.close(setup_fd)
 
-    def send(self, request: Request, slot: Slot) -> None:
-        """Give a request to the worker with the least to do."""
-        min(self.workers, key=lambda worker: len(worker.jobs)).send(request, slot)
+    def send(self, request: Request, slot: Slot) -> Worker:
+        """Give a request to the worker with the least to do, and return which."""
+        worker = min(self.workers, key=lambda worker: len(worker.jobs))
+        worker.send(request, slot)
+        return worker
 
-    def receive(self) -> list[tuple[Worker, Reply | WorkerError]]:
-        """Wait until there are replies, and return them.
+    def receive(self, waited_for: Worker) -> list[tuple[Worker, Reply | WorkerError]]:
+        """Wait until one worker has replied, and return all replies that are there by then.
 
         A worker that is gone gives a WorkerError, after its replies; its ``jobs`` are those that it had not done. It
         takes no further requests.
         """
         replies: list[tuple[Worker, Reply | WorkerError]] = []
-        ready = {fd for fd, _ in self._waiting.poll()}
+        waited_for.waiting.poll()
+        ready = {fd for fd, _ in self._waiting.poll(0)}
         for worker in list(self.workers):
             if worker.connection.fileno() in ready:
                 try:

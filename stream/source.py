@@ -16,7 +16,7 @@ from stream.batch import Assembled, Work
 from stream.errors import RecordError, StreamError, WorkerError
 from stream.job import BatchMaker, Reply, Request, Setup, read_transformed, store_rows
 from stream.plan import Plan
-from stream.pool import WorkerPool
+from stream.pool import Worker, WorkerPool
 from stream.ring import Ring, Slot
 from stream.rows import ROW_NAMES, Rows
 from stream.spec import Batch
@@ -116,7 +116,7 @@ class _Job:
     work: Work
     replaced: list[RecordError]
     attempt: int = 0
-    waiting: int = 0
+    waiting: list[Worker] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     error: Exception | None = None
 
@@ -161,7 +161,9 @@ class ProcessSource:
         number = self._by_step[step]
         job = self._jobs[number]
         while not job.done:
-            self._receive()
+            # The one that had the most to do. Whoever waits for all is woken by each of them, and takes the time of
+            # one that still works.
+            self._receive(job.waiting[-1])
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
@@ -186,19 +188,20 @@ class ProcessSource:
     def _send(self, number: int, job: _Job) -> None:
         store_rows(job.rows, self._row_layout.arrays(job.slot.map))
         job.replies = []
-        job.waiting = len(self._shares)
-        for start, stop in self._shares:
+        job.waiting = [
             self._pool.send(Request(number, job.step, job.slot.number, job.slot.size, start, stop), job.slot)
+            for start, stop in self._shares
+        ]
 
-    def _receive(self) -> None:
-        for worker, reply in self._pool.receive():
+    def _receive(self, waited_for: Worker) -> None:
+        for worker, reply in self._pool.receive(waited_for):
             if isinstance(reply, WorkerError):
                 self._lost = self._lost or reply
                 for request in worker.jobs:
                     self._jobs[request.job].error = WorkerError(str(reply), step=request.step)
                 continue
             job = self._jobs[reply.job]
-            job.waiting -= 1
+            job.waiting.remove(worker)
             job.replies.append(reply)
             if job.waiting:
                 continue

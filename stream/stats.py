@@ -13,6 +13,8 @@ from stream.errors import RecordError
 from stream.source import Made
 
 _KEPT = 100
+_TOGETHER = 64
+"""Rows of so many batches are counted at a time; the trainer has better things to do after each."""
 
 
 class Stats:
@@ -22,6 +24,7 @@ class Stats:
         self._names = names
         self._lock = threading.Lock()
         self._counts = np.zeros(len(names), np.int64)
+        self._not_counted: list[np.ndarray] = []
         self._sums = dict.fromkeys(("batches", "bytes", "replaced"), 0)
         self._seconds = dict.fromkeys(("wait_s", "read_s", "decode_s", "metadata_s"), 0.0)
         self._errors: deque[str] = deque(maxlen=_KEPT)
@@ -33,7 +36,9 @@ class Stats:
     def add(self, made: Made, waited: float) -> None:
         """Count a batch that was handed out after ``waited`` seconds."""
         with self._lock:
-            self._counts += np.bincount(made.rows.member, minlength=len(self._names))
+            self._not_counted.append(made.rows.member)
+            if len(self._not_counted) >= _TOGETHER:
+                self._count()
             self._sums["batches"] += 1
             self._sums["bytes"] += made.work.bytes
             self._seconds["wait_s"] += waited
@@ -52,6 +57,7 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """See ``Loader.stats``."""
         with self._lock:
+            self._count()
             return {
                 **self._sums,
                 "samples": int(self._counts.sum()),
@@ -61,3 +67,8 @@ class Stats:
                 "per_dataset": dict(zip(self._names, self._counts.tolist(), strict=True)),
                 "replaced_records": list(self._errors),
             }
+
+    def _count(self) -> None:
+        if self._not_counted:
+            self._counts += np.bincount(np.concatenate(self._not_counted), minlength=len(self._names))
+            self._not_counted.clear()
