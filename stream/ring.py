@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import itertools
 import math
 import mmap
 import os
-import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +180,10 @@ class Ring:
         """Return the memory of a slot as a buffer; it comes back to the ring when the last array over it is gone."""
         slot.refit()
         # Arrays made by np.frombuffer keep this object alive; of a memoryview they would keep only the memory behind
-        # it. It must not hold the ring's owner, else a dropped iterator would live as long as its last batch.
-        buffer = _lent_type(slot.size).from_buffer(slot.map)
-        buffer.come_back = partial(self.give, slot)
+        # it.
+        buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)
+        # The callback must not hold the ring's owner, else a dropped iterator would live as long as its last batch.
+        weakref.finalize(buffer, self.give, slot).atexit = False
         return buffer
 
     def close(self) -> None:
@@ -198,18 +197,6 @@ class Ring:
                 self._free.popleft().close()
             except IndexError:
                 return
-
-
-@functools.lru_cache(maxsize=16)
-def _lent_type(size: int) -> Any:
-    """The type of buffers of a size that say when they are gone. ``weakref.finalize`` would do; it takes the trainer,
-    whose caches are cold after each batch, twenty times as long."""
-    return type("Lent", (ctypes.c_char * size,), {"__del__": _come_back})
-
-
-def _come_back(buffer: Any, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-    if not finalizing():
-        buffer.come_back()
 
 
 def available_memory() -> int | None:
