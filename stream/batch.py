@@ -235,14 +235,13 @@ class Assembler:
         cache, closed, known, num_frames = self._cache, begun.closed, begun.places, self.spec.num_frames
         size = 0
         for row, index, record, member in places:
-            if row in broken:
+            if broken and row in broken:
                 continue
             try:
-                data = (
-                    self._closed_record(index, record, known.get(row))
-                    if index in closed
-                    else cache[index].file.read(record)
-                )
+                if closed and index in closed:
+                    data = self._closed_record(index, record, known.get(row))
+                else:
+                    data = cache[index].file.read(record)
                 frames = frame_views(data)
                 if len(frames) != num_frames[member]:
                     raise FormatError(f"holds {len(frames)} frames, expected {num_frames[member]}")

@@ -86,6 +86,10 @@ def read_record(file: int, start: int, size: int, xxh3_64: int) -> bytes | memor
     if size <= room:
         data = os.pread(file, size, start)
         whole = len(data) == size
+    elif size <= room + BLOCK - BLOCK_HEADER:
+        # Two of three records of 40 KB: a microsecond less of a pair than the general way.
+        data = np.empty(size, np.uint8).data
+        whole = os.preadv(file, (data[:room], _SKIPPED, data[room:]), start) == size + BLOCK_HEADER
     else:
         data = np.empty(size, np.uint8).data
         parts: list[bytearray | memoryview] = [data[:room]]
