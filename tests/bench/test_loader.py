@@ -93,6 +93,7 @@ def test_a_line_a_batch_has_the_plans_rows_of_each_dataset(printed: dict[str, An
         assert 0 <= line["wait_s"] <= line["step_s"] + 1e-9
 
 
+@pytest.mark.usefixtures("printed")
 def test_the_mixture_is_drawn_and_told(out: Path) -> None:
     for point in ("datasets=1", "datasets=2"):
         for name in ("mixture_over_time", "mixture_windows_every_stride"):
