@@ -22,7 +22,7 @@ import numpy as np
 import simplejpeg
 
 from bench.machine import busy_seconds
-from stream.format import frame_spans
+from stream.format import decode_record
 from stream.loader import Loader
 from stream.ring import empty_array
 from stream.shards import OpenShard, ShardInfo
@@ -182,11 +182,7 @@ def _serve(pipe: Connection, held: _Held, threads: int, rows: int) -> None:
 
 def _read(info: ShardInfo, records: Sequence[int]) -> list[list[bytes]]:
     shard = OpenShard(info)
-    samples = []
-    for record in records:
-        data = bytes(shard.read(record))
-        samples.append([data[start:stop] for start, stop in frame_spans(data)])
-    return samples
+    return [decode_record(bytes(shard.read(record))) for record in records]
 
 
 class _Turns:

@@ -235,10 +235,10 @@ class Assembler:
         cache, closed, known, num_frames = self._cache, begun.closed, begun.places, self.spec.num_frames
         size = 0
         for row, index, record, member in places:
-            if broken and row in broken:
+            if row in broken:
                 continue
             try:
-                if closed and index in closed:
+                if index in closed:
                     data = self._closed_record(index, record, known.get(row))
                 else:
                     data = cache[index].file.read(record)

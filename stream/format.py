@@ -213,7 +213,7 @@ def frame_views(record: bytes | memoryview) -> Sequence[memoryview]:
 
 def decode_record(record: bytes) -> list[bytes]:
     """Return the encoded frames of a record, in order. Raises FormatError as ``frame_spans`` does."""
-    return [record[start:stop] for start, stop in frame_spans(record)]
+    return [bytes(frame) for frame in frame_views(record)]
 
 
 def expected_fields(kind: str, schema: pa.Schema) -> tuple[pa.Field, ...]:

@@ -76,7 +76,6 @@ class Plan:
         self.shuffle = shuffle
         self._sizes = views.sizes
         self._names = list(names)
-        self._keys: dict[tuple[int, int], int] = {}
         self._latest = np.full(len(self._names), -1, np.int64), np.zeros(len(self._names), np.uint64)
         """Of each dataset, the epoch that was asked for last, and its key. Both change as one: threads share them."""
 
@@ -130,20 +129,12 @@ class Plan:
     def _keys_of(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:
         epochs, keys = self._latest
         found = keys[member]
-        others = np.flatnonzero(epochs[member] != epoch).tolist()
-        if others:
+        others = np.flatnonzero(epochs[member] != epoch)
+        if len(others):
             epochs, keys = epochs.copy(), keys.copy()
-            for place in others:
-                at = int(member[place])
-                epochs[at] = int(epoch[place])
-                keys[at] = found[place] = self._key(at, int(epoch[place]))
+            for place, at, wanted in zip(others, member[others], epoch[others], strict=True):
+                if epochs[at] != wanted:
+                    epochs[at], keys[at] = wanted, make_key(self.seed, self._names[at], int(wanted))
+                found[place] = keys[at]
             self._latest = epochs, keys
         return found
-
-    def _key(self, member: int, epoch: int) -> int:
-        key = self._keys.get((member, epoch))
-        if key is None:
-            if len(self._keys) > 4096:
-                self._keys.clear()
-            key = self._keys[member, epoch] = make_key(self.seed, self._names[member], epoch)
-        return key

@@ -104,7 +104,6 @@ class WorkerPool:
 
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
-        self._waiting = select.poll()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
@@ -113,9 +112,7 @@ class WorkerPool:
                 # Each has a position of its own in the file, which it gets by opening it anew.
                 fd = os.open(f"/proc/self/fd/{setup_fd}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
-                    worker = Worker(number, fd)
-                    self.workers.append(worker)
-                    self._waiting.register(worker.connection.fileno(), select.POLLIN)
+                    self.workers.append(Worker(number, fd))
                 finally:
                     os.close(fd)
         except OSError as error:
@@ -145,15 +142,13 @@ class WorkerPool:
         """
         replies: list[tuple[Worker, Reply | WorkerError]] = []
         waited_for.waiting.poll()
-        ready = {fd for fd, _ in self._waiting.poll(0)}
         for worker in list(self.workers):
-            if worker.connection.fileno() in ready:
+            if worker.waiting.poll(0):
                 try:
                     message = pickle.loads(worker.connection.recv_bytes())
                 except (EOFError, ConnectionResetError):
                     message = ""
                 if isinstance(message, str):
-                    self._waiting.unregister(worker.connection.fileno())
                     self.workers.remove(worker)
                     replies.append((worker, _gone(worker, message)))
                     worker.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -23,7 +24,7 @@ from convert.source import find_source
 from convert.tfrecord import TFRecordFile, encode_tfrecord
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, StateError, StreamError
-from stream.format import FormatError, encode_record, frame_spans, open_sidecar
+from stream.format import FormatError, decode_record, encode_record, frame_spans, open_sidecar
 from stream.loader import Loader, load_loader, make_loader
 from stream.manifest import read_manifest
 from stream.manifest_fields import check_fields
@@ -99,11 +100,15 @@ def _read_episode(content: bytes) -> None:
 
 
 def _read_record(content: bytes) -> None:
-    try:
+    expected: list[bytes] | None = None
+    with contextlib.suppress(FormatError):
         spans = frame_spans(content)
-    except FormatError:
-        return
-    assert all(0 <= start <= stop <= len(content) for start, stop in spans)
+        assert all(0 <= start <= stop <= len(content) for start, stop in spans)
+        expected = [content[start:stop] for start, stop in spans]
+    found: list[bytes] | None = None
+    with contextlib.suppress(FormatError):
+        found = decode_record(content)
+    assert found == expected
 
 
 def _frames() -> tuple[bytes, ...]:
