@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import pickle
-import select
 import signal
 import socket
 import subprocess
 import sys
-from multiprocessing.connection import Connection
 
 import cloudpickle
 
+from stream.channel import Channel
 from stream.errors import WorkerError
 from stream.job import Reply, Request, Setup
 from stream.ring import Slot
@@ -33,7 +31,7 @@ class Worker:
         self.number = number
         self.jobs: list[Request] = []
         self._known: set[int] = set()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         slots, their_slots = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = (setup_fd, theirs.fileno(), their_slots.fileno())
         try:
@@ -53,9 +51,7 @@ class Worker:
         finally:
             theirs.close()
             their_slots.close()
-        self.connection = Connection(ours.detach())
-        self.waiting = select.poll()
-        self.waiting.register(self.connection.fileno(), select.POLLIN)
+        self.channel = Channel(ours)
         self._slots = slots
 
     def send(self, request: Request, slot: Slot) -> None:
@@ -66,13 +62,13 @@ class Worker:
             if slot.number not in self._known:
                 self._known.add(slot.number)
                 socket.send_fds(self._slots, [slot.number.to_bytes(8, "little")], [slot.fd])
-            self.connection.send_bytes(pickle.dumps(tuple(request), pickle.HIGHEST_PROTOCOL))
+            self.channel.send(tuple(request))
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def close(self) -> None:
         """Let go of the process and end it; it has nothing that could be lost."""
-        self.connection.close()
+        self.channel.close()
         self._slots.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -135,35 +131,35 @@ class WorkerPool:
         return worker
 
     def receive(self, waited_for: Worker) -> list[tuple[Worker, Reply | WorkerError]]:
-        """Wait until one worker has replied, and return all replies that are there by then.
+        """Wait until ``waited_for`` has replied, and return all replies that are there by then.
 
         A worker that is gone gives a WorkerError, after its replies; its ``jobs`` are those that it had not done. It
         takes no further requests.
         """
         replies: list[tuple[Worker, Reply | WorkerError]] = []
-        waited_for.waiting.poll()
-        for worker in list(self.workers):
-            if worker.waiting.poll(0):
-                try:
-                    message = pickle.loads(worker.connection.recv_bytes())
-                except (EOFError, ConnectionResetError):
-                    message = ""
-                if isinstance(message, str):
-                    self.workers.remove(worker)
-                    replies.append((worker, _gone(worker, message)))
-                    worker.close()
-                else:
-                    reply = Reply.unpack(message)
-                    worker.jobs = [
-                        request for request in worker.jobs if request.job != reply.job or request.start != reply.start
-                    ]
-                    replies.append((worker, reply))
+        for worker in [waited_for, *(worker for worker in self.workers if worker is not waited_for)]:
+            try:
+                message = worker.channel.receive(wait=worker is waited_for)
+            except EOFError:
+                message = ""
+            if message is None:
+                continue
+            if isinstance(message, str):
+                self.workers.remove(worker)
+                replies.append((worker, _gone(worker, message)))
+                worker.close()
+            else:
+                reply = Reply.unpack(message)
+                worker.jobs = [
+                    request for request in worker.jobs if request.job != reply.job or request.start != reply.start
+                ]
+                replies.append((worker, reply))
         return replies
 
     def close(self) -> None:
         """End all workers."""
         for worker in self.workers:
-            worker.connection.close()
+            worker.channel.close()
             if worker.process.poll() is None:
                 worker.process.kill()
         for worker in self.workers:

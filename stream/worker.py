@@ -10,12 +10,10 @@ import contextlib
 import mmap
 import os
 import pickle
-import select
 import signal
 import socket
 import sys
 import traceback
-from multiprocessing.connection import Connection
 
 if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the pipe.
@@ -24,12 +22,14 @@ if __name__ == "__main__":
 import numpy as np
 
 from stream.batch import Begun
+from stream.channel import Channel
 from stream.errors import LimitError
 from stream.job import BatchMaker, Reply, Request, load_rows
 from stream.ring import Layout
 from stream.rows import Rows
 
-_POLL_S = 1.0
+_LOOK_S = 1
+"""After so many seconds without a request, look whether the trainer is still there."""
 _TOGETHER = 2
 """So many requests are begun before the first of them is finished, see ``Assembler.begin``. With more of them the time
 from one batch to the next is less even."""
@@ -39,81 +39,60 @@ def main(arguments: list[str]) -> int:
     """Serve requests until the trainer is gone."""
     parent = os.getppid()
     setup_fd, request_fd, slot_fd = (int(argument) for argument in arguments)
-    requests = Connection(request_fd)
+    channel = Channel(socket.socket(fileno=request_fd), timeout=_LOOK_S)
     slots = socket.socket(fileno=slot_fd)
     try:
-        _serve(setup_fd, requests, slots, parent)
+        _serve(setup_fd, channel, slots, parent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except LimitError as error:
         with contextlib.suppress(OSError):
-            requests.send_bytes(pickle.dumps(str(error)))
+            channel.send(str(error))
         return 1
     except Exception:
         with contextlib.suppress(OSError):
-            requests.send_bytes(pickle.dumps(traceback.format_exc()))
+            channel.send(traceback.format_exc())
         return 1
     return 0
 
 
-def _serve(setup_fd: int, requests: Connection, slots: socket.socket, parent: int) -> None:
+def _serve(setup_fd: int, channel: Channel, slots: socket.socket, parent: int) -> None:
     with open(setup_fd, "rb") as file:
         setup = pickle.load(file)
     maker = BatchMaker(setup)
     known: dict[int, _Slot] = {}
-    inbox = _Inbox(requests, parent)
     together = 1
-    while (request := inbox.wait()) is not None:
+    while (request := _wait(channel, parent)) is not None:
         slot = _slot(known, slots, request, maker)
         if setup.whole:
-            _send(requests, _transformed(maker, request, slot.rows, slot))
+            _send(channel, _transformed(maker, request, slot.rows, slot))
             continue
         begun = [(request, slot.begin(request, maker))]
-        while len(begun) < together and (request := inbox.ready()) is not None:
+        while len(begun) < together and (request := channel.receive(wait=False)) is not None:
+            request = Request(*request)
             begun.append((request, _slot(known, slots, request, maker).begin(request, maker)))
         for request, part in begun:
             done = maker.assembler.finish(part).moved(request.start)
-            _send(requests, Reply(request.job, request.start, done.texts, done.failed, done.work))
+            _send(channel, Reply(request.job, request.start, done.texts, done.failed, done.work))
         # The first batch is waited for, and its shards have to be opened.
         together = _TOGETHER
 
 
-class _Inbox:
-    """Requests of the trainer.
-
-    Messages are pickled here, and one poll object waits for all: with Connection's own send, recv and poll the trainer
-    takes 15 to 20 % more CPU time a batch, and batches of 16 come 1 % slower.
-    """
-
-    def __init__(self, connection: Connection, parent: int) -> None:
-        self._connection = connection
-        self._parent = parent
-        self._poll = select.poll()
-        self._poll.register(connection.fileno(), select.POLLIN)
-
-    def wait(self) -> Request | None:
-        """Wait for a request; None if the trainer is gone. Raises EOFError if it closed its end."""
-        # A child that the trainer forked may hold its end of the pipe open, so the pipe alone does not tell.
-        while not self._poll.poll(_POLL_S * 1000):
-            if os.getppid() != self._parent:
-                return None
-        return self._receive()
-
-    def ready(self) -> Request | None:
-        """Return a request that is there already, else None."""
-        return self._receive() if self._poll.poll(0) else None
-
-    def _receive(self) -> Request:
-        return Request(*pickle.loads(self._connection.recv_bytes()))
+def _wait(channel: Channel, parent: int) -> Request | None:
+    """Wait for a request; None if the trainer is gone. Raises EOFError if it closed its end."""
+    # A child that the trainer forked may hold its end of the channel open, so the channel alone does not tell.
+    while (request := channel.receive()) is None:
+        if os.getppid() != parent:
+            return None
+    return Request(*request)
 
 
-def _send(connection: Connection, reply: Reply) -> None:
+def _send(channel: Channel, reply: Reply) -> None:
     try:
-        message = pickle.dumps(reply.pack(), pickle.HIGHEST_PROTOCOL)
+        channel.send(reply.pack())
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         told = f"the batch cannot be sent to the trainer: {error}"
-        message = pickle.dumps(Reply(reply.job, reply.start, error=told).pack())
-    connection.send_bytes(message)
+        channel.send(Reply(reply.job, reply.start, error=told).pack())
 
 
 class _Slot:

@@ -202,13 +202,13 @@ def test_columns_are_loaded_on_request(oxe_root: Path) -> None:
 
 
 class Negative(grain.transforms.Map):
-    """Gives another array, of another size, and something that is no array."""
+    """Gives another array, of another size, and something that is no array and larger than a socket holds."""
 
     def map(self, element: Batch) -> Batch:
         return {
             "inverse": 255 - element["frames"][:, :1],
             "twice": np.repeat(element["frames"], 2, axis=1),
-            "note": {"a": 1},
+            "note": {"a": bytes(1 << 20)},
         }
 
 
@@ -224,7 +224,7 @@ def test_transforms_run_where_the_batch_is_made(oxe_root: Path) -> None:
         batch = list(zip(range(4), loader, strict=False))[3][1]
         np.testing.assert_array_equal(batch["inverse"], 255 - plain["frames"][:, :1])
         np.testing.assert_array_equal(batch["twice"], np.repeat(plain["frames"], 2, axis=1))
-        assert batch["note"] == {"a": 1}
+        assert batch["note"] == {"a": bytes(1 << 20)}
         assert list(batch) == ["inverse", "twice", "note"]
 
 

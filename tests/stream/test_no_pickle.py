@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGES = ("stream", "convert", "beam_jobs")
 REPOSITORY = Path(__file__).resolve().parents[2]
-BETWEEN_PROCESSES = {"stream/pool.py", "stream/worker.py"}
+BETWEEN_PROCESSES = {"stream/channel.py", "stream/pool.py", "stream/worker.py"}
 LOADERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 
 
@@ -19,7 +19,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_only_the_pipe_to_the_workers_is_pickled() -> None:
+def test_only_messages_to_the_workers_are_pickled() -> None:
     files = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
     users = {str(path.relative_to(REPOSITORY)) for path in files if imported(path) & LOADERS}
     assert users == BETWEEN_PROCESSES
