@@ -88,6 +88,29 @@ def test_metadata_are_those_of_the_rows_one_by_one(
     assert shares[2] == 1.0
 
 
+@pytest.mark.parametrize("rows_a_lookup", [10**9, 10])
+def test_a_shard_is_packed_after_lookups_that_grow_with_its_rows(
+    oxe_root: Path, rows_a_lookup: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 5)
+    monkeypatch.setattr(stream.metadata, "_ROWS_A_LOOKUP", rows_a_lookup)
+    data = MixedData(oxe_root, [Member("bridge", "train", 1.0)], Options(), catalog=Catalog(oxe_root))
+    row = data.plan.rows(np.arange(1))
+    tables = tables_of(data, row.shard.item())
+    worth = 5 + (len(tables) + tables.rows) // rows_a_lookup
+    assert (worth > 5) == (rows_a_lookup == 10)
+    describer = describer_of(data.spec)
+    assert describer._packed is not None
+    window, state = (
+        np.empty((1, *shape), np.float32)
+        for shape in ((data.spec.window, data.spec.action_size), (data.spec.state_size,))
+    )
+    for lookup in range(1, worth + 2):
+        describe(describer, data.spec, row)
+        there = describer._packed.find(row.shard, row.record, window, state).there.item()
+        assert there == (lookup >= worth), lookup
+
+
 def test_shards_without_room_are_left_out(oxe_root: Path) -> None:
     data = MixedData(
         oxe_root, [Member(name, "train", 1.0) for name in ("bridge", "droid")], Options(), catalog=Catalog(oxe_root)
