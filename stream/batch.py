@@ -40,37 +40,48 @@ _Record = tuple[int, Sequence[memoryview]]
 """A row, and its encoded frames."""
 
 
+Kind = Literal["read", "decode", "metadata"]
+
+
 class Span(NamedTuple):
-    """A stretch of work: by which process and thread, of what (``read``, ``decode`` or ``metadata``), and when, in
-    seconds of ``time.perf_counter``, which all processes of a Linux machine share."""
+    """A stretch of work: by which process and thread, of what, and when, in seconds of ``time.perf_counter``, which all
+    processes of a Linux machine share."""
 
     process: int
     thread: int
-    kind: Literal["read", "decode", "metadata"]
+    kind: Kind
     start: float
     stop: float
 
 
 @dataclass
 class Work:
-    """What assembling a batch took: its stretches, some for each run of rows, and bytes of records."""
+    """What assembling a batch took: its stretches, some for each run of rows, and bytes of records.
 
-    spans: list[Span] = field(default_factory=list)
+    noted: the stretches as plain tuples of what a Span has, which messages carry as they are.
+    """
+
+    noted: list[tuple[int, int, Kind, float, float]] = field(default_factory=list)
     bytes: int = 0
+
+    @property
+    def spans(self) -> list[Span]:
+        """The stretches."""
+        return [Span(*span) for span in self.noted]
 
     def add(self, other: Work) -> None:
         """Add another's."""
-        self.spans += other.spans
+        self.noted += other.noted
         self.bytes += other.bytes
 
-    def note(self, kind: Literal["read", "decode", "metadata"], start: float, stop: float) -> None:
+    def note(self, kind: Kind, start: float, stop: float) -> None:
         """Add a stretch of the thread that calls."""
-        self.spans.append(Span(os.getpid(), threading.get_native_id(), kind, start, stop))
+        self.noted.append((os.getpid(), threading.get_native_id(), kind, start, stop))
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each kind, added over threads and processes."""
         found = {"read": 0.0, "decode": 0.0, "metadata": 0.0}
-        for _, _, kind, start, stop in self.spans:
+        for _, _, kind, start, stop in self.noted:
             found[kind] += stop - start
         return found
 
@@ -182,7 +193,7 @@ class Assembler:
         if "dataset" in out:
             out["dataset"][:] = rows.member
         if "frames_mask" in out:
-            out["frames_mask"][:] = self._frames_mask[rows.member]
+            self._frames_mask.take(rows.member, axis=0, out=out["frames_mask"], mode="clip")
         middle = began
         if self._describer is not None:
             done.texts = self._describer.describe(
@@ -270,8 +281,8 @@ class Assembler:
             if len(frames) < most:
                 image[len(frames) :] = 0
             try:
-                for frame, jpeg in enumerate(frames):
-                    decoded = decode(jpeg, buffer=image[frame])
+                for jpeg, place in zip(frames, image, strict=False):
+                    decoded = decode(jpeg, buffer=place)
                     if decoded.shape != shape:
                         raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
             except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.batch import Assembled, Assembler, Span, Work
+from stream.batch import Assembled, Assembler, Work
 from stream.errors import RecordError
 from stream.ring import Fields, Layout
 from stream.rows import Rows
@@ -91,14 +91,14 @@ class Reply:
     def pack(self) -> tuple[Any, ...]:
         """Return it as a message, of built-in types where it can be: pickling the objects takes five times as
         long, and unpickling them three times."""
-        work = (self.work.bytes, [tuple(span) for span in self.work.spans])
+        work = (self.work.noted, self.work.bytes)
         return (self.job, self.start, self.texts, self.failed, work, self.transformed, self.error)
 
     @classmethod
     def unpack(cls, message: tuple[Any, ...]) -> Reply:
         """Make a reply of what was in a message."""
-        job, start, texts, failed, (size, spans), transformed, error = message
-        return cls(job, start, texts, failed, Work([Span(*span) for span in spans], size), transformed, error)
+        job, start, texts, failed, work, transformed, error = message
+        return cls(job, start, texts, failed, Work(*work), transformed, error)
 
 
 class BatchMaker:

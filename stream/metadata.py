@@ -32,12 +32,14 @@ class Describer:
         self._cache = cache
         self._lookup = lookup
         self._packed = None if spec.columns else PackedTables(spec)
+        # By member, and by the number of steps: which values, [M, 1, A] and [M, S], and which steps, [W + 1, W, 1], are
+        # real.
         members = [vector.size for vector in spec.actions]
-        self._action_mask = np.arange(spec.action_size) < np.array(members)[:, None]
+        self._action_mask = np.arange(spec.action_size) < np.array(members)[:, None, None]
         members = [vector.size for vector in spec.states]
         self._state_mask = np.arange(spec.state_size) < np.array(members)[:, None]
+        self._real_steps = (np.arange(spec.window) < np.arange(spec.window + 1)[:, None])[:, :, None]
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
-        self._steps = np.arange(spec.window)
 
     def describe(
         self,
@@ -65,8 +67,7 @@ class Describer:
         window = np.empty((count, spec.window, spec.action_size), np.float32) if reduced else out["action"]
         state = out["state"]
         if self._packed is not None:
-            there, steps, places, language = self._packed.find(rows.shard, rows.record, window, state)
-            left = np.flatnonzero(~there).tolist()
+            left, steps, places, language = self._packed.find(rows.shard, rows.record, window, state)
         else:
             window[:] = 0
             state[:] = 0
@@ -77,35 +78,36 @@ class Describer:
             if column.dtype is not None:
                 out[column.name][:] = 0
                 out[f"{column.name}_mask"][:] = False
-        with np.errstate(over="ignore", invalid="ignore"):
-            for row in left:
-                index, record = int(rows.shard[row]), int(rows.record[row])
-                if index in closed and (said := self._lookup.describe(index, record, window[row], state[row])):
-                    steps[row], places[row], language[row], found[row] = said
-                    continue
-                shard = cache[index]
-                try:
-                    tables = shard.prepared
-                    if not isinstance(tables, ShardTables):
-                        tables = self._prepare(shard)
-                    step_row, steps[row], place, language[row] = tables.describe(
-                        record, horizon, window[row], state[row]
-                    )
-                    places[row] = place
-                    if tables.columns:
-                        self._fill_columns(tables, row, record, step_row, place[0], out, texts)
-                    if self._packed is not None and tables.uses == _lookups_worth_packing(tables):
-                        self._packed.add(index, tables)
-                except (FormatError, OSError) as error:
-                    fail(row, error)
+        if left:
+            with np.errstate(over="ignore", invalid="ignore"):
+                for row in left:
+                    index, record = int(rows.shard[row]), int(rows.record[row])
+                    if index in closed and (said := self._lookup.describe(index, record, window[row], state[row])):
+                        steps[row], places[row], language[row], found[row] = said
+                        continue
+                    shard = cache[index]
+                    try:
+                        tables = shard.prepared
+                        if not isinstance(tables, ShardTables):
+                            tables = self._prepare(shard)
+                        step_row, steps[row], place, language[row] = tables.describe(
+                            record, horizon, window[row], state[row]
+                        )
+                        places[row] = place
+                        if tables.columns:
+                            self._fill_columns(tables, row, record, step_row, place[0], out, texts)
+                        if self._packed is not None and tables.uses == _lookups_worth_packing(tables):
+                            self._packed.add(index, tables)
+                    except (FormatError, OSError) as error:
+                        fail(row, error)
         member = rows.member
         if reduced:
             out["action"][:] = reduce_window(window, steps, spec.action, self._modes[member])
-            out["action_mask"][:] = self._action_mask[member]
+            out["action_mask"][:] = self._action_mask[member, 0]
         else:
-            real_steps = self._steps < steps[:, None]
-            np.logical_and(real_steps[:, :, None], self._action_mask[member][:, None], out=out["action_mask"])
-        out["state_mask"][:] = self._state_mask[member]
+            real_steps = self._real_steps.take(steps, axis=0, mode="clip")
+            np.logical_and(real_steps, self._action_mask.take(member, axis=0), out=out["action_mask"])
+        self._state_mask.take(member, axis=0, out=out["state_mask"], mode="clip")
         out["episode"][:], out["step"][:], out["offset"][:] = places.T
         return {"language": language, **texts}
 

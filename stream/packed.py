@@ -24,11 +24,11 @@ _EMPTY = 1
 class Found(NamedTuple):
     """What was found of the rows of a batch, b of each; zeros of those that are not here.
 
-    there: which are here, bool. length: real steps of the window; place: episode (in the dataset), step and offset,
+    left: which are not here. length: real steps of the window; place: episode (in the dataset), step and offset,
     int64 [b, 3]; language: the instructions.
     """
 
-    there: np.ndarray
+    left: list[int]
     length: np.ndarray
     place: np.ndarray
     language: list[str]
@@ -37,15 +37,14 @@ class Found(NamedTuple):
 class _Arrays(NamedTuple):
     """All that is known of records and steps; those of a shard are neighbours.
 
-    records: first step (a row of the others), real steps of the window, episode, step and offset, int64 [rows, 5].
-    actions, states: of each step, zeros beyond its dimensions, float32 [rows, A] and [rows, S]. texts: number of its
-    instruction, int32 [rows].
+    records: first step (a row of the others), real steps of the window, episode, step, offset, and the number of the
+    instruction, int64 [rows, 6]. actions, states: of each step, zeros beyond its dimensions, float32 [rows, A] and
+    [rows, S].
     """
 
     records: np.ndarray
     actions: np.ndarray
     states: np.ndarray
-    texts: np.ndarray
 
 
 class PackedTables:
@@ -62,10 +61,9 @@ class PackedTables:
         # By shard, where its records begin; 0 if it is not here.
         self._first_record = np.zeros(len(spec.shards), np.int64)
         self._arrays = _Arrays(
-            np.zeros((_EMPTY, 5), np.int64),
+            np.zeros((_EMPTY, 6), np.int64),
             np.zeros((_EMPTY, spec.action_size), np.float32),
             np.zeros((_EMPTY, spec.state_size), np.float32),
-            np.zeros(_EMPTY, np.int32),
         )
         most = max(int(spec.shards.column(name).sum()) for name in ("records", "steps"))
         self._most_rows = min(_EMPTY + most, nbytes // sum(values.nbytes for values in self._arrays))
@@ -90,10 +88,11 @@ class PackedTables:
             arrays.actions[steps] = 0
             arrays.states[steps] = 0
             tables.vectors(arrays.actions[steps], arrays.states[steps])
+            known = arrays.records[records]
+            known[:, :5] = tables.records(self._horizon)
             texts, of_rows = tables.instructions()
-            arrays.texts[steps] = np.array([self._number(text) for text in texts], np.int32)[of_rows]
-            arrays.records[records] = tables.records(self._horizon)
-            arrays.records[records, 0] += steps.start
+            known[:, 5] = np.array([self._number(text) for text in texts], np.int64)[of_rows[known[:, 0]]]
+            known[:, 0] += steps.start
             self._records, self._steps = records.stop, steps.stop
             # Last: whoever finds it there takes the arrays after that.
             self._first_record[shard] = records.start
@@ -110,14 +109,18 @@ class PackedTables:
         """
         first_record = self._first_record[shard]
         arrays, text = self._arrays, self._text
-        there = first_record > 0
-        found = arrays.records[np.where(there, first_record + record, 0)]
+        if np.count_nonzero(first_record) == len(first_record):
+            left, places = [], first_record + record
+        else:
+            there = first_record > 0
+            left, places = np.flatnonzero(~there).tolist(), np.where(there, first_record + record, 0)
+        found = arrays.records.take(places, axis=0)
         first, length = found[:, 0], found[:, 1]
         steps = np.where(self._window < length[:, None], first[:, None] + self._window, 0)
         # With another mode numpy makes a copy of ``out``.
         arrays.actions.take(steps, axis=0, out=window, mode="clip")
         arrays.states.take(first, axis=0, out=state, mode="clip")
-        return Found(there, length, found[:, 2:], [text[number] for number in arrays.texts[first].tolist()])
+        return Found(left, length, found[:, 2:5], [text[number] for number in found[:, 5].tolist()])
 
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)

@@ -177,8 +177,10 @@ class Ring:
             self._close_free()
 
     def lend(self, slot: Slot) -> Any:
-        """Return the memory of a slot as a buffer; it comes back to the ring when the last array over it is gone."""
-        slot.refit()
+        """Return the memory of a slot as a buffer; it comes back to the ring when the last array over it is gone.
+
+        A slot that a worker may have made larger is to be refit before.
+        """
         # Arrays made by np.frombuffer keep this object alive; of a memoryview they would keep only the memory behind
         # it.
         buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)

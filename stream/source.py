@@ -231,9 +231,13 @@ class ProcessSource:
         self._send(number, job)
 
     def _finish(self, job: _Job) -> Batch:
+        transformed = job.replies[0].transformed
+        if transformed is not None:
+            # Its worker may have made the slot larger.
+            job.slot.refit()
         buffer = self._ring.lend(job.slot)
-        if job.replies[0].transformed is not None:
-            return read_transformed(job.replies[0].transformed, buffer, rows=len(job.rows))
+        if transformed is not None:
+            return read_transformed(transformed, buffer, rows=len(job.rows))
         parts = sorted(job.replies, key=lambda reply: reply.start)
         texts = {key: [text for part in parts for text in part.texts[key]] for key in parts[0].texts}
         return {**self._layout.arrays(buffer, base=self._base), **texts}

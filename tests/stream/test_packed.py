@@ -82,7 +82,7 @@ def test_metadata_are_those_of_the_rows_one_by_one(
         assert found.keys() == expected.keys()
         for name, values in found.items():
             np.testing.assert_array_equal(values, expected[name], err_msg=name)
-        shares.append(packing._packed.find(rows.shard, rows.record, window, state).there.mean())
+        shares.append(1 - len(packing._packed.find(rows.shard, rows.record, window, state).left) / ROWS)
     # Those of shards with fewer than three rows are left.
     assert shares[0] > 0.9
     assert shares[2] == 1.0
@@ -107,7 +107,7 @@ def test_a_shard_is_packed_after_lookups_that_grow_with_its_rows(
     )
     for lookup in range(1, worth + 2):
         describe(describer, data.spec, row)
-        there = describer._packed.find(row.shard, row.record, window, state).there.item()
+        there = not describer._packed.find(row.shard, row.record, window, state).left
         assert there == (lookup >= worth), lookup
 
 
@@ -119,7 +119,7 @@ def test_shards_without_room_are_left_out(oxe_root: Path) -> None:
     chosen = np.unique(rows.shard).tolist()
     first = tables_of(data, chosen[0])
     # One more stands for none.
-    needed = (1 + max(len(first), first.rows)) * (8 * 5 + 4 * (spec.action_size + spec.state_size + 1))
+    needed = (1 + max(len(first), first.rows)) * (8 * 6 + 4 * (spec.action_size + spec.state_size))
     packed = PackedTables(spec, needed)
     assert packed.add(chosen[0], first)
     assert packed.add(chosen[0], first)  # is there already, and takes no more
@@ -129,9 +129,10 @@ def test_shards_without_room_are_left_out(oxe_root: Path) -> None:
     window = np.full((ROWS, spec.window, spec.action_size), 77, np.float32)
     state = np.full((ROWS, spec.state_size), 77, np.float32)
     found = packed.find(rows.shard, rows.record, window, state)
-    np.testing.assert_array_equal(found.there, rows.shard == chosen[0])
-    assert 0 < found.there.sum() < ROWS
+    there = rows.shard == chosen[0]
+    assert found.left == np.flatnonzero(~there).tolist()
+    assert 0 < len(found.left) < ROWS
     for values in (found.length, found.place, window, state):
-        assert not values[~found.there].any()
-    assert all(not text for text, there in zip(found.language, found.there, strict=True) if not there)
-    assert (found.length[found.there] >= 1).all()
+        assert not values[~there].any()
+    assert all(not found.language[row] for row in found.left)
+    assert (found.length[there] >= 1).all()

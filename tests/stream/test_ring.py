@@ -189,6 +189,7 @@ def test_new_slots_are_announced(ring: Ring) -> None:
 def test_a_slot_that_a_worker_made_larger_is_seen_whole(ring: Ring) -> None:
     slot = ring.take()
     os.ftruncate(slot.fd, 1 << 18)
+    slot.refit()
     array = np.frombuffer(ring.lend(slot), np.uint8)
     assert len(array) == slot.size == 1 << 18
 
