@@ -1,0 +1,235 @@
+"""What README and docs tell users to write: the Python is run, and every option of a command exists."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stream import make_loader
+from tests.command import REPOSITORY, run
+from tests.stream.conftest import oxe_root
+
+__all__ = ["oxe_root"]
+
+PAGES = ("README.md", *sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "docs").glob("*.md")))
+_TURNS = 3
+
+
+def _blocks(page: str, kind: str) -> list[str]:
+    """The fenced blocks of a kind, "" for those that name none, without the indentation of their fence."""
+    text = (REPOSITORY / page).read_text()
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
+    return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, of, block in found if of == kind]
+
+
+def _run(code: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Run a block with these names, every loop of it for some turns; returns the names that it has then."""
+    tree = ast.parse(code)
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For):
+            loop.iter = ast.Call(ast.Name("_some", ast.Load()), [loop.iter], [])
+    names = {**names, "_some": lambda batches: itertools.islice(batches, _TURNS)}
+    exec(compile(ast.fix_missing_locations(tree), "README.md", "exec"), names)
+    return names
+
+
+def _block(root: Path, mark: str, **changes: str) -> str:
+    """The one block of README's Python that has a mark in it, on the tests' data; each change has to be one."""
+    (code,) = [code for code in _blocks("README.md", "python") if mark in code]
+    if "build/demo/oxe" in code:
+        code = code.replace("build/demo/oxe", str(root))
+    for old, new in changes.items():
+        assert old in code, f"{old!r} is not in {code}"
+        code = code.replace(old, new)
+    return code
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> str:
+    """The mixture oxe29 with the second half of each dataset for validation: of four episodes a tenth is none."""
+    path = tmp_path / "halves.yaml"
+    path.write_text((REPOSITORY / "configs/mixtures/oxe29.yaml").read_text().replace("90%", "50%"))
+    return f'"{path}"'
+
+
+@pytest.fixture
+def closing() -> Iterator[dict[str, Any]]:
+    """Names of a block that was run, whose loaders' workers end afterwards."""
+    names: dict[str, Any] = {}
+    yield names
+    for value in names.values():
+        if hasattr(value, "close") and hasattr(value, "get_state"):
+            value.close()
+
+
+def test_every_block_of_python_is_run_below() -> None:
+    marks = {"batch_at", "pa.memory_map", "ArrayRecordReader", "stream.torch import to_device", "PairDataModule"}
+    marks |= {"stream.jax", 'split="val"', "iterator.get_state()"}
+    blocks = _blocks("README.md", "python")
+    assert len(blocks) == len(marks)
+    for mark in marks:
+        assert sum(mark in code for code in blocks) == 1, mark
+
+
+def test_the_first_lines(oxe_root: Path) -> None:
+    names = _run(_block(oxe_root, "batch_at"), {})
+    assert names["batch"]["frames"].shape[:2] == (64, 2)
+    assert [len(names["refs"]), names["batch"]["sample"][0]] == [64, 51_234 * 64]
+
+
+def test_sidecars_and_records(oxe_root: Path) -> None:
+    names = _run(_block(oxe_root, "pa.memory_map"), {})
+    assert {"episode", "step", "language", "action/world_vector"} < set(names["steps"].schema.names)
+    names = _run(_block(oxe_root, "ArrayRecordReader"), names)
+    assert names["first"][:3] == names["last"][:3] == b"\xff\xd8\xff"
+
+
+def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    seen: list[Any] = []
+    code = _block(oxe_root, "stream.torch import to_device", **{'"cuda"': '"cpu"'})
+    closing |= _run(code, {"train_step": lambda model, batch: seen.append(batch["frames"]), "model": None})
+    assert [type(frames) for frames in seen] == [torch.Tensor] * _TURNS
+    assert closing["batches"].get_state()["step"] == _TURNS
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+    from tests.stream.test_lightning import _Model
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    given = {
+        "Trainer": functools.partial(pl.Trainer, **quiet, default_root_dir=tmp_path),
+        "ModelCheckpoint": pl.callbacks.ModelCheckpoint,
+    }
+    shorter = {"batch_size=64": "batch_size=16", "val_steps=20": "val_steps=2", "100_000": "4", "1000": "2"}
+    code = _block(oxe_root, "PairDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
+    (later,) = re.findall(r"# later: (.*)", code)
+    model = _Model()
+    _run(code, {**given, "model": model})
+    assert len(model.trained) == 4
+    resumed = _Model()
+    code = code.replace("max_steps=4", "max_steps=6").replace("trainer.fit(model, datamodule=data)  #", f"{later}  #")
+    _run(code, {**given, "model": resumed})
+    # Its own numbers are of batches of 4.
+    assert [step // 4 for step in resumed.trained] == [4, 5]
+
+
+def test_a_jax_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    seen: list[Any] = []
+
+    def train_step(state: int, frames: Any, action: Any) -> tuple[int, float]:
+        seen.append((frames, action))
+        return state + 1, 0.0
+
+    given = {"NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec, "train_step": train_step, "state": 0}
+    closing |= _run(_block(oxe_root, "stream.jax"), {**given, "mesh": jax.make_mesh((1,), ("data",))})
+    assert closing["state"] == len(seen) == _TURNS
+    assert all(isinstance(array, jax.Array) for pair in seen for array in pair)
+
+
+def test_validation(oxe_root: Path, halves: str) -> None:
+    code = _block(oxe_root, 'split="val"', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
+    names = _run(code, {"make_loader": make_loader, "root": oxe_root})
+    assert names["step"] == _TURNS - 1
+    assert names["held_out"]["sample"][0] == (_TURNS - 1) * 64
+
+
+def test_resuming(oxe_root: Path, closing: dict[str, Any]) -> None:
+    with_loader = {"loader": make_loader(oxe_root, "bridge", batch_size=8, num_workers=1)}
+    closing |= _run(_block(oxe_root, "iterator.get_state()"), with_loader)
+    assert closing["iterator"].step == closing["state"]["step"] == 0
+
+
+def test_the_dataset_of_ones_own(tmp_path: Path) -> None:
+    from convert.registry import load_registry
+
+    (text,) = _blocks("README.md", "yaml")
+    (tmp_path / "my.yaml").write_text(text)
+    dataset = load_registry(config=[tmp_path / "my.yaml"]).dataset("my_robot")
+    assert dataset.cameras.keys() == yaml.safe_load(text)["datasets"]["my_robot"]["cameras"].keys()
+
+
+_COMMAND = re.compile(r"(?:python -m ([\w.]+)|examples/(\w+)\.py)((?:(?!python -m )[^|#])*)")
+
+
+def _commands() -> list[Any]:
+    """Each command of the pages: its module, and the options that it is given."""
+    found = []
+    for page in PAGES:
+        text = (REPOSITORY / page).read_text()
+        blocks = "".join(_blocks(page, "") + _blocks(page, "bash")).replace("\\\n", " ")
+        for line in [*blocks.splitlines(), *re.findall(r"`(python -m [^`]+)`", text)]:
+            for module, example, rest in _COMMAND.findall(line):
+                options = tuple(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest))
+                if options and "pytest" not in module and "apache_beam" not in module:
+                    name = module or f"examples.{example}"
+                    found.append(pytest.param(name, options, id=f"{page}: {name} {' '.join(options)}"))
+    return found
+
+
+@functools.cache
+def _options(module: str) -> set[str]:
+    """The options of a command, by its --help."""
+    done = run("--help", module=module)
+    assert done.code == 0, done.err
+    return set(re.findall(r"--[a-z][\w-]*", done.out)) | {"--help"}
+
+
+@functools.cache
+def _beam_options() -> set[str]:
+    """Those of Beam, which convert.run hands on."""
+    from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
+
+    parser = _BeamArgumentParser(add_help=False, conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+    return {name for action in parser._actions for name in action.option_strings}
+
+
+@pytest.mark.parametrize(("module", "options"), _commands())
+def test_commands_have_the_options_that_they_are_given(module: str, options: tuple[str, ...]) -> None:
+    missing = set(options) - _options(module)
+    if module == "convert.run":
+        missing -= _beam_options()
+    assert not missing
+
+
+def test_there_are_commands() -> None:
+    modules = {parameters.values[0] for parameters in _commands()}
+    assert {
+        "convert.run",
+        "convert.sample",
+        "stream.replay",
+        "stream.fetch",
+        "bench.loader",
+        "examples.train_jax",
+    } < modules
+
+
+def test_targets_of_make() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        text = (REPOSITORY / page).read_text()
+        named = re.findall(r"`make ([a-z-]+)", text) + re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)
+        assert set(named) <= targets, page
+
+
+def test_links_between_pages() -> None:
+    for page in PAGES:
+        folder = (REPOSITORY / page).parent
+        for target in re.findall(r"\]\(([^)#\s]+)", (REPOSITORY / page).read_text()):
+            assert "://" in target or (folder / target).exists(), f"{page}: {target}"
