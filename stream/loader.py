@@ -67,10 +67,12 @@ def make_loader(
         rank, world_size: which rows of the global batch are this loader's.
         metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
         action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first`` (``stream.vectors``).
-        horizon: steps of the action windows, from t on and up to the episode's end; by default those of the pair.
+        horizon: steps of the action windows, from t on and up to the episode's end, at most 100,000; by default those
+            of the pair.
         action_columns, state_columns: by dataset, the columns of the steps that make the vector, in place of the
             registry's: names, or ``(name, [indices])``.
-        columns: further columns of the sidecars, each a key of the batch: arrays with a ``_mask`` beside, or texts.
+        columns: further columns of the sidecars, each a key of the batch: arrays with a ``_mask`` beside, or texts;
+            with ``metadata="full"`` only.
         samples_per_episode: pairs of each episode in an epoch, 0 for all.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; ``none``.
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.

@@ -32,14 +32,13 @@ class Describer:
         self._cache = cache
         self._lookup = lookup
         self._packed = None if spec.columns else PackedTables(spec)
-        # By member, and by the number of steps: which values, [M, 1, A] and [M, S], and which steps, [W + 1, W, 1], are
-        # real.
+        # By member, which values are real: [M, 1, A] and [M, S].
         members = [vector.size for vector in spec.actions]
         self._action_mask = np.arange(spec.action_size) < np.array(members)[:, None, None]
         members = [vector.size for vector in spec.states]
         self._state_mask = np.arange(spec.state_size) < np.array(members)[:, None]
-        self._real_steps = (np.arange(spec.window) < np.arange(spec.window + 1)[:, None])[:, :, None]
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
+        self._steps = np.arange(spec.window)[:, None]
 
     def describe(
         self,
@@ -105,7 +104,7 @@ class Describer:
             out["action"][:] = reduce_window(window, steps, spec.action, self._modes[member])
             out["action_mask"][:] = self._action_mask[member, 0]
         else:
-            real_steps = self._real_steps.take(steps, axis=0, mode="clip")
+            real_steps = self._steps < steps[:, None, None]
             np.logical_and(real_steps, self._action_mask.take(member, axis=0), out=out["action_mask"])
         self._state_mask.take(member, axis=0, out=out["state_mask"], mode="clip")
         out["episode"][:], out["step"][:], out["offset"][:] = places.T

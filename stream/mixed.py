@@ -32,6 +32,7 @@ from stream.views import Views
 _log = logging.getLogger("stream")
 
 _MAX_PER_EPISODE = 1_000_000
+_MAX_HORIZON = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +57,18 @@ class Options:
             raise ArgumentError(f"samples_per_episode={self.samples_per_episode}; at most {_MAX_PER_EPISODE:,}")
         if self.horizon is not None:
             _check_int("horizon", self.horizon, least=1)
+            if self.horizon > _MAX_HORIZON:
+                raise ArgumentError(f"horizon={self.horizon}; at most {_MAX_HORIZON:,} steps")
         if self.metadata not in METADATA:
             raise ArgumentError(f"metadata={self.metadata!r}; expected one of {', '.join(METADATA)}")
         if self.action not in REDUCTIONS:
             raise ArgumentError(f"action={self.action!r}; expected one of {', '.join(REDUCTIONS)}")
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
             raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
+        if self.columns and self.metadata != "full":
+            raise ArgumentError(
+                f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
+            )
         for name, chosen in (("action_columns", self.action_columns), ("state_columns", self.state_columns)):
             if chosen is not None and not isinstance(chosen, Mapping):
                 raise ArgumentError(f"{name}={chosen!r:.100}; expected a mapping of dataset names to lists of columns")

@@ -123,7 +123,9 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
         members = [Member(mixture, split, 1.0)]
     else:
         known = {*packaged_mixtures(), *catalog.versions}
-        raise ArgumentError(f"no mixture or dataset {mixture!r}; {closest(mixture, known, noun='names')}")
+        inside = next(catalog.root.glob("dataset.json"), None) or next(catalog.root.glob("*/dataset.json"), None)
+        hint = f"; {catalog.root} is of one dataset, give the folder that holds those of all" if inside else ""
+        raise ArgumentError(f"no mixture or dataset {mixture!r}; {closest(mixture, known, noun='names')}{hint}")
     positive = [member for member in members if member.weight != 0]
     if not positive:
         raise ArgumentError(f"mixture {mixture!r:.200}: no member has a weight above 0")

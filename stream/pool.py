@@ -83,7 +83,7 @@ class Worker:
         if code >= 0:
             return f"ended with exit code {code}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = "; the kernel does this when memory runs out" if -code == signal.SIGKILL else ""
+        hint = " (as the kernel does when memory runs out)" if -code == signal.SIGKILL else ""
         return f"was killed by {name}{hint}"
 
 

@@ -261,7 +261,14 @@ class OpenShard:
         """Where a file lies, once it is known to be that of the manifest; whether it was found sound before; and what
         to remember it by."""
         path = self.info.file(kind)
-        stat, (expected, digest) = os.stat(path), self.info.files[kind]
+        expected, digest = self.info.files[kind]
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            raise FormatError(
+                f"{path}: it is not there, though the manifest of {self.info.dataset} names it; copy or convert this "
+                "shard again"
+            ) from None
         if stat.st_size != expected:
             raise FormatError(
                 f"{path}: {stat.st_size:,} bytes, the manifest says {expected:,}; the file is damaged or of another "

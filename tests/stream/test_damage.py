@@ -113,6 +113,17 @@ def test_a_damaged_file_never_gives_wrong_data(root: Path, suffix: str, damage: 
     assert failed
 
 
+@pytest.mark.parametrize("kind", ["records", "steps", "episodes"])
+def test_a_sidecar_that_is_not_there_is_told_with_what_to_do(root: Path, kind: str) -> None:
+    file_of(root, f".{kind}.arrow").unlink()
+    loader = loader_of(root, horizon=3)
+    with pytest.raises(
+        RecordError, match=rf"{kind}.arrow: it is not there, though the manifest of bridge names it; copy or convert"
+    ):
+        for step in range(12):
+            loader.batch_at(step)
+
+
 def test_replacements_are_the_same_for_all_and_are_counted(root: Path) -> None:
     file_of(root, ".arrayrecord").unlink()
     reference = loader_of(root, on_error="replace")

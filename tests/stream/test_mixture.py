@@ -141,6 +141,16 @@ def test_an_unknown_name_lists_the_closest(catalog: Catalog, name: str, message:
         resolve_mixture(name, "train", catalog)
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_root_that_is_one_of_its_datasets_is_said(oxe_root: Path, levels: int) -> None:
+    (version,) = (oxe_root / "bridge").iterdir()
+    inside = Catalog([version.parent, version][levels - 1])
+    with pytest.raises(
+        ArgumentError, match=f"{inside.root} is of one dataset, give the folder that holds those of all"
+    ):
+        resolve_mixture("bridge", "train", inside)
+
+
 def test_a_mapping_with_an_unknown_dataset_lists_the_closest(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="no dataset 'brigde'; did you mean 'bridge'"):
         open_mixture(oxe_root, {"bridge": 1, "brigde": 1}, split="train", options=Options())

@@ -57,10 +57,9 @@ def test_a_file_that_is_not_as_the_manifest_says_is_named(copied: ShardInfo, kin
         path.write_bytes((content + b"\0")[: sizes.get(damage, len(content) + 1)])
     if damage == "a folder":
         path.mkdir()
-    with pytest.raises((FormatError, OSError)) as raised:
+    with pytest.raises(FormatError) as raised:
         touch(OpenShard(copied), kind)
     assert str(path) in str(raised.value)
-    assert isinstance(raised.value, FileNotFoundError if damage == "missing" else FormatError)
 
 
 @pytest.mark.parametrize("kind", FILE_KINDS)
