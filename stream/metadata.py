@@ -86,9 +86,7 @@ class Describer:
                         continue
                     shard = cache[index]
                     try:
-                        tables = shard.prepared
-                        if not isinstance(tables, ShardTables):
-                            tables = self._prepare(shard)
+                        tables = self._tables(shard)
                         step_row, steps[row], place, language[row] = tables.describe(
                             record, horizon, window[row], state[row]
                         )
@@ -134,7 +132,10 @@ class Describer:
                 out[column.name][row, : values.shape[1]] = values[place]
                 out[f"{column.name}_mask"][row, : values.shape[1]] = True
 
-    def _prepare(self, shard: OpenShard) -> ShardTables:
+    def _tables(self, shard: OpenShard) -> ShardTables:
+        """What is looked up in a shard; made with its first record."""
+        if isinstance(shard.prepared, ShardTables):
+            return shard.prepared
         spec, member = self._spec, shard.info.member
         shard.prepared = tables = ShardTables(
             shard,

@@ -152,7 +152,7 @@ class MixedData:
                 for dataset, shard in zip(self.datasets, opened, strict=True)
             )
         columns: tuple[Column, ...] = ()
-        if options.columns and options.metadata == "full":
+        if options.columns:
             schemas = [sidecar_schemas(shard) for shard in opened]
             columns = tuple(find_column(name, schemas, self.names) for name in options.columns)
         spec = BatchSpec(

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
+from stream.format import MANIFEST_NAME
 from stream.small_file import FileTooLarge, read_whole
 
 _MAX_YAML = 1_000_000
@@ -123,7 +124,7 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
         members = [Member(mixture, split, 1.0)]
     else:
         known = {*packaged_mixtures(), *catalog.versions}
-        inside = next(catalog.root.glob("dataset.json"), None) or next(catalog.root.glob("*/dataset.json"), None)
+        inside = (catalog.root / MANIFEST_NAME).exists() or any(catalog.root.glob(f"*/{MANIFEST_NAME}"))
         hint = f"; {catalog.root} is of one dataset, give the folder that holds those of all" if inside else ""
         raise ArgumentError(f"no mixture or dataset {mixture!r}; {closest(mixture, known, noun='names')}{hint}")
     positive = [member for member in members if member.weight != 0]

@@ -235,9 +235,8 @@ class ProcessSource:
         if transformed is not None:
             # Its worker may have made the slot larger.
             job.slot.refit()
+            return read_transformed(transformed, self._ring.lend(job.slot), rows=len(job.rows))
         buffer = self._ring.lend(job.slot)
-        if transformed is not None:
-            return read_transformed(transformed, buffer, rows=len(job.rows))
         parts = sorted(job.replies, key=lambda reply: reply.start)
         texts = {key: [text for part in parts for text in part.texts[key]] for key in parts[0].texts}
         return {**self._layout.arrays(buffer, base=self._base), **texts}

@@ -44,8 +44,7 @@ def _run(code: str, names: dict[str, Any]) -> dict[str, Any]:
 def _block(root: Path, mark: str, **changes: str) -> str:
     """The one block of README's Python that has a mark in it, on the tests' data; each change has to be one."""
     (code,) = [code for code in _blocks("README.md", "python") if mark in code]
-    if "build/demo/oxe" in code:
-        code = code.replace("build/demo/oxe", str(root))
+    code = code.replace("build/demo/oxe", str(root))
     for old, new in changes.items():
         assert old in code, f"{old!r} is not in {code}"
         code = code.replace(old, new)
@@ -171,7 +170,7 @@ def _commands() -> list[Any]:
     found = []
     for page in PAGES:
         text = (REPOSITORY / page).read_text()
-        blocks = "".join(_blocks(page, "") + _blocks(page, "bash")).replace("\\\n", " ")
+        blocks = "".join(_blocks(page, "")).replace("\\\n", " ")
         for line in [*blocks.splitlines(), *re.findall(r"`(python -m [^`]+)`", text)]:
             for module, example, rest in _COMMAND.findall(line):
                 options = tuple(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest))
