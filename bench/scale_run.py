@@ -67,7 +67,7 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
     _, normalized = _timed(lambda: Normalize(loader))
     iterator.close()
     maker = loader.steps.maker
-    plans = loader.steps.plan(range(_AGAIN))
+    plans = loader.steps.plan(range(_AGAIN)).split(batch_size)
     out = maker.assembler.empty(batch_size)
     for _ in range(2):
         again = time.process_time()

@@ -30,7 +30,7 @@ class _Samples:
         self._arguments = (root, tuple(members), options, on_error)
         self.data = MixedData(root, members, options)
         self._replacer = Replacer(self.data.plan, on_error)
-        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
+        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, together=1, threads=1)
         self._maker = BatchMaker(setup)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import grain
 
-from stream.ring import Ring
-from stream.rows import Rows
-from stream.source import BatchSource
+from stream.source import BatchSource, Planned
 from stream.spec import Batch
 
 if TYPE_CHECKING:
     from stream.loader import Loader
-
-# Steps are planned so many samples at a time: numpy's cost of a call, not of an element, is what planning takes.
-_PLAN_AHEAD = 1024
 
 
 class LoaderIterator(grain.DatasetIterator[Batch]):
@@ -35,11 +30,10 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         self._step = 0
         self._submitted = 0
         self._source: BatchSource | None = None
-        self._ring: Ring | None = None
         self._depth = 1
         self._end: weakref.finalize[Any, Any] | None = None
         self._broken: BaseException | None = None
-        self._planned: dict[int, Rows] = {}
+        self._planned: dict[int, Planned] = {}
         self._pid = os.getpid()
 
     @property
@@ -77,8 +71,6 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         self._step += 1
         stats = self._loader.counters
         stats.add(made, time.perf_counter() - began)
-        if self._ring is not None:
-            stats.ring_slots, stats.ring_bytes = len(self._ring), sum(slot.size for slot in self._ring.slots)
         return made.batch
 
     def get_state(self) -> dict[str, Any]:
@@ -118,27 +110,34 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
                 "this iterator was made in another process, before a fork; make a new one with iter(loader)"
             )
         if self._source is None:
-            self._source, self._ring, self._depth = self._loader.make_source()
+            self._source, self._loader.counters.ring, self._depth = self._loader.make_source()
             self._submitted = self._step
             self._end = weakref.finalize(self, _close, self._source, self._pid)
         last = self._step + self._depth
         if self._loader.num_steps is not None:
             last = min(last, self._loader.num_steps)
         while self._submitted < last:
-            self._source.submit(self._submitted, self._rows(self._submitted))
+            self._source.submit(self._submitted, self._plan(self._submitted))
             self._submitted += 1
 
-    def _rows(self, step: int) -> Rows:
+    def _plan(self, step: int) -> Planned:
         if step not in self._planned:
             steps = self._loader.steps
-            ahead = range(step, step + max(1, _PLAN_AHEAD // steps.rows))
-            self._planned = dict(zip(ahead, steps.plan(ahead), strict=True))
+            ahead = range(step, step + steps.together)
+            rows = steps.plan(ahead)
+            packed = rows.packed()
+            size = len(packed) // len(ahead)
+            self._planned = {
+                step + number: Planned(own, packed[number * size : (number + 1) * size])
+                for number, own in enumerate(rows.split(steps.rows))
+            }
+            return self._planned[step]._replace(packed=packed)
         return self._planned[step]
 
     def _stop(self) -> None:
         if self._end is not None:
             self._end()
-        self._source = self._ring = self._end = None
+        self._source = self._end = None
 
 
 def _close(source: BatchSource, pid: int) -> None:

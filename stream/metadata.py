@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from stream.format import FormatError
 from stream.packed import PackedTables
 from stream.point_lookup import PointLookup, RecordPlace
+from stream.record_reader import Place
 from stream.rows import Rows
 from stream.shard_cache import ShardCache
 from stream.shards import OpenShard
@@ -22,6 +24,14 @@ microseconds more than of a packed one), and one for so many of its rows. Whatev
 what would have been best."""
 Fail = Callable[[int, Exception], None]
 """Called with a row of the batch that cannot be described, and why."""
+
+
+class Described(NamedTuple):
+    """What there is of the rows of a batch beside arrays, b of each: the texts by key, and where records of open shards
+    lie, None where that is not known yet."""
+
+    texts: dict[str, list[str]]
+    records: list[Place | None]
 
 
 class Describer:
@@ -47,7 +57,7 @@ class Describer:
         fail: Fail,
         closed: Collection[int],
         found: dict[int, RecordPlace],
-    ) -> dict[str, list[str]]:
+    ) -> Described:
         """Fill the arrays of a batch that hold metadata.
 
         Args:
@@ -56,22 +66,17 @@ class Describer:
             fail: told of the rows that cannot be described, whose arrays hold anything.
             closed: shards that are not to be opened if it can be helped; none if the batch has further columns.
             found: of rows in these, where their records lie is added here.
-
-        Returns:
-            the texts, b of each key.
         """
         spec, cache = self._spec, self._cache
         count, horizon = len(rows), spec.horizon
-        reduced = spec.action != "window"
-        window = np.empty((count, spec.window, spec.action_size), np.float32) if reduced else out["action"]
-        state = out["state"]
+        window, state = self._window(count, out), out["state"]
         if self._packed is not None:
-            left, steps, places, language = self._packed.find(rows.shard, rows.record, window, state)
+            left, steps, places, language, records = self._packed.find(rows.shard, rows.record, window, state)
         else:
             window[:] = 0
             state[:] = 0
             steps, places, language = np.zeros(count, np.int64), np.zeros((count, 3), np.int64), [""] * count
-            left = list(range(count))
+            left, records = list(range(count)), [None] * count
         texts: dict[str, list[str]] = {column.name: [""] * count for column in spec.columns if column.dtype is None}
         for column in spec.columns:
             if column.dtype is not None:
@@ -97,8 +102,39 @@ class Describer:
                             self._packed.add(index, tables)
                     except (FormatError, OSError) as error:
                         fail(row, error)
-        member = rows.member
-        if reduced:
+        self._fill(rows.member, window, steps, places, out)
+        return Described({"language": language, **texts}, records)
+
+    def are_packed(self, shard: np.ndarray) -> np.ndarray:
+        """Return of each of some shards whether ``describe_packed`` takes its records, bool alike."""
+        return np.zeros(shard.shape, bool) if self._packed is None else self._packed.has(shard)
+
+    def describe_packed(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Described:
+        """Fill the same arrays of rows whose shards are all packed; what is packed stays so."""
+        assert self._packed is not None, "no shard is packed"
+        window = self._window(len(rows), out)
+        _, steps, places, language, records = self._packed.find(rows.shard, rows.record, window, out["state"])
+        self._fill(rows.member, window, steps, places, out)
+        return Described({"language": language}, records)
+
+    def _window(self, count: int, out: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Where the actions of all steps of the windows go."""
+        if self._spec.action == "window":
+            return out["action"]
+        return np.empty((count, self._spec.window, self._spec.action_size), np.float32)
+
+    def _fill(
+        self,
+        member: np.ndarray,
+        window: np.ndarray,
+        steps: np.ndarray,
+        places: np.ndarray,
+        out: Mapping[str, np.ndarray],
+    ) -> None:
+        """Fill what follows from the dataset of each row, its window and how many steps of that are real, and from its
+        episode, step and offset."""
+        spec = self._spec
+        if spec.action != "window":
             out["action"][:] = reduce_window(window, steps, spec.action, self._modes[member])
             out["action_mask"][:] = self._action_mask[member, 0]
         else:
@@ -106,7 +142,6 @@ class Describer:
             np.logical_and(real_steps, self._action_mask.take(member, axis=0), out=out["action_mask"])
         self._state_mask.take(member, axis=0, out=out["state_mask"], mode="clip")
         out["episode"][:], out["step"][:], out["offset"][:] = places.T
-        return {"language": language, **texts}
 
     def _fill_columns(
         self,

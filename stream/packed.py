@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream.record_reader import Place
 from stream.spec import BatchSpec
 from stream.tables import ShardTables
 
@@ -25,21 +26,22 @@ class Found(NamedTuple):
     """What was found of the rows of a batch, b of each; zeros of those that are not here.
 
     left: which are not here. length: real steps of the window; place: episode (in the dataset), step and offset,
-    int64 [b, 3]; language: the instructions.
+    int64 [b, 3]; language: the instructions. records: where they lie, None where that is not known.
     """
 
     left: list[int]
     length: np.ndarray
     place: np.ndarray
     language: list[str]
+    records: list[Place | None]
 
 
 class _Arrays(NamedTuple):
     """All that is known of records and steps; those of a shard are neighbours.
 
-    records: first step (a row of the others), real steps of the window, episode, step, offset, and the number of the
-    instruction, int64 [rows, 6]. actions, states: of each step, zeros beyond its dimensions, float32 [rows, A] and
-    [rows, S].
+    records: first step (a row of the others), real steps of the window, episode, step, offset, the number of the
+    instruction, and where it lies, int64 [rows, 9]. actions, states: of each step, zeros beyond its dimensions, float32
+    [rows, A] and [rows, S].
     """
 
     records: np.ndarray
@@ -61,7 +63,7 @@ class PackedTables:
         # By shard, where its records begin; 0 if it is not here.
         self._first_record = np.zeros(len(spec.shards), np.int64)
         self._arrays = _Arrays(
-            np.zeros((_EMPTY, 6), np.int64),
+            np.zeros((_EMPTY, 9), np.int64),
             np.zeros((_EMPTY, spec.action_size), np.float32),
             np.zeros((_EMPTY, spec.state_size), np.float32),
         )
@@ -93,10 +95,16 @@ class PackedTables:
             texts, of_rows = tables.instructions()
             known[:, 5] = np.array([self._number(text) for text in texts], np.int64)[of_rows[known[:, 0]]]
             known[:, 0] += steps.start
+            places = tables.places()
+            known[:, 6:] = 0 if places is None else places
             self._records, self._steps = records.stop, steps.stop
             # Last: whoever finds it there takes the arrays after that.
             self._first_record[shard] = records.start
         return True
+
+    def has(self, shard: np.ndarray) -> np.ndarray:
+        """Return of each of some shards whether it is here, bool alike."""
+        return self._first_record[shard] > 0
 
     def find(self, shard: np.ndarray, record: np.ndarray, window: np.ndarray, state: np.ndarray) -> Found:
         """Look up the rows of a batch.
@@ -120,7 +128,15 @@ class PackedTables:
         # With another mode numpy makes a copy of ``out``.
         arrays.actions.take(steps, axis=0, out=window, mode="clip")
         arrays.states.take(first, axis=0, out=state, mode="clip")
-        return Found(left, length, found[:, 2:5], [text[number] for number in found[:, 5].tolist()])
+        numbers, position, num_bytes, xxh3_64 = found[:, 5:].T
+        lies = zip(position.tolist(), num_bytes.tolist(), xxh3_64.view(np.uint64).tolist(), strict=True)
+        return Found(
+            left,
+            length,
+            found[:, 2:5],
+            [text[number] for number in numbers.tolist()],
+            [place if place[1] else None for place in lies],
+        )
 
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)

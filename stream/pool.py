@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 
 import cloudpickle
 
@@ -29,7 +30,7 @@ class Worker:
 
     def __init__(self, number: int, setup_fd: int) -> None:
         self.number = number
-        self.jobs: list[Request] = []
+        self.jobs: deque[Request] = deque()
         self._known: set[int] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         slots, their_slots = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -149,11 +150,9 @@ class WorkerPool:
                 replies.append((worker, _gone(worker, message)))
                 worker.close()
             else:
-                reply = Reply.unpack(message)
-                worker.jobs = [
-                    request for request in worker.jobs if request.job != reply.job or request.start != reply.start
-                ]
-                replies.append((worker, reply))
+                # In the order of the requests.
+                worker.jobs.popleft()
+                replies.append((worker, Reply._make(message)))
         return replies
 
     def close(self) -> None:

@@ -33,6 +33,10 @@ _SKIPPED = bytearray(BLOCK_HEADER)
 _MOST_PARTS = os.sysconf("SC_IOV_MAX")
 
 
+Place = tuple[int, int, int]
+"""Where a record lies: what ``stream.format.PLACE_FIELDS`` say of it."""
+
+
 class RecordFile:
     """An open ArrayRecord file of which it is known where the records lie; it closes with its last user.
 
@@ -56,13 +60,19 @@ class RecordFile:
         if self._fd >= 0:
             _close(self._fd)
 
-    def read(self, record: int) -> bytes | memoryview:
+    def read(self, record: int, place: Place | None = None) -> bytes | memoryview:
         """Return one record; safe to call from several threads.
+
+        Args:
+            record: its number.
+            place: where it lies, if whoever calls knows.
 
         Raises:
             FormatError: its bytes are not those that were written, or there is no such record.
             OSError: the disk cannot read it.
         """
+        if place is not None:
+            return read_record(self._fd, *place)
         try:
             start, size = self._position.item(record), self._num_bytes.item(record)
         except IndexError:
@@ -129,8 +139,9 @@ class LibraryFile:
             )
         self._reader = reader
 
-    def read(self, record: int) -> bytes:
-        """Return one record; safe to call from several threads. Any damage of it raises FormatError."""
+    def read(self, record: int, place: Place | None = None) -> bytes:
+        """Return one record, wherever ``place`` says it lies; safe to call from several threads. Any damage of it
+        raises FormatError."""
         try:
             return bytes(self._reader.read(record, record + 1)[0])
         # array_record raises RuntimeError, ValueError or IndexError, depending on what is damaged.

@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,11 @@ class Slot:
         self.__dict__.pop("map", None)
 
 
+_lent: dict[int, weakref.ref[Any]] = {}
+"""The memory that is lent, by the number of its slot. Kept by their ring, a garbage collection could take both before
+memory comes back."""
+
+
 class Ring:
     """The slots of one iterator.
 
@@ -131,6 +137,8 @@ class Ring:
     def __init__(self, size: int, *, on_new: Callable[[Slot], None] | None = None) -> None:
         self.size = size
         self.slots: list[Slot] = []
+        # At the end of the interpreter it may be gone from the module before the last batch.
+        self._lent = _lent
         self._on_new = on_new
         # Appended to by weak references, in whichever thread lets go of a batch last.
         self._free: deque[Slot] = deque()
@@ -185,8 +193,12 @@ class Ring:
         # it.
         buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)
         # The callback must not hold the ring's owner, else a dropped iterator would live as long as its last batch.
-        weakref.finalize(buffer, self.give, slot).atexit = False
+        self._lent[slot.number] = weakref.ref(buffer, partial(self._come_back, slot))
         return buffer
+
+    def _come_back(self, slot: Slot, _: weakref.ref[Any]) -> None:
+        del self._lent[slot.number]
+        self.give(slot)
 
     def close(self) -> None:
         """Close the free slots now, and the others when they come back."""

@@ -8,6 +8,8 @@ import numpy as np
 
 _LEAST_ROWS = 8
 ROW_NAMES = ("sample", "member", "epoch", "shard", "record")
+ROW_TYPE = np.dtype({"names": ROW_NAMES, "formats": ("<i8", "<i2", "<i8", "<i4", "<i8")}, align=True)
+"""Of a packed row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,18 @@ class Rows:
     def split(self, length: int) -> list[Rows]:
         """Cut into runs of ``length`` rows."""
         return [self.cut(start, start + length) for start in range(0, len(self), length)]
+
+    def packed(self) -> bytes:
+        """The rows one behind the other, ROW_TYPE each."""
+        packed = np.zeros(len(self), ROW_TYPE)
+        for name in ROW_NAMES:
+            packed[name] = getattr(self, name)
+        return packed.tobytes()
+
+    @classmethod
+    def unpacked(cls, packed: np.ndarray) -> Rows:
+        """The rows of an array of ROW_TYPE, without a copy."""
+        return cls(*(packed[name] for name in ROW_NAMES))
 
 
 def share_rows(rows: int, shares: int) -> list[tuple[int, int]]:

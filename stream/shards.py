@@ -97,14 +97,15 @@ class OpenShard:
     @cached_property
     def file(self) -> RecordFile | LibraryFile:
         """The open ArrayRecord file."""
-        places = self._record_places()
+        places = self.record_places()
         path, _, identity = self._checked("arrayrecord")
         file = RecordFile(path, *places) if places is not None else LibraryFile(path, self.info.records)
         self._sound[CHECKED.index("arrayrecord")] = identity
         return file
 
-    def _record_places(self) -> list[np.ndarray] | None:
-        """Where the records lie, by PLACE_FIELDS; None for a file that was converted before there were these."""
+    def record_places(self) -> list[np.ndarray] | None:
+        """Where the records lie, integers [records] of each of PLACE_FIELDS; None for a file that was converted before
+        there were these."""
         names = [column.name for column in PLACE_FIELDS]
         if self.was_checked("without places in the file"):
             return None

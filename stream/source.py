@@ -8,17 +8,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from stream.batch import Assembled, Work
 from stream.errors import RecordError, StreamError, WorkerError
-from stream.job import BatchMaker, Reply, Request, Setup, read_transformed, store_rows
+from stream.job import BatchMaker, Reply, Request, Setup, read_transformed
 from stream.plan import Plan
 from stream.pool import Worker, WorkerPool
 from stream.ring import Ring, Slot
-from stream.rows import ROW_NAMES, Rows
+from stream.rows import ROW_NAMES, ROW_TYPE, Rows
 from stream.spec import Batch
 
 Shares = Sequence[tuple[int, int]]
@@ -38,10 +38,18 @@ class Made:
     replaced: list[RecordError]
 
 
+class Planned(NamedTuple):
+    """The rows of a batch, and the same packed; with the first of some batches that were planned together, those of all
+    of them."""
+
+    rows: Rows
+    packed: bytes
+
+
 class BatchSource(Protocol):
     """Makes batches ahead of time, in any order."""
 
-    def submit(self, step: int, rows: Rows) -> None:
+    def submit(self, step: int, planned: Planned) -> None:
         """Begin with a batch."""
 
     def take(self, step: int) -> Made:
@@ -136,7 +144,6 @@ class ProcessSource:
         self._ring = ring
         self._layout = maker.layout
         self._base = maker.base
-        self._row_layout = maker.row_layout
         self._shares = shares
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
@@ -144,16 +151,17 @@ class ProcessSource:
         self._pool = WorkerPool(setup, workers)
         self._lost: WorkerError | None = None
 
-    def submit(self, step: int, rows: Rows) -> None:
-        """Send a batch to the worker with the least to do."""
+    def submit(self, step: int, planned: Planned) -> None:
+        """Send the parts of a batch to the workers with the least to do."""
         number = self._next_job
         self._next_job += 1
-        job = self._jobs[number] = _Job(step, self._ring.take(), rows, Work(), [])
+        job = self._jobs[number] = _Job(step, self._ring.take(), planned.rows, Work(), [])
         self._by_step[step] = number
         if self._lost is not None:
             job.error = self._lost
-        else:
-            self._send(number, job)
+            return
+        steps = len(planned.packed) // (len(job.rows) * ROW_TYPE.itemsize)
+        self._send(number, job, planned.packed, steps=steps)
 
     def take(self, step: int) -> Made:
         """Wait for a batch. A worker that is lost is an error at its step, or at the next new one if it had nothing to
@@ -185,11 +193,12 @@ class ProcessSource:
             self._ring.give(job.slot)
         self._jobs.clear()
 
-    def _send(self, number: int, job: _Job) -> None:
-        store_rows(job.rows, self._row_layout.arrays(job.slot.map))
+    def _send(self, number: int, job: _Job, rows: bytes, *, steps: int) -> None:
+        slot = job.slot
+        slot.map[: len(rows)] = rows
         job.replies = []
         job.waiting = [
-            self._pool.send(Request(number, job.step, job.slot.number, job.slot.size, start, stop), job.slot)
+            self._pool.send(Request(number, job.step, slot.number, slot.size, start, stop, steps), slot)
             for start, stop in self._shares
         ]
 
@@ -213,7 +222,8 @@ class ProcessSource:
     def _complete(self, number: int, job: _Job) -> None:
         """All parts of a batch are there: keep it, or send it again with other rows in place of those that failed."""
         for reply in job.replies:
-            job.work.add(reply.work)
+            job.work.noted += reply.noted
+            job.work.bytes += reply.bytes
             if reply.error:
                 job.error = _transform_failed(reply.error, job.step)
                 return
@@ -228,7 +238,7 @@ class ProcessSource:
             return
         job.replaced += [error.at(step=job.step) for _, error in failed]
         job.slot.refit()
-        self._send(number, job)
+        self._send(number, job, job.rows.packed(), steps=0)
 
     def _finish(self, job: _Job) -> Batch:
         transformed = job.replies[0].transformed
@@ -281,9 +291,9 @@ class ThreadSource:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-batch")
         self._batches: dict[int, Future[Made]] = {}
 
-    def submit(self, step: int, rows: Rows) -> None:
+    def submit(self, step: int, planned: Planned) -> None:
         """Queue a batch."""
-        shared = _Shared(rows, self._ring.lend(self._ring.take()), self._maker, len(self._shares))
+        shared = _Shared(planned.rows, self._ring.lend(self._ring.take()), self._maker, len(self._shares))
         self._batches[step] = shared.made
         for start, stop in self._shares:
             self._pool.submit(self._make, step, shared, start, stop)

@@ -14,6 +14,9 @@ from stream.rows import Rows
 from stream.running import Running
 from stream.source import Made, Replacer, make_here
 
+# Numpy's cost of a call, not of an element, is what planning takes; and so it is in workers (stream.lookahead).
+_PLAN_AHEAD = 1024
+
 
 class Steps:
     """The steps of one rank of a mixture, by number.
@@ -41,6 +44,11 @@ class Steps:
             self._maker = BatchMaker(self.setup())
         return self._maker
 
+    @property
+    def together(self) -> int:
+        """How many steps are best planned at a time."""
+        return max(1, _PLAN_AHEAD // self.rows)
+
     def setup(self, *, threads: int | None = None) -> Setup:
         """What a worker is told."""
         return Setup(
@@ -49,6 +57,7 @@ class Steps:
             seed=self.data.options.seed,
             rank=self.running.rank,
             rows=self.rows,
+            together=self.together,
             threads=threads or self.running.thread_count,
             decode=self.running.decode,
         )
@@ -60,15 +69,14 @@ class Steps:
         running = self.running
         return self.data.plan.batch_samples(int(step), running.batch_size, running.rank, running.world_size)
 
-    def plan(self, steps: Sequence[int]) -> list[Rows]:
-        """The rows of some steps, planned together."""
-        rows = self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
-        return rows.split(self.rows)
+    def plan(self, steps: Sequence[int]) -> Rows:
+        """The rows of some steps, one behind the other, planned together."""
+        return self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
 
     def describe(self, step: int) -> list[SampleRef]:
         """Where each row of a step comes from; no image is read."""
-        return self.data.describe(self.plan([step])[0])
+        return self.data.describe(self.plan([step]))
 
     def make(self, step: int) -> Made:
         """Make the batch of a step; raises RecordError, or what a transform raises."""
-        return make_here(self.maker, self.replacer, step, self.plan([step])[0])
+        return make_here(self.maker, self.replacer, step, self.plan([step]))

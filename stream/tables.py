@@ -135,6 +135,14 @@ class ShardTables:
             length = np.minimum(horizon, self.num_steps[self._episode] - step)
         return np.stack([first, length, self.first_episode + self._episode, step, self._offset], 1, dtype=np.int64)
 
+    def places(self) -> np.ndarray | None:
+        """Where the records lie, int64 [records, 3] by PLACE_FIELDS, of which the last one is unsigned; None if that is
+        not known."""
+        shard = self._shard()
+        assert shard is not None, "whoever looks something up holds the shard"
+        places = shard.record_places()
+        return None if places is None else np.stack([values.astype(np.int64) for values in places], 1)
+
     def vectors(self, actions: np.ndarray, states: np.ndarray) -> None:
         """Write all actions and states, into float32 [rows, >= dimensions] each."""
         gather(self.action, 0, self.rows, actions)

@@ -24,9 +24,9 @@ import numpy as np
 from stream.batch import Begun
 from stream.channel import Channel
 from stream.errors import LimitError
-from stream.job import BatchMaker, Reply, Request, load_rows
+from stream.job import BatchMaker, Reply, Request
 from stream.ring import Layout
-from stream.rows import Rows
+from stream.rows import ROW_TYPE, Rows
 
 _LOOK_S = 1
 """After so many seconds without a request, look whether the trainer is still there."""
@@ -65,7 +65,7 @@ def _serve(setup_fd: int, channel: Channel, slots: socket.socket, parent: int) -
     while (request := _wait(channel, parent)) is not None:
         slot = _slot(known, slots, request, maker)
         if setup.whole:
-            _send(channel, _transformed(maker, request, slot.rows, slot))
+            _send(channel, _transformed(maker, request, slot))
             continue
         begun = [(request, slot.begin(request, maker))]
         while len(begun) < together and (request := channel.receive(wait=False)) is not None:
@@ -73,7 +73,9 @@ def _serve(setup_fd: int, channel: Channel, slots: socket.socket, parent: int) -
             begun.append((request, _slot(known, slots, request, maker).begin(request, maker)))
         for request, part in begun:
             done = maker.assembler.finish(part).moved(request.start)
-            _send(channel, Reply(request.job, request.start, done.texts, done.failed, done.work))
+            work = done.work
+            reply = Reply(request.job, request.start, done.texts, done.failed, work.noted, work.bytes)
+            channel.send(tuple(reply))
         # The first batch is waited for, and its shards have to be opened.
         together = _TOGETHER
 
@@ -89,10 +91,10 @@ def _wait(channel: Channel, parent: int) -> Request | None:
 
 def _send(channel: Channel, reply: Reply) -> None:
     try:
-        channel.send(reply.pack())
+        channel.send(tuple(reply))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         told = f"the batch cannot be sent to the trainer: {error}"
-        channel.send(Reply(reply.job, reply.start, error=told).pack())
+        channel.send(tuple(Reply(reply.job, reply.start, {}, error=told)))
 
 
 class _Slot:
@@ -105,9 +107,13 @@ class _Slot:
     def refit(self, maker: BatchMaker) -> None:
         """Map it as large as it is now."""
         self.buffer = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
-        self.rows = load_rows(maker.row_layout.arrays(self.buffer))
+        self._packed = np.frombuffer(self.buffer, ROW_TYPE, maker.most_rows)
         self.arrays = maker.layout.arrays(self.buffer, base=maker.base)
         self._parts: dict[tuple[int, int], tuple[Rows, dict[str, np.ndarray]]] = {}
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows [start, stop) that are asked for."""
+        return Rows.unpacked(self._packed[start:stop])
 
     def begin(self, request: Request, maker: BatchMaker) -> Begun:
         """Begin with a request."""
@@ -115,11 +121,16 @@ class _Slot:
         part = self._parts.get((start, stop))
         if part is None:
             arrays = {name: values[start:stop] for name, values in self.arrays.items()}
-            part = self._parts[start, stop] = self.rows.cut(start, stop), arrays
-        return maker.assembler.begin(*part)
+            part = self._parts[start, stop] = self.rows(start, stop), arrays
+        if request.planned > 1:
+            every = self.rows(0, request.planned * maker.setup.rows)
+            maker.assembler.plan(request.step, every, steps=request.planned)
+        planned = (request.step, (start, stop)) if request.planned else None
+        return maker.assembler.begin(*part, planned=planned)
 
 
-def _transformed(maker: BatchMaker, request: Request, rows: Rows, slot: _Slot) -> Reply:
+def _transformed(maker: BatchMaker, request: Request, slot: _Slot) -> Reply:
+    rows = slot.rows(request.start, request.stop)
     reply, arrays = maker.make_transformed(request, rows)
     if reply.transformed is None:
         return reply
@@ -130,7 +141,7 @@ def _transformed(maker: BatchMaker, request: Request, rows: Rows, slot: _Slot) -
             os.posix_fallocate(slot.fd, 0, needed)
         except OSError as error:
             told = f"a batch of {needed:,} bytes cannot be had ({error.strerror})"
-            return Reply(request.job, request.start, error=f"{told}; take a smaller batch_size")
+            return Reply(request.job, request.start, {}, error=f"{told}; take a smaller batch_size")
         slot.refit(maker)
     for name, target in layout.arrays(slot.buffer, base=maker.base).items():
         target[...] = arrays[name]

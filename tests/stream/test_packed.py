@@ -37,8 +37,8 @@ def describe(describer: Describer, spec: BatchSpec, rows: Rows) -> dict[str, Any
     def fail(row: int, error: Exception) -> None:
         raise AssertionError(f"row {row}: {error}")
 
-    texts = describer.describe(rows, out, fail, set(), {})
-    return {**{name: values for name, values in out.items() if name not in ("sample", "dataset")}, **texts}
+    found = describer.describe(rows, out, fail, set(), {})
+    return {**{name: values for name, values in out.items() if name not in ("sample", "dataset")}, **found.texts}
 
 
 def describer_of(spec: BatchSpec) -> Describer:
@@ -119,7 +119,7 @@ def test_shards_without_room_are_left_out(oxe_root: Path) -> None:
     chosen = np.unique(rows.shard).tolist()
     first = tables_of(data, chosen[0])
     # One more stands for none.
-    needed = (1 + max(len(first), first.rows)) * (8 * 6 + 4 * (spec.action_size + spec.state_size))
+    needed = (1 + max(len(first), first.rows)) * (8 * 9 + 4 * (spec.action_size + spec.state_size))
     packed = PackedTables(spec, needed)
     assert packed.add(chosen[0], first)
     assert packed.add(chosen[0], first)  # is there already, and takes no more

@@ -155,7 +155,7 @@ class Used:
         self.root = root
         self.loader: Loader = make_loader(root, {"bridge": 1, "kuka": 1}, batch_size=8, seed=3, horizon=3)
         self.maker = BatchMaker(self.loader.steps.setup(), max_open=1)
-        self.rows = self.loader.steps.plan(range(12))
+        self.rows = self.loader.steps.plan(range(12)).split(8)
         self.expected = [self.digest(step) for step in range(12)]
         assert [self.digest(step) for step in range(12)] == self.expected
         shards = self.loader.data.spec.shards

@@ -1,0 +1,150 @@
+"""Rows that are looked up before their batches are asked for are those that are looked up with them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stream.lookahead
+import stream.metadata
+from stream import digest, make_loader
+from stream.batch import Assembler
+from stream.lookahead import Lookahead, Part
+from stream.mixed import Options, open_mixture
+from stream.rows import Rows
+from tests.stream.test_damage import flip_first_frame
+
+STEPS, BATCH = 12, 24
+PARTS: list[Part] = [(0, 9), (9, 24)]
+
+
+@pytest.fixture
+def _packed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 1)
+    monkeypatch.setattr(stream.metadata, "_ROWS_A_LOOKUP", 10**9)
+
+
+def planned(root: Path, mixture: Any = "oxe29", **options: Any) -> tuple[Assembler, Rows]:
+    """What assembles a mixture, and the rows of its first steps."""
+    data = open_mixture(root, mixture, split="train", options=Options(**options))
+    return Assembler(data.spec), data.plan.rows(data.plan.batch_samples(0, STEPS * BATCH))
+
+
+def lookahead_of(assembler: Assembler) -> Lookahead:
+    assert assembler._lookahead is not None
+    return assembler._lookahead
+
+
+def made(assembler: Assembler, rows: Rows, at: tuple[int, Part] | None = None) -> str:
+    out = assembler.empty(len(rows))
+    for values in out.values():
+        values[...] = 77
+    done = assembler.finish(assembler.begin(rows, out, planned=at))
+    assert not done.failed
+    return digest({**out, **done.arrays, **done.texts})
+
+
+def part_of(rows: Rows, step: int, part: Part) -> Rows:
+    return rows.cut(step * BATCH + part[0], step * BATCH + part[1])
+
+
+@pytest.mark.usefixtures("_packed_at_once")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"horizon": 3}, {"horizon": 40, "action": "mean"}, {"action": "first", "samples_per_episode": 2}],
+)
+def test_parts_are_the_same_looked_up_before_or_with_their_batch(oxe_root: Path, options: dict[str, Any]) -> None:
+    assembler, rows = planned(oxe_root, **options)
+    expected = [[made(assembler, part_of(rows, step, part)) for part in PARTS] for step in range(STEPS)]
+    # Each shard was asked for by now.
+    assembler.plan(100, rows, steps=STEPS)
+    found = [
+        [made(assembler, part_of(rows, step, part), (100 + step, part)) for part in PARTS] for step in range(STEPS)
+    ]
+    assert found == expected
+    for part in PARTS:
+        assert lookahead_of(assembler).find(100 + STEPS - 1, part) is not None
+
+
+@pytest.mark.usefixtures("_packed_at_once")
+def test_what_is_prepared_says_where_all_records_lie(oxe_root: Path) -> None:
+    assembler, rows = planned(oxe_root, {"bridge": 1, "kuka": 1})
+    made(assembler, rows)
+    assembler.plan(0, rows, steps=STEPS)
+    prepared = lookahead_of(assembler).find(3, (2, 20))
+    assert prepared is not None
+    part = part_of(rows, 3, (2, 20))
+    assert prepared.arrays.keys() == assembler.fields.keys() - {"frames"}
+    np.testing.assert_array_equal(prepared.arrays["sample"], part.sample)
+    np.testing.assert_array_equal(prepared.arrays["dataset"], part.member)
+    for place, shard, record in zip(prepared.described.records, part.shard, part.record, strict=True):
+        file = assembler._cache[int(shard)].file
+        assert place is not None
+        assert file.read(0, place) == file.read(int(record))
+
+
+@pytest.mark.usefixtures("_packed_at_once")
+def test_batches_with_rows_of_shards_that_are_not_packed_are_left(oxe_root: Path) -> None:
+    assembler, rows = planned(oxe_root, {"bridge": 10, "kuka": 1})
+    # Those of kuka are not: none of its records was looked up.
+    bridge = np.flatnonzero(rows.member == 0)
+    made(assembler, Rows(*(getattr(rows, name)[bridge] for name in ("sample", "member", "epoch", "shard", "record"))))
+    assembler.plan(0, rows, steps=STEPS)
+    part = (0, 6)
+    alone = [bool((part_of(rows, step, part).member == 0).all()) for step in range(STEPS)]
+    assert 2 < sum(alone) < STEPS
+    assert [lookahead_of(assembler).find(step, part) is not None for step in range(STEPS)] == alone
+    fresh, _ = planned(oxe_root, {"bridge": 10, "kuka": 1})
+    for step in range(STEPS):
+        assert made(assembler, part_of(rows, step, part), (step, part)) == made(fresh, part_of(rows, step, part))
+
+
+@pytest.mark.usefixtures("_packed_at_once")
+def test_only_planned_steps_are_prepared_and_the_last_plan_counts(oxe_root: Path) -> None:
+    assembler, rows = planned(oxe_root, {"bridge": 1})
+    made(assembler, rows)
+    lookahead = lookahead_of(assembler)
+    assert lookahead.find(0, (0, BATCH)) is None
+    assembler.plan(5, rows, steps=STEPS)
+    known = [step for step in range(30) if lookahead.find(step, (0, BATCH)) is not None]
+    assert known == list(range(5, 5 + STEPS))
+    assembler.plan(50, rows.cut(BATCH, 5 * BATCH), steps=4)
+    assert lookahead.find(5, (0, BATCH)) is None
+    prepared = lookahead.find(51, (0, BATCH))
+    assert prepared is not None
+    np.testing.assert_array_equal(prepared.arrays["sample"], part_of(rows, 2, (0, BATCH)).sample)
+
+
+@pytest.mark.usefixtures("_packed_at_once")
+@pytest.mark.parametrize(
+    ("batches", "known"), [(5, [True] * 10 + [False] * 2), (2, [False] * STEPS), (0, [False] * STEPS)]
+)
+def test_memory_bounds_how_many_are_looked_up_together(
+    oxe_root: Path, batches: int, known: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve batches five at a time leave two, which are not worth it."""
+    assembler, rows = planned(oxe_root, {"bridge": 1})
+    made(assembler, rows)
+    row = sum(values.nbytes for name, values in assembler.empty(1).items() if name != "frames")
+    monkeypatch.setattr(stream.lookahead, "_BYTES", BATCH * row * batches + 1)
+    assembler.plan(0, rows, steps=STEPS)
+    found = [lookahead_of(assembler).find(step, (0, BATCH)) is not None for step in range(STEPS)]
+    assert found == known
+
+
+def test_workers_that_look_ahead_replace_the_same_records(oxe_root: Path, tmp_path: Path) -> None:
+    """Long enough for workers to have packed the shards, of which one has a record that cannot be read."""
+    shutil.copytree(oxe_root / "bridge", tmp_path / "bridge")
+    (path,) = (tmp_path / "bridge").glob("*/train/*-00001-of-*.arrayrecord")
+    flip_first_frame(path, record=2)
+    loader = make_loader(tmp_path, {"bridge": 1}, batch_size=16, num_workers=2, on_error="replace", seed=5)
+    steps = 2 * loader.steps.together
+    iterator = iter(loader)
+    found = [digest(next(iterator)) for _ in range(steps)]
+    iterator.close()
+    assert loader.stats()["replaced"] > 5
+    assert found == [digest(loader.batch_at(step)) for step in range(steps)]
