@@ -20,7 +20,7 @@ from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_views
 from stream.lookahead import Lookahead, Part
-from stream.metadata import Describer
+from stream.metadata import Described, Describer
 from stream.point_lookup import PointLookup, RecordPlace, read_closed
 from stream.record_reader import Place
 from stream.ring import available_memory, empty_array
@@ -209,18 +209,10 @@ class Assembler:
             begun.closed = self._cache.not_worth_opening(begun.shards)
         done = begun.done
         middle = began
-        prepared = self._lookahead.find(*planned) if planned is not None and self._lookahead is not None else None
-        if prepared is not None:
-            for name, values in prepared.arrays.items():
-                out[name][:] = values
-            done.texts, begun.lie = prepared.described
-        else:
+        if self._describer is None:
             self._identify(rows, out)
-            if self._describer is not None:
-                done.texts, begun.lie = self._describer.describe(
-                    rows, out, partial(self._fail, begun, done), begun.closed, begun.places
-                )
-        if self._describer is not None:
+        else:
+            done.texts, begun.lie = self._describe(self._describer, begun, planned)
             middle = time.perf_counter()
             done.work.note("metadata", began, middle)
         if "frames" not in self.fields:
@@ -230,6 +222,15 @@ class Assembler:
             begun.records = self._read(range(min(_RUN, len(rows))), begun, done)
         done.work.note("read", middle, time.perf_counter())
         return begun
+
+    def _describe(self, describer: Describer, begun: Begun, planned: tuple[int, Part] | None) -> Described:
+        if planned is not None and self._lookahead is not None:
+            described = self._lookahead.describe(*planned, begun.out)
+            if described is not None:
+                return described
+        self._identify(begun.rows, begun.out)
+        fail = partial(self._fail, begun, begun.done)
+        return describer.describe(begun.rows, begun.out, fail, begun.closed, begun.places)
 
     def _identify(self, rows: Rows, out: Mapping[str, np.ndarray]) -> None:
         """Fill what the rows say themselves."""

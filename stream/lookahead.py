@@ -23,13 +23,6 @@ Part = tuple[int, int]
 """From which row of a batch to which."""
 
 
-class Prepared(NamedTuple):
-    """What is known of the rows of a part, b of them: the arrays [b, ...] of its fields, and what is not in arrays."""
-
-    arrays: dict[str, np.ndarray]
-    described: Described
-
-
 class _Stretch(NamedTuple):
     """The same part of some batches. steps: number of each among those that were looked up, by step; those with rows
     in shards that are not packed are not there. stop: the step behind the last."""
@@ -66,8 +59,17 @@ class Lookahead:
         self._rows = np.stack([getattr(rows, name).reshape(steps, -1) for name in ROW_NAMES], dtype=np.int64)
         self._known.clear()
 
-    def find(self, step: int, part: Part) -> Prepared | None:
-        """Return what is known of a part of a planned batch; None if some of it has to be looked up row by row."""
+    def describe(self, step: int, part: Part, out: Mapping[str, np.ndarray]) -> Described | None:
+        """Fill the arrays of a part of a planned batch.
+
+        Args:
+            step: of the batch.
+            part: b rows of it.
+            out: an array [b, ...] of each field.
+
+        Returns:
+            What is not in arrays; None if some of it has to be looked up row by row, or was not planned.
+        """
         if not self._first <= step < self._first + self._rows.shape[1]:
             return None
         known = self._known.get(part)
@@ -78,11 +80,10 @@ class Lookahead:
             return None
         count = part[1] - part[0]
         cut = slice(number * count, (number + 1) * count)
+        for name, values in known.arrays.items():
+            out[name][:] = values[cut]
         texts, records = known.described
-        return Prepared(
-            {name: values[cut] for name, values in known.arrays.items()},
-            Described({key: values[cut] for key, values in texts.items()}, records[cut]),
-        )
+        return Described({key: values[cut] for key, values in texts.items()}, records[cut])
 
     def _look_up(self, step: int, part: Part) -> _Stretch:
         count = part[1] - part[0]

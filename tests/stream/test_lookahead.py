@@ -39,6 +39,10 @@ def lookahead_of(assembler: Assembler) -> Lookahead:
     return assembler._lookahead
 
 
+def is_known(assembler: Assembler, step: int, part: Part) -> bool:
+    return lookahead_of(assembler).describe(step, part, assembler.empty(part[1] - part[0])) is not None
+
+
 def made(assembler: Assembler, rows: Rows, at: tuple[int, Part] | None = None) -> str:
     out = assembler.empty(len(rows))
     for values in out.values():
@@ -67,7 +71,7 @@ def test_parts_are_the_same_looked_up_before_or_with_their_batch(oxe_root: Path,
     ]
     assert found == expected
     for part in PARTS:
-        assert lookahead_of(assembler).find(100 + STEPS - 1, part) is not None
+        assert is_known(assembler, 100 + STEPS - 1, part)
 
 
 @pytest.mark.usefixtures("_packed_at_once")
@@ -75,13 +79,10 @@ def test_what_is_prepared_says_where_all_records_lie(oxe_root: Path) -> None:
     assembler, rows = planned(oxe_root, {"bridge": 1, "kuka": 1})
     made(assembler, rows)
     assembler.plan(0, rows, steps=STEPS)
-    prepared = lookahead_of(assembler).find(3, (2, 20))
-    assert prepared is not None
+    described = lookahead_of(assembler).describe(3, (2, 20), assembler.empty(18))
+    assert described is not None
     part = part_of(rows, 3, (2, 20))
-    assert prepared.arrays.keys() == assembler.fields.keys() - {"frames"}
-    np.testing.assert_array_equal(prepared.arrays["sample"], part.sample)
-    np.testing.assert_array_equal(prepared.arrays["dataset"], part.member)
-    for place, shard, record in zip(prepared.described.records, part.shard, part.record, strict=True):
+    for place, shard, record in zip(described.records, part.shard, part.record, strict=True):
         file = assembler._cache[int(shard)].file
         assert place is not None
         assert file.read(0, place) == file.read(int(record))
@@ -97,7 +98,7 @@ def test_batches_with_rows_of_shards_that_are_not_packed_are_left(oxe_root: Path
     part = (0, 6)
     alone = [bool((part_of(rows, step, part).member == 0).all()) for step in range(STEPS)]
     assert 2 < sum(alone) < STEPS
-    assert [lookahead_of(assembler).find(step, part) is not None for step in range(STEPS)] == alone
+    assert [is_known(assembler, step, part) for step in range(STEPS)] == alone
     fresh, _ = planned(oxe_root, {"bridge": 10, "kuka": 1})
     for step in range(STEPS):
         assert made(assembler, part_of(rows, step, part), (step, part)) == made(fresh, part_of(rows, step, part))
@@ -107,16 +108,15 @@ def test_batches_with_rows_of_shards_that_are_not_packed_are_left(oxe_root: Path
 def test_only_planned_steps_are_prepared_and_the_last_plan_counts(oxe_root: Path) -> None:
     assembler, rows = planned(oxe_root, {"bridge": 1})
     made(assembler, rows)
-    lookahead = lookahead_of(assembler)
-    assert lookahead.find(0, (0, BATCH)) is None
+    part = (0, BATCH)
+    assert not is_known(assembler, 0, part)
     assembler.plan(5, rows, steps=STEPS)
-    known = [step for step in range(30) if lookahead.find(step, (0, BATCH)) is not None]
-    assert known == list(range(5, 5 + STEPS))
+    assert [step for step in range(30) if is_known(assembler, step, part)] == list(range(5, 5 + STEPS))
     assembler.plan(50, rows.cut(BATCH, 5 * BATCH), steps=4)
-    assert lookahead.find(5, (0, BATCH)) is None
-    prepared = lookahead.find(51, (0, BATCH))
-    assert prepared is not None
-    np.testing.assert_array_equal(prepared.arrays["sample"], part_of(rows, 2, (0, BATCH)).sample)
+    assert not is_known(assembler, 5, part)
+    out = assembler.empty(BATCH)
+    assert lookahead_of(assembler).describe(51, part, out) is not None
+    np.testing.assert_array_equal(out["sample"], part_of(rows, 2, part).sample)
 
 
 @pytest.mark.usefixtures("_packed_at_once")
@@ -132,7 +132,7 @@ def test_memory_bounds_how_many_are_looked_up_together(
     row = sum(values.nbytes for name, values in assembler.empty(1).items() if name != "frames")
     monkeypatch.setattr(stream.lookahead, "_BYTES", BATCH * row * batches + 1)
     assembler.plan(0, rows, steps=STEPS)
-    found = [lookahead_of(assembler).find(step, (0, BATCH)) is not None for step in range(STEPS)]
+    found = [is_known(assembler, step, (0, BATCH)) for step in range(STEPS)]
     assert found == known
 
 
