@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Catalog:
     """
 
     def __init__(self, root: str | Path) -> None:
+        if not isinstance(root, str | os.PathLike):
+            raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
             raise ArgumentError(
                 f"{root}: a loader reads local folders; bring what a mixture needs with "

@@ -24,6 +24,7 @@ from stream.mixture import Member, resolve_mixture
 from stream.plan import Plan, Shuffle
 from stream.reference import SampleRef, describe_rows
 from stream.rows import Rows
+from stream.running import check_whole
 from stream.shards import OpenShard
 from stream.spec import METADATA, BatchSpec, Metadata
 from stream.vectors import REDUCTIONS, Reduction, dataset_vector
@@ -51,14 +52,13 @@ class Options:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _check_int("seed", self.seed, least=None)
-        _check_int("samples_per_episode", self.samples_per_episode, least=0)
+        least = {"seed": None, "samples_per_episode": 0, **({} if self.horizon is None else {"horizon": 1})}
+        for name, bound in least.items():
+            object.__setattr__(self, name, check_whole(name, getattr(self, name), least=bound))
         if self.samples_per_episode > _MAX_PER_EPISODE:
             raise ArgumentError(f"samples_per_episode={self.samples_per_episode}; at most {_MAX_PER_EPISODE:,}")
-        if self.horizon is not None:
-            _check_int("horizon", self.horizon, least=1)
-            if self.horizon > _MAX_HORIZON:
-                raise ArgumentError(f"horizon={self.horizon}; at most {_MAX_HORIZON:,} steps")
+        if self.horizon is not None and self.horizon > _MAX_HORIZON:
+            raise ArgumentError(f"horizon={self.horizon}; at most {_MAX_HORIZON:,} steps")
         if self.metadata not in METADATA:
             raise ArgumentError(f"metadata={self.metadata!r}; expected one of {', '.join(METADATA)}")
         if self.action not in REDUCTIONS:
@@ -267,8 +267,3 @@ def _num_frames(shard: OpenShard) -> int:
 
 def _without_columns(spec: BatchSpec) -> BatchSpec:
     return BatchSpec(**{**spec.__dict__, "columns": ()})
-
-
-def _check_int(name: str, value: object, *, least: int | None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-        raise ArgumentError(f"{name}={value!r}; expected a whole number{'' if least is None else f' >= {least}'}")

@@ -111,20 +111,20 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
     running = steps.running
     with ThreadPoolExecutor(1) as pool:
         hashing = pool.submit(digest, made.batch)
-        if parsed.digest and parsed.out is None and not parsed.json:
-            print(step, hashing.result())
+        if parsed.digest and parsed.out is None:
+            _print_digest(step, hashing.result(), as_json=parsed.json)
             return
         refs = steps.data.describe(made.rows)
         by_sample = {ref.sample: row for row, ref in enumerate(refs)}
         replaced = [(by_sample[error.sample], error) for error in made.replaced]
         pictures = [] if parsed.out is None else _draw(running, step, made.batch, refs, replaced, parsed.out)
         hashed = hashing.result()
+    if parsed.digest:
+        _print_digest(step, hashed, as_json=parsed.json)
+        return
     if parsed.json:
         json.dump(_as_json(running, step, hashed, refs, replaced, pictures), sys.stdout, indent=1)
         print()
-        return
-    if parsed.digest:
-        print(step, hashed)
         return
     print(f"step {step}, rank {running.rank} of {running.world_size}, {len(refs)} rows, digest {hashed}\n")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -137,6 +137,10 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
             print(f"  row {row}: {where}: {_one_line(error.reason)}")
     for number, path in enumerate(pictures):
         print(f"{'' if number else chr(10)}picture: {path}")
+
+
+def _print_digest(step: int, hashed: str, *, as_json: bool) -> None:
+    print(json.dumps({"step": step, "digest": hashed}) if as_json else f"{step} {hashed}")
 
 
 def _print_digests(steps: Steps, first: int, stop: int) -> None:
@@ -349,8 +353,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rank", type=int, metavar="R", help="of the run's world size; default: that of the file")
     parser.add_argument("--root", type=Path, metavar="DIR", help="where the data lie now; default: where they did")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture there: DIR/step-0000000N.png")
-    parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with everything")
+    parser.add_argument("--digest", action="store_true", help="tell only the step and the hash of its batch")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(arguments)
     if parsed.range is not None:
         if not parsed.digest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +35,7 @@ class Running:
             value: Any = getattr(self, name)
             if value is None and name in ("threads", "num_steps"):
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ArgumentError(f"{name}={value!r}; expected a whole number >= {least}")
+            object.__setattr__(self, name, check_whole(name, value, least=least))
         if self.batch_size > MAX_BATCH_SIZE:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if self.batch_size % self.world_size:
@@ -54,6 +54,10 @@ class Running:
             raise ArgumentError(f"on_error={self.on_error!r}; expected 'raise' or 'replace'")
         if self.decode not in DECODE:
             raise ArgumentError(f"decode={self.decode!r}; expected 'host' or 'device'")
+        if not isinstance(self.transforms, list | tuple):
+            raise ArgumentError(
+                f"transforms={self.transforms!r:.100}; expected a list of grain.transforms.Map or RandomMap"
+            )
         for transform in self.transforms:
             if not (hasattr(transform, "map") or hasattr(transform, "random_map")):
                 raise ArgumentError(f"transform {transform!r:.100}; expected a grain.transforms.Map or RandomMap")
@@ -74,3 +78,19 @@ _LEAST = {
     "prefetch": 1,
     "num_steps": 0,
 }
+
+
+def check_whole(name: str, value: Any, *, least: int | None) -> int:
+    """Return an argument as int, whichever type of whole numbers it is of; raises ArgumentError if it is of none, or
+    less than ``least``.
+
+    >>> check_whole("seed", -3, least=None)
+    -3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        raise ArgumentError(f"{name}={value!r:.100}; expected a whole number{'' if least is None else f' >= {least}'}")
+    return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,12 @@ _KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps")
 
 
 def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
-    """Write ``loader.json``, whole or not at all; raises OSError if it cannot be written."""
+    """Write ``loader.json``, whole or not at all; raises OSError if it cannot be written, and ArgumentError if that is
+    known before."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path={path!r:.100}; expected the name of a file")
+    if os.path.isdir(path):
+        raise ArgumentError(f"{path}: is a folder; give a file's name, such as {os.path.join(path, 'loader.json')}")
     options = data.options
     members = [
         {"dataset": f"{dataset.name}:{dataset.version}", "split": member.split, "weight": weight}
@@ -50,6 +56,8 @@ def read_saved(
         StateError: not a loader.json, or the data are not those that it was written for; names what differs.
         ArgumentError: an override, or the root, cannot be.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path={path!r:.100}; expected the name of a loader.json")
     content = read_json(Path(path))
     try:
         members = [Member(_text(m["dataset"]), _text(m["split"]), float(m["weight"])) for m in content["members"]]

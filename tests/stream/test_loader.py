@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +14,7 @@ import grain
 import numpy as np
 import pytest
 
-from stream import Loader, digest, load_loader, make_loader, pairs
+from stream import ArgumentError, Loader, digest, load_loader, make_loader, pairs
 from stream.batch import Span
 from stream.spec import Batch
 
@@ -262,6 +263,45 @@ def test_a_saved_loader_gives_the_same_batches(oxe_root: Path, tmp_path: Path) -
         digest(loader.batch_at(s)) for s in range(4)
     ]
     assert again.weights == loader.weights
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(oxe_root: Path, tmp_path: Path) -> None:
+    numbers: dict[str, Any] = {"batch_size": 6, "seed": 2, "rank": 1, "world_size": 2, "num_steps": 9, "horizon": 3}
+    plain = make_loader(oxe_root, "bridge", **numbers)
+    given: dict[str, Any] = {name: np.int32(value) for name, value in numbers.items()}
+    loader = make_loader(oxe_root, "bridge", **given)
+    for one, path in ((plain, tmp_path / "plain.json"), (loader, tmp_path / "loader.json")):
+        one.save(path)
+    assert (tmp_path / "loader.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+    assert json.dumps(loader.state_at(3)) == json.dumps(plain.state_at(3))
+    assert digest(loader.batch_at(3)) == digest(plain.batch_at(3))
+
+
+class Anything:
+    def __repr__(self) -> str:
+        return "anything"
+
+
+@pytest.mark.parametrize("given", [None, 5, Anything()])
+def test_a_root_or_file_that_is_no_path_is_refused(oxe_root: Path, given: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"root={given!r}; expected a folder"):
+        make_loader(given, "bridge", batch_size=4)
+    with pytest.raises(ArgumentError, match=f"path={given!r}; expected the name of a loader.json"):
+        load_loader(given)
+    with pytest.raises(ArgumentError, match=f"path={given!r}; expected the name of a file"):
+        make_loader(oxe_root, "bridge", batch_size=4).save(given)
+
+
+def test_a_folder_is_not_written_over(oxe_root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"is a folder; give a file's name, such as .*/loader\.json"):
+        make_loader(oxe_root, "bridge", batch_size=4).save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", [None, Anything(), print, {1: 2}])
+def test_transforms_that_are_no_list_are_refused(oxe_root: Path, given: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"transforms=.*; expected a list of grain\.transforms\.Map or RandomMap"):
+        make_loader(oxe_root, "bridge", batch_size=4, transforms=given)
 
 
 def test_a_worker_begins_two_batches_before_it_decodes_one(oxe_root: Path) -> None:

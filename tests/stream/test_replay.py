@@ -88,6 +88,11 @@ def test_the_digest_is_that_of_the_batch_in_training(
     iterator.close()
     assert shown(capsys, "--loader", path, "--range", "0:3", "--digest").splitlines() == trained
     assert shown(capsys, "--loader", path, "--step", 2, "--digest").splitlines() == trained[2:]
+    for further in ((), ("--out", tmp_path / "pictures")):
+        told = json.loads(shown(capsys, "--loader", path, "--step", 2, "--digest", "--json", *further))
+        assert f"{told.pop('step')} {told.pop('digest')}" == trained[2]
+        assert not told
+    assert [path.suffix for path in (tmp_path / "pictures").iterdir()] == [".png"]
 
 
 def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
