@@ -19,12 +19,12 @@ import simplejpeg
 from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_views
-from stream.lookahead import Lookahead, Part
+from stream.lookahead import Lookahead
 from stream.metadata import Described, Describer
 from stream.point_lookup import PointLookup, RecordPlace, read_closed
 from stream.record_reader import Place
 from stream.ring import available_memory, empty_array
-from stream.rows import Rows
+from stream.rows import Rows, Share
 from stream.shard_cache import ShardCache
 from stream.shards import OpenShard
 from stream.spec import BatchSpec, Decode
@@ -191,7 +191,7 @@ class Assembler:
         if self._lookahead is not None:
             self._lookahead.plan(step, rows, steps=steps)
 
-    def begin(self, rows: Rows, out: Mapping[str, np.ndarray], *, planned: tuple[int, Part] | None = None) -> Begun:
+    def begin(self, rows: Rows, out: Mapping[str, np.ndarray], *, planned: tuple[int, Share] | None = None) -> Begun:
         """Do what comes before decoding: the metadata, and reading the first records; ``finish`` does the rest.
 
         Whoever has several batches to assemble begins all of them first: decoding a frame empties the processor's
@@ -223,7 +223,7 @@ class Assembler:
         done.work.note("read", middle, time.perf_counter())
         return begun
 
-    def _describe(self, describer: Describer, begun: Begun, planned: tuple[int, Part] | None) -> Described:
+    def _describe(self, describer: Describer, begun: Begun, planned: tuple[int, Share] | None) -> Described:
         if planned is not None and self._lookahead is not None:
             described = self._lookahead.describe(*planned, begun.out)
             if described is not None:

@@ -14,23 +14,30 @@ import numpy as np
 
 from stream.metadata import Described, Describer
 from stream.ring import Fields, empty_array
-from stream.rows import ROW_NAMES, Rows
+from stream.rows import ROW_NAMES, Rows, Share
 
 _BYTES = 4 << 20
 """Of arrays, for the rows that are looked up together."""
 
-Part = tuple[int, int]
-"""From which row of a batch to which."""
+_AROUND = 8
+"""Of a part, an eighth more is looked up on either side: the next batches may be cut elsewhere
+(``stream.pace``)."""
 
 
 class _Stretch(NamedTuple):
-    """The same part of some batches. steps: number of each among those that were looked up, by step; those with rows
-    in shards that are not packed are not there. stop: the step behind the last."""
+    """Rows [first, stop) of some batches up to the step ``until``. steps: number of each among those that were looked
+    up, by step; those with rows in shards that are not packed are not there."""
 
-    steps: Mapping[int, int]
+    first: int
     stop: int
+    until: int
+    steps: Mapping[int, int]
     arrays: dict[str, np.ndarray]
     described: Described
+
+    def has(self, step: int, part: Share) -> bool:
+        """Whether it was looked for that part of that step."""
+        return step < self.until and self.first <= part[0] and part[1] <= self.stop
 
 
 class Lookahead:
@@ -51,7 +58,7 @@ class Lookahead:
         self._row_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in fields.values())
         self._first = 0
         self._rows = np.zeros((len(ROW_NAMES), 0, 0), np.int64)
-        self._known: dict[Part, _Stretch] = {}
+        self._known: list[_Stretch] = []
 
     def plan(self, step: int, rows: Rows, *, steps: int) -> None:
         """Take note of the rows of so many steps from this one on; those of steps noted before are forgotten."""
@@ -59,7 +66,7 @@ class Lookahead:
         self._rows = np.stack([getattr(rows, name).reshape(steps, -1) for name in ROW_NAMES], dtype=np.int64)
         self._known.clear()
 
-    def describe(self, step: int, part: Part, out: Mapping[str, np.ndarray]) -> Described | None:
+    def describe(self, step: int, part: Share, out: Mapping[str, np.ndarray]) -> Described | None:
         """Fill the arrays of a part of a planned batch.
 
         Args:
@@ -72,33 +79,35 @@ class Lookahead:
         """
         if not self._first <= step < self._first + self._rows.shape[1]:
             return None
-        known = self._known.get(part)
-        if known is None or step >= known.stop:
-            known = self._known[part] = self._look_up(step, part)
+        known = next((known for known in self._known if known.has(step, part)), None)
+        if known is None:
+            known = self._look_up(step, part)
+            self._known.append(known)
         number = known.steps.get(step)
         if number is None:
             return None
-        count = part[1] - part[0]
-        cut = slice(number * count, (number + 1) * count)
+        begin = number * (known.stop - known.first) - known.first
+        cut = slice(begin + part[0], begin + part[1])
         for name, values in known.arrays.items():
             out[name][:] = values[cut]
         texts, records = known.described
         return Described({key: values[cut] for key, values in texts.items()}, records[cut])
 
-    def _look_up(self, step: int, part: Part) -> _Stretch:
-        count = part[1] - part[0]
-        first = step - self._first
-        most = _BYTES // max(1, count * self._row_bytes)
-        rows = self._rows[:, first : first + most, part[0] : part[1]]
-        stop = step + max(1, rows.shape[1])
+    def _look_up(self, step: int, part: Share) -> _Stretch:
+        around = (part[1] - part[0]) // _AROUND
+        first, stop = max(0, part[0] - around), min(part[1] + around, self._rows.shape[2])
+        begin = step - self._first
+        most = _BYTES // max(1, (stop - first) * self._row_bytes)
+        rows = self._rows[:, begin : begin + most, first:stop]
+        until = step + max(1, rows.shape[1])
         shard = rows[ROW_NAMES.index("shard")]
         packed = np.flatnonzero(self._describer.are_packed(shard).all(axis=1))
         # For one or two it takes more than it saves.
         if len(packed) <= 2:
-            return _Stretch({}, stop, {}, Described({}, []))
+            return _Stretch(first, stop, until, {}, {}, Described({}, []))
         chosen = Rows(*rows[:, packed].reshape(len(ROW_NAMES), -1))
         arrays = {name: empty_array(len(chosen), *field) for name, field in self._fields.items()}
         self._identify(chosen, arrays)
         described = self._describer.describe_packed(chosen, arrays)
         steps = {step + place: number for number, place in enumerate(packed.tolist())}
-        return _Stretch(steps, stop, arrays, described)
+        return _Stretch(first, stop, until, steps, arrays, described)

@@ -14,6 +14,7 @@ import cloudpickle
 from stream.channel import Channel
 from stream.errors import WorkerError
 from stream.job import Reply, Request, Setup
+from stream.pace import Pace
 from stream.ring import Slot
 
 # Records are read into memory that is given back after each batch. By default glibc returns it to the kernel each time
@@ -31,6 +32,7 @@ class Worker:
     def __init__(self, number: int, setup_fd: int) -> None:
         self.number = number
         self.jobs: deque[Request] = deque()
+        self.pace = Pace()
         self._known: set[int] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         slots, their_slots = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -54,6 +56,10 @@ class Worker:
             their_slots.close()
         self.channel = Channel(ours)
         self._slots = slots
+
+    def seconds_left(self, now: float) -> float:
+        """When it will be done with what it has, in seconds; see ``Pace``."""
+        return self.pace.seconds_left([request.stop - request.start for request in self.jobs], now)
 
     def send(self, request: Request, slot: Slot) -> None:
         """Send a request, and its slot if this worker does not know it yet. A worker that is gone is found by
@@ -101,6 +107,7 @@ class WorkerPool:
 
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
+        self._threads = setup.threads
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
@@ -125,11 +132,13 @@ class WorkerPool:
         finally:
             os.close(setup_fd)
 
-    def send(self, request: Request, slot: Slot) -> Worker:
-        """Give a request to the worker with the least to do, and return which."""
-        worker = min(self.workers, key=lambda worker: len(worker.jobs))
-        worker.send(request, slot)
-        return worker
+    def choose(self, count: int) -> list[Worker]:
+        """Return the workers for so many parts of a batch: each has one, or those with the least to do; and some of
+        them more than one if there are fewer than that."""
+        if count == len(self.workers):
+            return list(self.workers)
+        ordered = sorted(self.workers, key=lambda worker: len(worker.jobs))
+        return [ordered[number % len(ordered)] for number in range(count)]
 
     def receive(self, waited_for: Worker) -> list[tuple[Worker, Reply | WorkerError]]:
         """Wait until ``waited_for`` has replied, and return all replies that are there by then.
@@ -150,9 +159,13 @@ class WorkerPool:
                 replies.append((worker, _gone(worker, message)))
                 worker.close()
             else:
+                reply = Reply._make(message)
                 # In the order of the requests.
-                worker.jobs.popleft()
-                replies.append((worker, Reply._make(message)))
+                request = worker.jobs.popleft()
+                if reply.noted:
+                    seconds = sum(stop - start for *_, start, stop in reply.noted) / self._threads
+                    worker.pace.note(request.stop - request.start, seconds, reply.noted[-1][-1])
+                replies.append((worker, reply))
         return replies
 
     def close(self) -> None:

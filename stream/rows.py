@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+Share = tuple[int, int]
+"""Of the rows of a batch, from which to which."""
+
 _LEAST_ROWS = 8
 ROW_NAMES = ("sample", "member", "epoch", "shard", "record")
 ROW_TYPE = np.dtype({"names": ROW_NAMES, "formats": ("<i8", "<i2", "<i8", "<i4", "<i8")}, align=True)
@@ -50,7 +53,7 @@ class Rows:
         return cls(*(packed[name] for name in ROW_NAMES))
 
 
-def share_rows(rows: int, shares: int) -> list[tuple[int, int]]:
+def share_rows(rows: int, shares: int) -> list[Share]:
     """Return (start, stop) of the parts of a batch that workers make at the same time.
 
     A batch that is shared is there in a part of the time, at even intervals, and with fewer batches under way than if

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
@@ -15,14 +16,12 @@ import numpy as np
 from stream.batch import Assembled, Work
 from stream.errors import RecordError, StreamError, WorkerError
 from stream.job import BatchMaker, Reply, Request, Setup, read_transformed
+from stream.pace import balance_shares
 from stream.plan import Plan
 from stream.pool import Worker, WorkerPool
 from stream.ring import Ring, Slot
-from stream.rows import ROW_NAMES, ROW_TYPE, Rows
+from stream.rows import ROW_NAMES, ROW_TYPE, Rows, Share
 from stream.spec import Batch
-
-Shares = Sequence[tuple[int, int]]
-"""Which rows of a batch, from and to, are made together; each by whoever is free."""
 
 MAX_ATTEMPTS = 100
 """How many replacements are tried for one sample before giving up."""
@@ -138,7 +137,7 @@ class ProcessSource:
     with transforms or encoded frames, one makes all of it."""
 
     def __init__(
-        self, setup: Setup, *, workers: int, shares: Shares, replacer: Replacer, ring: Ring, maker: BatchMaker
+        self, setup: Setup, *, workers: int, shares: Sequence[Share], replacer: Replacer, ring: Ring, maker: BatchMaker
     ) -> None:
         self._replacer = replacer
         self._ring = ring
@@ -169,9 +168,9 @@ class ProcessSource:
         number = self._by_step[step]
         job = self._jobs[number]
         while not job.done:
-            # The one that had the most to do. Whoever waits for all is woken by each of them, and takes the time of
+            # The one that has the most to do. Whoever waits for all is woken by each of them, and takes the time of
             # one that still works.
-            self._receive(job.waiting[-1])
+            self._receive(max(job.waiting, key=lambda worker: len(worker.jobs)))
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
@@ -197,17 +196,24 @@ class ProcessSource:
         slot = job.slot
         slot.map[: len(rows)] = rows
         job.replies = []
-        job.waiting = [
-            self._pool.send(Request(number, job.step, slot.number, slot.size, start, stop, steps), slot)
-            for start, stop in self._shares
-        ]
+        workers, shares = self._pool.choose(len(self._shares)), self._shares
+        if len(workers) == len(self._pool.workers):
+            now = time.perf_counter()
+            rates = [worker.pace.rate for worker in workers]
+            shares = balance_shares(shares, rates, [worker.seconds_left(now) for worker in workers])
+        for worker, (start, stop) in zip(workers, shares, strict=True):
+            worker.send(Request(number, job.step, slot.number, slot.size, start, stop, steps), slot)
+        job.waiting = workers
 
     def _receive(self, waited_for: Worker) -> None:
-        for worker, reply in self._pool.receive(waited_for):
+        replies = self._pool.receive(waited_for)
+        for worker, reply in replies:
             if isinstance(reply, WorkerError):
                 self._lost = self._lost or reply
                 for request in worker.jobs:
                     self._jobs[request.job].error = WorkerError(str(reply), step=request.step)
+        for worker, reply in replies:
+            if isinstance(reply, WorkerError):
                 continue
             job = self._jobs[reply.job]
             job.waiting.remove(worker)
@@ -237,6 +243,9 @@ class ProcessSource:
             job.error = error
             return
         job.replaced += [error.at(step=job.step) for _, error in failed]
+        if not self._pool.workers:
+            job.error = self._lost
+            return
         job.slot.refit()
         self._send(number, job, job.rows.packed(), steps=0)
 
@@ -283,7 +292,9 @@ class _Shared:
 class ThreadSource:
     """Batches from threads of this process, which share each of them; still in slots of the ring."""
 
-    def __init__(self, *, threads: int, shares: Shares, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
+    def __init__(
+        self, *, threads: int, shares: Sequence[Share], replacer: Replacer, ring: Ring, maker: BatchMaker
+    ) -> None:
         self._replacer = replacer
         self._ring = ring
         self._maker = maker

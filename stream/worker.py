@@ -30,6 +30,8 @@ from stream.rows import ROW_TYPE, Rows
 
 _LOOK_S = 1
 """After so many seconds without a request, look whether the trainer is still there."""
+_PARTS = 32
+"""Of a slot, the arrays of so many different parts are kept."""
 _TOGETHER = 2
 """So many requests are begun before the first of them is finished, see ``Assembler.begin``. With more of them the time
 from one batch to the next is less even."""
@@ -120,6 +122,8 @@ class _Slot:
         start, stop = request.start, request.stop
         part = self._parts.get((start, stop))
         if part is None:
+            if len(self._parts) >= _PARTS:
+                self._parts.clear()
             arrays = {name: values[start:stop] for name, values in self.arrays.items()}
             part = self._parts[start, stop] = self.rows(start, stop), arrays
         if request.planned > 1:

@@ -13,13 +13,13 @@ import stream.lookahead
 import stream.metadata
 from stream import digest, make_loader
 from stream.batch import Assembler
-from stream.lookahead import Lookahead, Part
+from stream.lookahead import Lookahead
 from stream.mixed import Options, open_mixture
-from stream.rows import Rows
+from stream.rows import Rows, Share
 from tests.stream.test_damage import flip_first_frame
 
 STEPS, BATCH = 12, 24
-PARTS: list[Part] = [(0, 9), (9, 24)]
+PARTS: list[Share] = [(0, 9), (9, 24)]
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def lookahead_of(assembler: Assembler) -> Lookahead:
     return assembler._lookahead
 
 
-def is_known(assembler: Assembler, step: int, part: Part) -> bool:
+def is_known(assembler: Assembler, step: int, part: Share) -> bool:
     return lookahead_of(assembler).describe(step, part, assembler.empty(part[1] - part[0])) is not None
 
 
-def made(assembler: Assembler, rows: Rows, at: tuple[int, Part] | None = None) -> str:
+def made(assembler: Assembler, rows: Rows, at: tuple[int, Share] | None = None) -> str:
     out = assembler.empty(len(rows))
     for values in out.values():
         values[...] = 77
@@ -52,7 +52,7 @@ def made(assembler: Assembler, rows: Rows, at: tuple[int, Part] | None = None) -
     return digest({**out, **done.arrays, **done.texts})
 
 
-def part_of(rows: Rows, step: int, part: Part) -> Rows:
+def part_of(rows: Rows, step: int, part: Share) -> Rows:
     return rows.cut(step * BATCH + part[0], step * BATCH + part[1])
 
 
