@@ -61,7 +61,8 @@ def make_loader(
         split: for a mixture by name or file a role that it defines (``train``, ``val``); else TFDS's grammar, by
             episodes (``train[:90%]``, ``train+test``).
         seed: of the order of samples, and of random transforms.
-        num_workers: processes that make batches; 0 makes them in threads of this process.
+        num_workers: processes that share the rows of each batch, a faster one takes more of them; 0 makes batches in
+            threads of this process.
         threads: threads of each worker, by default 1; without workers 2, or as many as this process has processors.
         prefetch: batches that are ready or under way while you work on one.
         rank, world_size: which rows of the global batch are this loader's.

@@ -19,6 +19,9 @@ from stream.rows import ROW_NAMES, Rows, Share
 _BYTES = 4 << 20
 """Of arrays, for the rows that are looked up together."""
 
+_MOST_CUTS = 4
+"""So many different parts are looked up of the same batches. Where workers change their pace at each batch, more would
+take longer than row by row."""
 _AROUND = 8
 """Of a part, an eighth more is looked up on either side: the next batches may be cut elsewhere
 (``stream.pace``)."""
@@ -81,6 +84,8 @@ class Lookahead:
             return None
         known = next((known for known in self._known if known.has(step, part)), None)
         if known is None:
+            if len(self._known) == _MOST_CUTS:
+                return None
             known = self._look_up(step, part)
             self._known.append(known)
         number = known.steps.get(step)

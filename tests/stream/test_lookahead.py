@@ -120,6 +120,23 @@ def test_only_planned_steps_are_prepared_and_the_last_plan_counts(oxe_root: Path
 
 
 @pytest.mark.usefixtures("_packed_at_once")
+def test_parts_may_move_a_little_and_not_for_ever(oxe_root: Path) -> None:
+    assembler, rows = planned(oxe_root, {"bridge": 1})
+    fresh, _ = planned(oxe_root, {"bridge": 1})
+    made(assembler, rows)
+    assembler.plan(0, rows, steps=STEPS)
+    parts: list[Share] = [(8, 16), (7, 15), (7, 17), (8, 9), (6, 16), (0, 8), (16, 23), (9, 20), (2, 5), (17, 23)]
+    for step, part in enumerate(parts):
+        assert made(assembler, part_of(rows, step, part), (step, part)) == made(fresh, part_of(rows, step, part))
+    # With an eighth more on either side, which is nothing of seven rows.
+    stretches = [(known.first, known.stop) for known in lookahead_of(assembler)._known]
+    assert stretches == [(7, 17), (5, 17), (0, 9), (16, 23)]
+    assert [is_known(assembler, 11, part) for part in ((9, 20), (6, 17), (1, 9))] == [False, True, True]
+    assembler.plan(50, rows, steps=STEPS)
+    assert not lookahead_of(assembler)._known
+
+
+@pytest.mark.usefixtures("_packed_at_once")
 @pytest.mark.parametrize(
     ("batches", "known"), [(5, [True] * 10 + [False] * 2), (2, [False] * STEPS), (0, [False] * STEPS)]
 )
