@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,10 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _cpu_seconds() -> float:
-    total = 0.0
-    for process in (psutil.Process(), *psutil.Process().children()):
-        times = process.cpu_times()
-        total += times.user + times.system
-    return total
+    # In nanoseconds; what is had of processes as a whole counts in hundredths of a second.
+    processes = (psutil.Process(), *psutil.Process().children())
+    threads = (file for process in processes for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
+    return sum(int(file.read_text().split()[0]) for file in threads) / 1e9
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:

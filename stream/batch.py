@@ -152,7 +152,8 @@ class Assembler:
         self._lookup = PointLookup(spec, self._cache)
         self._describer = Describer(spec, self._cache, self._lookup) if spec.metadata == "full" else None
         self._most_frames = max(spec.num_frames)
-        self._frames_mask = np.arange(self._most_frames) < np.array(spec.num_frames)[:, None]
+        # Not a method: who keeps that keeps all of this, and its open files.
+        self._identify = partial(_identify, np.arange(self._most_frames) < np.array(spec.num_frames)[:, None])
         self._lookahead: Lookahead | None = None
         if self._describer is not None and not spec.columns:
             beside = {name: field for name, field in self.fields.items() if name != "frames"}
@@ -231,14 +232,6 @@ class Assembler:
         self._identify(begun.rows, begun.out)
         fail = partial(self._fail, begun, begun.done)
         return describer.describe(begun.rows, begun.out, fail, begun.closed, begun.places)
-
-    def _identify(self, rows: Rows, out: Mapping[str, np.ndarray]) -> None:
-        """Fill what the rows say themselves."""
-        out["sample"][:] = rows.sample
-        if "dataset" in out:
-            out["dataset"][:] = rows.member
-        if "frames_mask" in out:
-            self._frames_mask.take(rows.member, axis=0, out=out["frames_mask"], mode="clip")
 
     def finish(self, begun: Begun) -> Assembled:
         """Decode what ``begin`` read, and read and decode the rest."""
@@ -337,6 +330,15 @@ class Assembler:
         shard = self._cache[index]
         self._cache.forget(index)
         done.failed.append((row, _error(shard, record, sample, error)))
+
+
+def _identify(frames_mask: np.ndarray, rows: Rows, out: Mapping[str, np.ndarray]) -> None:
+    """Fill what the rows say themselves; ``frames_mask`` is that of each member, bool [M, F]."""
+    out["sample"][:] = rows.sample
+    if "dataset" in out:
+        out["dataset"][:] = rows.member
+    if "frames_mask" in out:
+        frames_mask.take(rows.member, axis=0, out=out["frames_mask"], mode="clip")
 
 
 def _error(shard: OpenShard, record: int, sample: int, error: Exception) -> RecordError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,18 @@ def test_memory_bounds_how_many_are_looked_up_together(
     assembler.plan(0, rows, steps=STEPS)
     found = [is_known(assembler, step, (0, BATCH)) for step in range(STEPS)]
     assert found == known
+
+
+def test_an_assembler_goes_with_its_last_user(oxe_root: Path) -> None:
+    """And so do the files that it holds open, without a garbage collection."""
+    assembler, _ = planned(oxe_root, {"bridge": 1})
+    there = weakref.ref(assembler)
+    gc.disable()
+    try:
+        del assembler
+        assert there() is None
+    finally:
+        gc.enable()
 
 
 def test_workers_that_look_ahead_replace_the_same_records(oxe_root: Path, tmp_path: Path) -> None:
