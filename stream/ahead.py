@@ -11,6 +11,7 @@ import grain
 from stream.errors import ArgumentError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
+from stream.running import check_whole
 from stream.spec import Batch
 
 
@@ -52,12 +53,10 @@ class Ahead(grain.DatasetIterator[Batch]):
         prefetch: int = 1,
         note: Callable[[int], None] | None = None,
     ) -> None:
-        if not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 0:
-            raise ArgumentError(f"prefetch={prefetch!r}; expected a whole number >= 0")
         super().__init__()
         self._source = source
         self._carrier = carrier
-        self._prefetch = prefetch
+        self._prefetch = check_whole("prefetch", prefetch, least=0)
         self._note = note
         self._queue: deque[Any] = deque()
         self._step = source.step

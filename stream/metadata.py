@@ -107,11 +107,12 @@ class Describer:
 
     def are_packed(self, shard: np.ndarray) -> np.ndarray:
         """Return of each of some shards whether ``describe_packed`` takes its records, bool alike."""
-        return np.zeros(shard.shape, bool) if self._packed is None else self._packed.has(shard)
+        assert self._packed is not None, "with further columns no shard is packed"
+        return self._packed.has(shard)
 
     def describe_packed(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Described:
         """Fill the same arrays of rows whose shards are all packed; what is packed stays so."""
-        assert self._packed is not None, "no shard is packed"
+        assert self._packed is not None, "with further columns no shard is packed"
         window = self._window(len(rows), out)
         _, steps, places, language, records = self._packed.find(rows.shard, rows.record, window, out["state"])
         self._fill(rows.member, window, steps, places, out)

@@ -76,8 +76,7 @@ def _serve(setup_fd: int, channel: Channel, slots: socket.socket, parent: int) -
         for request, part in begun:
             done = maker.assembler.finish(part).moved(request.start)
             work = done.work
-            reply = Reply(request.job, request.start, done.texts, done.failed, work.noted, work.bytes)
-            channel.send(tuple(reply))
+            _send(channel, Reply(request.job, request.start, done.texts, done.failed, work.noted, work.bytes))
         # The first batch is waited for, and its shards have to be opened.
         together = _TOGETHER
 
