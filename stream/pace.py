@@ -12,6 +12,11 @@ from itertools import accumulate, pairwise
 
 from stream.rows import Share
 
+PACED = 4
+"""So many batches in a row have the same parts: what workers have still to do differs little from one to the next."""
+_BEHIND = 1 / 16
+"""The first worker is done later than the others, by so much of a part. The trainer, which waits for it first, is woken
+once for a batch then; twice in every other batch if all end at the same time."""
 _WEIGHT = 0.1
 """Of the newest part, in what is known of a worker's rate."""
 _MOST = 0.5
@@ -45,6 +50,20 @@ class Pace:
         if not parts or not self.rate:
             return 0.0
         return sum(parts) / self.rate - min(max(0.0, now - self._ended), parts[0] / self.rate)
+
+
+def pace_shares(shares: Sequence[Share], rates: Sequence[float], left: Sequence[float]) -> list[Share]:
+    """Return the parts of the next PACED batches, by which all workers but the first end at the same time after these.
+
+    Args:
+        shares, rates, left: see ``balance_shares``.
+    """
+    if not all(rates):
+        return list(shares)
+    start, stop = shares[0]
+    behind = _BEHIND * (stop - start) / rates[0]
+    first, *others = left
+    return balance_shares(shares, rates, [seconds / PACED for seconds in (first - behind, *others)])
 
 
 def balance_shares(shares: Sequence[Share], rates: Sequence[float], left: Sequence[float]) -> list[Share]:

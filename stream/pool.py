@@ -133,40 +133,37 @@ class WorkerPool:
             os.close(setup_fd)
 
     def choose(self, count: int) -> list[Worker]:
-        """Return the workers for so many parts of a batch: each has one, or those with the least to do; and some of
-        them more than one if there are fewer than that."""
-        if count == len(self.workers):
-            return list(self.workers)
+        """Return the workers for so many parts of a batch: those with the least to do, and some of them more than once
+        if there are fewer than that."""
         ordered = sorted(self.workers, key=lambda worker: len(worker.jobs))
         return [ordered[number % len(ordered)] for number in range(count)]
 
-    def receive(self, waited_for: Worker) -> list[tuple[Worker, Reply | WorkerError]]:
-        """Wait until ``waited_for`` has replied, and return all replies that are there by then.
+    def receive(self, worker: Worker, *, wait: bool = True) -> Reply | WorkerError | None:
+        """Return a worker's next reply; without ``wait`` None if it is not there now.
 
         A worker that is gone gives a WorkerError, after its replies; its ``jobs`` are those that it had not done. It
         takes no further requests.
         """
-        replies: list[tuple[Worker, Reply | WorkerError]] = []
-        for worker in [waited_for, *(worker for worker in self.workers if worker is not waited_for)]:
-            try:
-                message = worker.channel.receive(wait=worker is waited_for)
-            except EOFError:
-                message = ""
-            if message is None:
-                continue
-            if isinstance(message, str):
-                self.workers.remove(worker)
-                replies.append((worker, _gone(worker, message)))
-                worker.close()
-            else:
-                reply = Reply._make(message)
-                # In the order of the requests.
-                request = worker.jobs.popleft()
-                if reply.noted:
-                    seconds = sum(stop - start for *_, start, stop in reply.noted) / self._threads
-                    worker.pace.note(request.stop - request.start, seconds, reply.noted[-1][-1])
-                replies.append((worker, reply))
-        return replies
+        try:
+            message = worker.channel.receive(wait=wait)
+        except EOFError:
+            message = ""
+        if message is None:
+            return None
+        if isinstance(message, str):
+            self.workers.remove(worker)
+            gone = _gone(worker, message)
+            worker.close()
+            return gone
+        reply = Reply._make(message)
+        # In the order of the requests.
+        request = worker.jobs.popleft()
+        seconds, stop = 0.0, 0.0
+        for _, _, _, start, stop in reply.noted:
+            seconds += stop - start
+        if stop:
+            worker.pace.note(request.stop - request.start, seconds / self._threads, stop)
+        return reply
 
     def close(self) -> None:
         """End all workers."""

@@ -16,7 +16,7 @@ import numpy as np
 from stream.batch import Assembled, Work
 from stream.errors import RecordError, StreamError, WorkerError
 from stream.job import BatchMaker, Reply, Request, Setup, read_transformed
-from stream.pace import balance_shares
+from stream.pace import PACED, pace_shares
 from stream.plan import Plan
 from stream.pool import Worker, WorkerPool
 from stream.ring import Ring, Slot
@@ -149,6 +149,8 @@ class ProcessSource:
         self._next_job = 0
         self._pool = WorkerPool(setup, workers)
         self._lost: WorkerError | None = None
+        self._paced: Sequence[Share] = shares
+        self._sent = 0
 
     def submit(self, step: int, planned: Planned) -> None:
         """Send the parts of a batch to the workers with the least to do."""
@@ -168,9 +170,9 @@ class ProcessSource:
         number = self._by_step[step]
         job = self._jobs[number]
         while not job.done:
-            # The one that has the most to do. Whoever waits for all is woken by each of them, and takes the time of
-            # one that still works.
-            self._receive(max(job.waiting, key=lambda worker: len(worker.jobs)))
+            # One after the other: whoever waits for all is woken by each, and takes the time of one that still works.
+            # The first has a part that ends after the others'.
+            self._receive(job.waiting[0])
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
@@ -196,30 +198,39 @@ class ProcessSource:
         slot = job.slot
         slot.map[: len(rows)] = rows
         job.replies = []
-        workers, shares = self._pool.choose(len(self._shares)), self._shares
-        if len(workers) == len(self._pool.workers):
-            now = time.perf_counter()
-            rates = [worker.pace.rate for worker in workers]
-            shares = balance_shares(shares, rates, [worker.seconds_left(now) for worker in workers])
+        shares = self._shares
+        if len(shares) == len(self._pool.workers):
+            workers = list(self._pool.workers)
+            if self._sent % PACED == 0:
+                now = time.perf_counter()
+                rates = [worker.pace.rate for worker in workers]
+                self._paced = pace_shares(shares, rates, [worker.seconds_left(now) for worker in workers])
+            self._sent += 1
+            shares = self._paced
+        else:
+            # What those have done that were not waited for is not known otherwise.
+            for worker in list(self._pool.workers):
+                self._receive(worker, wait=False)
+            if not self._pool.workers:
+                job.error = self._lost
+                return
+            workers = self._pool.choose(len(shares))
         for worker, (start, stop) in zip(workers, shares, strict=True):
             worker.send(Request(number, job.step, slot.number, slot.size, start, stop, steps), slot)
         job.waiting = workers
 
-    def _receive(self, waited_for: Worker) -> None:
-        replies = self._pool.receive(waited_for)
-        for worker, reply in replies:
-            if isinstance(reply, WorkerError):
-                self._lost = self._lost or reply
-                for request in worker.jobs:
-                    self._jobs[request.job].error = WorkerError(str(reply), step=request.step)
-        for worker, reply in replies:
-            if isinstance(reply, WorkerError):
-                continue
+    def _receive(self, worker: Worker, *, wait: bool = True) -> None:
+        reply = self._pool.receive(worker, wait=wait)
+        if isinstance(reply, WorkerError):
+            self._lost = self._lost or reply
+            for request in worker.jobs:
+                self._jobs[request.job].error = WorkerError(str(reply), step=request.step)
+        elif reply is not None:
             job = self._jobs[reply.job]
             job.waiting.remove(worker)
             job.replies.append(reply)
             if job.waiting:
-                continue
+                return
             if self._by_step.get(job.step) != reply.job:
                 self._ring.give(self._jobs.pop(reply.job).slot)
             else:
@@ -243,9 +254,6 @@ class ProcessSource:
             job.error = error
             return
         job.replaced += [error.at(step=job.step) for _, error in failed]
-        if not self._pool.workers:
-            job.error = self._lost
-            return
         job.slot.refit()
         self._send(number, job, job.rows.packed(), steps=0)
 
