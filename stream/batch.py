@@ -22,7 +22,7 @@ from stream.format import FormatError, frame_views
 from stream.lookahead import Lookahead
 from stream.metadata import Described, Describer
 from stream.point_lookup import PointLookup, RecordPlace, read_closed
-from stream.record_reader import Place
+from stream.record_reader import Place, RecordMemory
 from stream.ring import available_memory, empty_array
 from stream.rows import Rows, Share
 from stream.shard_cache import ShardCache
@@ -31,6 +31,8 @@ from stream.spec import BatchSpec, Decode
 
 _RUN = 64
 _LARGE = 256 << 20
+_KEPT_MEMORY = 64 << 20
+"""Memory for records larger than that is not kept."""
 _FILES = "raise the limit on open files (ulimit -n), or let go of batches that were kept"
 _LIMITS = {
     errno.EMFILE: _FILES,
@@ -60,6 +62,20 @@ class Span(NamedTuple):
     stop: float
 
 
+class _Here(threading.local):
+    """This process and thread; asking the kernel for them takes longer than all else of a note."""
+
+    def __init__(self) -> None:
+        self.ask()
+
+    def ask(self) -> None:
+        self.process, self.thread = os.getpid(), threading.get_native_id()
+
+
+_here = _Here()
+os.register_at_fork(after_in_child=_here.ask)
+
+
 @dataclass
 class Work:
     """What assembling a batch took: its stretches, some for each run of rows, and bytes of records."""
@@ -79,7 +95,7 @@ class Work:
 
     def note(self, kind: Kind, start: float, stop: float) -> None:
         """Add a stretch of the thread that calls."""
-        self.noted.append((os.getpid(), threading.get_native_id(), kind, start, stop))
+        self.noted.append((_here.process, _here.thread, kind, start, stop))
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each kind, added over threads and processes."""
@@ -110,14 +126,15 @@ class Begun:
     """A batch that is being assembled: the first of its records are read, and its frames are still to be decoded.
 
     shards: of its rows. lie: where their records do, None where that is not known. records: that are read and not
-    decoded yet. closed: shards that are not opened for it if that can be helped. places: of rows in these, where their
-    records lie.
+    decoded yet, to ``memory``. closed: shards that are not opened for it if that can be helped. places: of rows in
+    these, where their records lie.
     """
 
     rows: Rows
     out: Mapping[str, np.ndarray]
     shards: list[int]
     lie: list[Place | None]
+    memory: RecordMemory
     records: list[_Record] = field(default_factory=list)
     closed: set[int] = field(default_factory=set)
     places: dict[int, RecordPlace] = field(default_factory=dict)
@@ -149,6 +166,7 @@ class Assembler:
         self._cache = ShardCache(spec.shards, max_open=max_open)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
+        self._memories: list[RecordMemory] = []
         self._lookup = PointLookup(spec, self._cache)
         self._describer = Describer(spec, self._cache, self._lookup) if spec.metadata == "full" else None
         self._most_frames = max(spec.num_frames)
@@ -204,7 +222,7 @@ class Assembler:
             planned: of which step these are which rows, if they are those that ``plan`` was told.
         """
         began = time.perf_counter()
-        begun = Begun(rows, out, rows.shard.tolist(), [None] * len(rows))
+        begun = Begun(rows, out, rows.shard.tolist(), [None] * len(rows), self._take_memory())
         # Further columns are taken of open shards.
         if not self.spec.columns:
             begun.closed = self._cache.not_worth_opening(begun.shards)
@@ -217,10 +235,10 @@ class Assembler:
             middle = time.perf_counter()
             done.work.note("metadata", began, middle)
         if "frames" not in self.fields:
-            records = self._read(range(len(rows)), begun, done)
+            records = self._read(range(len(rows)), begun, done, begun.memory)
             done.arrays = pack_frames(records, len(rows), self._most_frames)
         elif self._pool is None:
-            begun.records = self._read(range(min(_RUN, len(rows))), begun, done)
+            begun.records = self._read(range(min(_RUN, len(rows))), begun, done, begun.memory)
         done.work.note("read", middle, time.perf_counter())
         return begun
 
@@ -248,19 +266,34 @@ class Assembler:
             for part in parts:
                 done.failed += part.failed
                 done.work.add(part.work)
+        begun.records.clear()
+        self._give_memory(begun.memory)
         done.failed.sort(key=lambda failure: failure[0])
         return done
+
+    def _take_memory(self) -> RecordMemory:
+        try:
+            return self._memories.pop()
+        except IndexError:
+            return RecordMemory()
+
+    def _give_memory(self, memory: RecordMemory) -> None:
+        if len(memory) <= _KEPT_MEMORY:
+            memory.clear()
+            self._memories.append(memory)
 
     def _read_and_decode(self, chosen: range, begun: Begun, done: Assembled) -> None:
         """Read and decode some rows, in runs: all records of a run are read, then all of its frames decoded. It is 4 %
         slower as a whole when reading and decoding take turns record by record."""
         for start in range(0, len(chosen), _RUN):
             began = time.perf_counter()
-            records = self._read(chosen[start : start + _RUN], begun, done)
+            memory = self._take_memory()
+            records = self._read(chosen[start : start + _RUN], begun, done, memory)
             done.work.note("read", began, time.perf_counter())
             self._decode(records, begun, done)
+            self._give_memory(memory)
 
-    def _read(self, chosen: range, begun: Begun, done: Assembled) -> list[_Record]:
+    def _read(self, chosen: range, begun: Begun, done: Assembled, memory: RecordMemory) -> list[_Record]:
         found: list[_Record] = []
         rows, broken = begun.rows, begun.broken
         cut = slice(chosen.start, chosen.stop, chosen.step)
@@ -281,7 +314,7 @@ class Assembler:
                 if index in closed:
                     data = self._closed_record(index, record, known.get(row))
                 else:
-                    data = cache[index].file.read(record, place)
+                    data = cache[index].file.read(record, place, memory)
                 frames = frame_views(data)
                 if len(frames) != num_frames[member]:
                     raise FormatError(f"holds {len(frames)} frames, expected {num_frames[member]}")

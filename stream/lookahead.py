@@ -29,7 +29,7 @@ _AROUND = 8
 
 class _Stretch(NamedTuple):
     """Rows [first, stop) of some batches up to the step ``until``. steps: number of each among those that were looked
-    up, by step; those with rows in shards that are not packed are not there."""
+    up, by step; those with rows in shards that are not open are not there."""
 
     first: int
     stop: int
@@ -44,7 +44,7 @@ class _Stretch(NamedTuple):
 
 
 class Lookahead:
-    """What the rows of batches to come hold beside frames, if all of their shards are packed.
+    """What the rows of batches to come hold beside frames, if all of their shards are open, or packed.
 
     Args:
         describer: looks them up.
@@ -106,13 +106,15 @@ class Lookahead:
         rows = self._rows[:, begin : begin + most, first:stop]
         until = step + max(1, rows.shape[1])
         shard = rows[ROW_NAMES.index("shard")]
-        packed = np.flatnonzero(self._describer.are_packed(shard).all(axis=1))
+        ready = np.flatnonzero(self._describer.are_ready(shard).all(axis=1))
         # For one or two it takes more than it saves.
-        if len(packed) <= 2:
+        if len(ready) <= 2:
             return _Stretch(first, stop, until, {}, {}, Described({}, []))
-        chosen = Rows(*rows[:, packed].reshape(len(ROW_NAMES), -1))
+        chosen = Rows(*rows[:, ready].reshape(len(ROW_NAMES), -1))
         arrays = {name: empty_array(len(chosen), *field) for name, field in self._fields.items()}
         self._identify(chosen, arrays)
-        described = self._describer.describe_packed(chosen, arrays)
-        steps = {step + place: number for number, place in enumerate(packed.tolist())}
+        described, failed = self._describer.describe_ready(chosen, arrays)
+        steps = {step + place: number for number, place in enumerate(ready.tolist())}
+        for number in {row // (stop - first) for row in failed}:
+            del steps[step + ready.item(number)]
         return _Stretch(first, stop, until, steps, arrays, described)

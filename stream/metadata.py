@@ -68,7 +68,7 @@ class Describer:
             found: of rows in these, where their records lie is added here.
         """
         spec, cache = self._spec, self._cache
-        count, horizon = len(rows), spec.horizon
+        count = len(rows)
         window, state = self._window(count, out), out["state"]
         if self._packed is not None:
             left, steps, places, language, records = self._packed.find(rows.shard, rows.record, window, state)
@@ -91,32 +91,55 @@ class Describer:
                         continue
                     shard = cache[index]
                     try:
-                        tables = self._tables(shard)
-                        step_row, steps[row], place, language[row] = tables.describe(
-                            record, horizon, window[row], state[row]
-                        )
-                        places[row] = place
+                        tables, found_row = self._look_up(index, shard, record, window[row], state[row])
+                        step_row, steps[row], places[row], language[row] = found_row
                         if tables.columns:
-                            self._fill_columns(tables, row, record, step_row, place[0], out, texts)
-                        if self._packed is not None and tables.uses == _lookups_worth_packing(tables):
-                            self._packed.add(index, tables)
+                            self._fill_columns(tables, row, record, step_row, found_row[2][0], out, texts)
                     except (FormatError, OSError) as error:
                         fail(row, error)
         self._fill(rows.member, window, steps, places, out)
         return Described({"language": language, **texts}, records)
 
-    def are_packed(self, shard: np.ndarray) -> np.ndarray:
-        """Return of each of some shards whether ``describe_packed`` takes its records, bool alike."""
-        assert self._packed is not None, "with further columns no shard is packed"
-        return self._packed.has(shard)
+    def are_ready(self, shard: np.ndarray) -> np.ndarray:
+        """Return of each of some shards whether ``describe_ready`` takes its records, bool alike."""
+        assert self._packed is not None, "with further columns nothing is looked up before its batch"
+        ready = self._packed.has(shard)
+        for place in np.argwhere(~ready).tolist():
+            ready[*place] = self._cache.find_open(shard.item(*place)) is not None
+        return ready
 
-    def describe_packed(self, rows: Rows, out: Mapping[str, np.ndarray]) -> Described:
-        """Fill the same arrays of rows whose shards are all packed; what is packed stays so."""
-        assert self._packed is not None, "with further columns no shard is packed"
-        window = self._window(len(rows), out)
-        _, steps, places, language, records = self._packed.find(rows.shard, rows.record, window, out["state"])
+    def describe_ready(self, rows: Rows, out: Mapping[str, np.ndarray]) -> tuple[Described, list[int]]:
+        """Fill the same arrays of rows whose shards are packed, or open; returns those that cannot be described after
+        all too."""
+        assert self._packed is not None, "with further columns nothing is looked up before its batch"
+        window, state = self._window(len(rows), out), out["state"]
+        left, steps, places, language, records = self._packed.find(rows.shard, rows.record, window, state)
+        failed = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row in left:
+                index = rows.shard.item(row)
+                shard = self._cache.find_open(index)
+                try:
+                    if shard is None:
+                        raise FormatError("closed meanwhile")
+                    _, found = self._look_up(index, shard, rows.record.item(row), window[row], state[row])
+                    _, steps[row], places[row], language[row] = found
+                except (FormatError, OSError):
+                    # Whoever asks for the batch is told.
+                    failed.append(row)
         self._fill(rows.member, window, steps, places, out)
-        return Described({"language": language}, records)
+        return Described({"language": language}, records), failed
+
+    def _look_up(
+        self, index: int, shard: OpenShard, record: int, window: np.ndarray, state: np.ndarray
+    ) -> tuple[ShardTables, tuple[int, int, tuple[int, int, int], str]]:
+        """Look up one record of an open shard, which is packed if that is worth it by now; see
+        ``ShardTables.describe``."""
+        tables = self._tables(shard)
+        found = tables.describe(record, self._spec.horizon, window, state)
+        if self._packed is not None and tables.uses == _PACK_AFTER + (len(tables) + tables.rows) // _ROWS_A_LOOKUP:
+            self._packed.add(index, tables)
+        return tables, found
 
     def _window(self, count: int, out: Mapping[str, np.ndarray]) -> np.ndarray:
         """Where the actions of all steps of the windows go."""
@@ -181,7 +204,3 @@ class Describer:
             offset=spec.offset,
         )
         return tables
-
-
-def _lookups_worth_packing(tables: ShardTables) -> int:
-    return _PACK_AFTER + (len(tables) + tables.rows) // _ROWS_A_LOOKUP

@@ -14,7 +14,7 @@ from stream.rows import Share
 
 PACED = 4
 """So many batches in a row have the same parts: what workers have still to do differs little from one to the next."""
-_BEHIND = 1 / 16
+_BEHIND = 1 / 8
 """The first worker is done later than the others, by so much of a part. The trainer, which waits for it first, is woken
 once for a batch then; twice in every other batch if all end at the same time."""
 _WEIGHT = 0.1

@@ -65,6 +65,10 @@ class ShardCache:
                 self._open.move_to_end(index)
         return shard
 
+    def find_open(self, index: int) -> OpenShard | None:
+        """Return a shard if it is open; this counts as no use of it."""
+        return self._open.get(index)
+
     def not_worth_opening(self, shards: Iterable[int]) -> set[int]:
         """Return those shards of a batch in which single records are better looked up: another would close for them,
         they were open before, the batch has few of their records, and they are not among the last of which this was

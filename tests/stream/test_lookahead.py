@@ -15,7 +15,9 @@ import stream.lookahead
 import stream.metadata
 from stream import digest, make_loader
 from stream.batch import Assembler
+from stream.format import FormatError
 from stream.lookahead import Lookahead
+from stream.metadata import Describer
 from stream.mixed import Options, open_mixture
 from stream.rows import Rows, Share
 from tests.stream.test_damage import flip_first_frame
@@ -91,9 +93,9 @@ def test_what_is_prepared_says_where_all_records_lie(oxe_root: Path) -> None:
 
 
 @pytest.mark.usefixtures("_packed_at_once")
-def test_batches_with_rows_of_shards_that_are_not_packed_are_left(oxe_root: Path) -> None:
+def test_batches_with_rows_of_shards_that_are_not_open_are_left(oxe_root: Path) -> None:
     assembler, rows = planned(oxe_root, {"bridge": 10, "kuka": 1})
-    # Those of kuka are not: none of its records was looked up.
+    # Those of kuka are not: none of its records was asked for.
     bridge = np.flatnonzero(rows.member == 0)
     made(assembler, Rows(*(getattr(rows, name)[bridge] for name in ("sample", "member", "epoch", "shard", "record"))))
     assembler.plan(0, rows, steps=STEPS)
@@ -104,6 +106,40 @@ def test_batches_with_rows_of_shards_that_are_not_packed_are_left(oxe_root: Path
     fresh, _ = planned(oxe_root, {"bridge": 10, "kuka": 1})
     for step in range(STEPS):
         assert made(assembler, part_of(rows, step, part), (step, part)) == made(fresh, part_of(rows, step, part))
+
+
+@pytest.mark.parametrize("options", [{}, {"horizon": 40, "action": "mean"}])
+def test_rows_of_open_shards_are_looked_up_too(oxe_root: Path, options: dict[str, Any]) -> None:
+    """Each by itself: nothing is packed after so few."""
+    weights = {"bridge": 5, "kuka": 5, "toto": 2}
+    assembler, rows = planned(oxe_root, weights, **options)
+    expected = [made(assembler, part_of(rows, step, (0, 6))) for step in range(STEPS)]
+    assembler.plan(0, rows, steps=STEPS)
+    for step in range(STEPS):
+        assert is_known(assembler, step, (0, 6))
+        assert made(assembler, part_of(rows, step, (0, 6)), (step, (0, 6))) == expected[step]
+
+
+def test_a_row_that_cannot_be_looked_up_fails_with_its_batch(oxe_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream.metadata, "_PACK_AFTER", 10**9)
+    assembler, rows = planned(oxe_root, {"bridge": 10, "kuka": 1})
+    made(assembler, rows)
+    look_up, kuka = Describer._look_up, set(rows.shard[rows.member == 1].tolist())
+
+    def broken(describer: Describer, index: int, *others: Any) -> Any:
+        if index in kuka:
+            raise FormatError("not readable")
+        return look_up(describer, index, *others)
+
+    monkeypatch.setattr(Describer, "_look_up", broken)
+    assembler.plan(0, rows, steps=STEPS)
+    for step in range(STEPS):
+        part = part_of(rows, step, (0, 6))
+        bad = np.flatnonzero(part.member == 1).tolist()
+        assert is_known(assembler, step, (0, 6)) == (not bad)
+        done = assembler.finish(assembler.begin(part, assembler.empty(6), planned=(step, (0, 6))))
+        assert [row for row, _ in done.failed] == bad
+    assert kuka
 
 
 @pytest.mark.usefixtures("_packed_at_once")

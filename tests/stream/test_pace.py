@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import stream.source
 from stream import digest, make_loader
-from stream.pace import Pace, balance_shares
+from stream.pace import PACED, Pace, balance_shares, pace_shares
 from stream.rows import Share, share_rows
 
 SPEED = st.floats(1e-3, 1e9)
@@ -41,7 +41,8 @@ def test_workers_alike_have_equal_parts(rows: int, count: int, rate: float, left
 
 
 def test_nothing_is_moved_before_all_are_known() -> None:
-    assert balance_shares([(0, 9), (9, 18)], [5.0, 0.0], [1.0, 3.0]) == [(0, 9), (9, 18)]
+    for cut in (balance_shares, pace_shares):
+        assert cut([(0, 9), (9, 18)], [5.0, 0.0], [1.0, 3.0]) == [(0, 9), (9, 18)]
 
 
 def test_a_pace_is_that_of_the_last_parts_and_says_when_a_worker_is_done() -> None:
@@ -59,11 +60,13 @@ def test_a_pace_is_that_of_the_last_parts_and_says_when_a_worker_is_done() -> No
 
 @pytest.mark.parametrize(("slower", "least"), [(1.0, 0.99), (1.02, 0.99), (1.5, 0.98), (2.0, 0.98)])
 def test_a_slower_worker_is_not_waited_for(slower: float, least: float) -> None:
-    """Two workers with three batches under way, simulated: equal parts would let the fast one sleep."""
+    """Two workers with three batches under way, simulated: equal parts would let the fast one sleep. The trainer waits
+    for the first, and then for the other one in few batches."""
     shares, free, paces = share_rows(64, 2), [0.0, 0.0], (Pace(), Pace())
     speeds = (1.0 / slower, 1.0)
     parts: list[list[tuple[float, int]]] = []
     noted, busy, now = 0, 0.0, 0.0
+    paced = shares
     for batch in range(500):
         if batch >= 3:
             now = max(end for end, _ in parts[batch - 3])
@@ -71,16 +74,22 @@ def test_a_slower_worker_is_not_waited_for(slower: float, least: float) -> None:
         for end, worker, size in done[noted:]:
             paces[worker].note(size, size / speeds[worker], end)
         noted = len(done)
-        left = []
-        for worker, pace in enumerate(paces):
-            left.append(pace.seconds_left([part[worker][1] for part in parts if part[worker][0] > now], now))
+        if batch % PACED == 0:
+            left = []
+            for worker, pace in enumerate(paces):
+                left.append(pace.seconds_left([part[worker][1] for part in parts if part[worker][0] > now], now))
+            paced = pace_shares(shares, [pace.rate for pace in paces], left)
         chosen = []
-        for worker, size in enumerate(sizes(balance_shares(shares, [pace.rate for pace in paces], left))):
+        for worker, size in enumerate(sizes(paced)):
             free[worker] = max(free[worker], now) + size / speeds[worker]
             chosen.append((free[worker], size))
         parts.append(chosen)
         busy += sum(size / speeds[worker] for worker, (_, size) in enumerate(chosen))
     assert busy / (2 * max(free)) >= least
+    if slower > 1.0:
+        # Of workers quite alike no whole row is to be moved.
+        last = parts[100:]
+        assert sum(first > other for (first, _), (other, _) in last) / len(last) > 0.9
 
 
 def test_batches_are_the_same_however_they_are_cut(oxe_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +101,8 @@ def test_batches_are_the_same_however_they_are_cut(oxe_root: Path, monkeypatch: 
         seen.add((first, second))
         return [(0, first), (first, second), (second, 48)]
 
-    monkeypatch.setattr(stream.source, "balance_shares", cut)
+    monkeypatch.setattr(stream.source, "pace_shares", cut)
+    monkeypatch.setattr(stream.source, "PACED", 1)
     loader = make_loader(oxe_root, "oxe29", batch_size=48, num_workers=3, seed=8)
     iterator = iter(loader)
     found = [digest(next(iterator)) for _ in range(60)]

@@ -14,7 +14,7 @@ import pytest
 
 from convert.record_file import RecordWriter
 from stream.format import FormatError
-from stream.record_reader import RecordFile
+from stream.record_reader import RecordFile, RecordMemory
 from tests.open_files import open_files
 
 SIZES = [10, 50_000, 70_000, 200_000, 0, 65_536]
@@ -48,6 +48,25 @@ def test_records_are_read_in_any_order(path: Path, places: dict[str, np.ndarray]
     file = RecordFile(str(path), **places)
     for record in [5, 0, 3, 3, 1, 4, 2]:
         assert file.read(record) == records[record]
+
+
+def test_records_are_read_to_memory_that_is_used_again(
+    path: Path, places: dict[str, np.ndarray], records: list[bytes]
+) -> None:
+    file, memory = RecordFile(str(path), **places), RecordMemory()
+    lengths = []
+    for order in ([4, 5, 0, 3, 3, 1, 4, 2], [2, 4], [1] * 50, [0, 3]):
+        # All of them at once: none is written over by the next, nor when the memory becomes larger.
+        assert list(map(bytes, [file.read(record, memory=memory) for record in order])) == [
+            records[record] for record in order
+        ]
+        lengths.append(len(memory))
+        memory.clear()
+    assert lengths[0] == lengths[1] < lengths[2] == lengths[3]
+    first = memory.take(10)
+    memory.clear()
+    memory.take(20)[:] = bytes(range(20))
+    assert bytes(first) == bytes(range(10))
 
 
 def test_threads_read_at_the_same_time(path: Path, places: dict[str, np.ndarray], records: list[bytes]) -> None:
