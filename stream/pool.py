@@ -17,8 +17,8 @@ from stream.job import Reply, Request, Setup
 from stream.pace import Pace
 from stream.ring import Slot
 
-# Records are read into memory that is given back after each batch. By default glibc returns it to the kernel each time
-# and takes it page by page again: 400 page faults a batch of 64, 3 % of a worker's time.
+# By default glibc gives memory that is free back to the kernel, and takes it page by page again: 17 page faults a batch
+# of 64 in place of 0.1, of 3.5 microseconds each on a virtual machine.
 _MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
