@@ -167,8 +167,8 @@ class LibraryFile:
         self._reader = reader
 
     def read(self, record: int, place: Place | None = None, memory: RecordMemory | None = None) -> bytes:
-        """Return one record, wherever ``place`` says it lies; safe to call from several threads. Any damage of it
-        raises FormatError."""
+        """Return one record, wherever ``place`` says it lies and in fresh memory; safe to call from several threads.
+        Any damage of it raises FormatError."""
         try:
             return bytes(self._reader.read(record, record + 1)[0])
         # array_record raises RuntimeError, ValueError or IndexError, depending on what is damaged.

@@ -153,7 +153,7 @@ class ProcessSource:
         self._sent = 0
 
     def submit(self, step: int, planned: Planned) -> None:
-        """Send the parts of a batch to the workers with the least to do."""
+        """Send the parts of a batch to the workers, or to those with the least to do if it has fewer parts."""
         number = self._next_job
         self._next_job += 1
         job = self._jobs[number] = _Job(step, self._ring.take(), planned.rows, Work(), [])
