@@ -1,9 +1,8 @@
 """The ring: batches live in slots of shared memory that are made once and used again.
 
 A slot is anonymous memory (``memfd_create``): it has no name, so nothing can be left behind, and Docker's limit on
-/dev/shm does
-not apply. A fresh segment for every batch would cost half the machine in page faults. A slot is free again when the
-last array, view or tensor that points into it is gone; if all are kept, the ring grows.
+/dev/shm does not apply. A fresh segment for every batch would cost half the machine in page faults. A slot is free
+again when the last array, view or tensor that points into it is gone; if all are kept, the ring grows.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ctypes
 import errno
 import itertools
 import math
-import mmap
 import os
 import threading
 import weakref
@@ -25,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from stream.errors import RingError
+from stream.slot_memory import make_memory, map_memory
 
 _ALIGN = 64
 IMAGE_SHIFT = 16
@@ -89,10 +88,8 @@ class Slot:
         self.size = size
         self.fd = -1
         try:
-            self.fd = os.memfd_create("stream-slot", os.MFD_CLOEXEC)
-            # Reserved now: a page that cannot be had later would end the process with SIGBUS.
-            os.posix_fallocate(self.fd, 0, size)
-            self.map = mmap.mmap(self.fd, size)
+            self.fd = make_memory(size)
+            self.map = map_memory(self.fd, size)
         except OSError as error:
             self.close()
             raise RingError(_too_little(size, error)) from None
@@ -101,7 +98,7 @@ class Slot:
         """Map the slot again after a worker made it larger."""
         size = os.fstat(self.fd).st_size
         if size != self.size:
-            grown = mmap.mmap(self.fd, size)
+            grown = map_memory(self.fd, size)
             self._unmap()
             self.map, self.size = grown, size
             if self.on_map is not None:

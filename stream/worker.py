@@ -7,7 +7,6 @@ come through. It ends when the trainer closes its end, however the trainer died.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import pickle
 import signal
@@ -27,6 +26,7 @@ from stream.errors import LimitError
 from stream.job import BatchMaker, Reply, Request
 from stream.ring import Layout
 from stream.rows import ROW_TYPE, Rows
+from stream.slot_memory import map_memory
 
 _LOOK_S = 1
 """After so many seconds without a request, look whether the trainer is still there."""
@@ -107,7 +107,7 @@ class _Slot:
 
     def refit(self, maker: BatchMaker) -> None:
         """Map it as large as it is now."""
-        self.buffer = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
+        self.buffer = map_memory(self.fd, os.fstat(self.fd).st_size)
         self._packed = np.frombuffer(self.buffer, ROW_TYPE, maker.most_rows)
         self.arrays = maker.layout.arrays(self.buffer, base=maker.base)
         self._parts: dict[tuple[int, int], tuple[Rows, dict[str, np.ndarray]]] = {}
