@@ -112,6 +112,7 @@ FIRST_FIELDS = {"records": RECORD_FIELDS, "steps": STEP_FIELDS, "episodes": EPIS
 _RECORD_MAGIC = b"FRM1"
 _RECORD_HEADER = struct.Struct("<4sI")
 _PAIR_HEADER = struct.Struct("<4sIII")
+_PAIR_BYTES, _unpack_pair = _PAIR_HEADER.size, _PAIR_HEADER.unpack_from
 MAX_FRAMES = 1 << 16
 """Of a record."""
 
@@ -202,12 +203,13 @@ def frame_spans(record: bytes | memoryview) -> list[tuple[int, int]]:
 def frame_views(record: bytes | memoryview) -> Sequence[memoryview]:
     """Return the encoded frames of a record, in order, without copying. Raises FormatError as ``frame_spans`` does."""
     view = memoryview(record)
-    if len(view) >= _PAIR_HEADER.size:
+    size = len(view)
+    if size >= _PAIR_BYTES:
         # Nearly all records hold two: 0.9 microseconds less than the general way, where the caches are cold.
-        magic, count, first, second = _PAIR_HEADER.unpack_from(view)
-        middle = _PAIR_HEADER.size + first
-        if count == 2 and magic == _RECORD_MAGIC and middle + second == len(view):
-            return view[_PAIR_HEADER.size : middle], view[middle:]
+        magic, count, first, second = _unpack_pair(view)
+        middle = _PAIR_BYTES + first
+        if count == 2 and magic == _RECORD_MAGIC and middle + second == size:
+            return view[_PAIR_BYTES:middle], view[middle:]
     return [view[start:stop] for start, stop in frame_spans(view)]
 
 

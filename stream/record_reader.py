@@ -53,12 +53,13 @@ class RecordMemory:
 
     def take(self, size: int) -> memoryview:
         """Return so many bytes, which are the caller's until ``clear``."""
-        start, self._taken = self._taken, self._taken + size
-        if self._taken > len(self._memory):
+        start = self._taken
+        stop = self._taken = start + size
+        if stop > len(self._memory):
             # What was taken of the old memory keeps it.
             self._memory = np.empty(max(_LEAST_MEMORY, 2 * len(self._memory), size), np.uint8).data
-            start, self._taken = 0, size
-        return self._memory[start : self._taken]
+            start, stop, self._taken = 0, size, size
+        return self._memory[start:stop]
 
     def clear(self) -> None:
         """Give out the same bytes again."""
@@ -101,7 +102,8 @@ class RecordFile:
             OSError: the disk cannot read it.
         """
         if place is not None:
-            return read_record(self._fd, *place, memory)
+            start, size, xxh3_64 = place
+            return read_record(self._fd, start, size, xxh3_64, memory)
         try:
             start, size = self._position.item(record), self._num_bytes.item(record)
         except IndexError:
