@@ -14,12 +14,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_mmap, _munmap = _libc.mmap, _libc.munmap
-_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-_mmap.restype = ctypes.c_void_p
-_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_FAILED = ctypes.c_void_p(-1).value
+from stream import libc
 
 
 class _Mapping:
@@ -32,15 +27,15 @@ class _Mapping:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(file).st_size
-            self.address = _mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0) if size else None
-            if self.address == _FAILED:
+            self.address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0) if size else None
+            if self.address == libc.FAILED:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), path)
             self.size = size
         finally:
             os.close(file)
 
-    def __del__(self, _munmap: Callable[[int | None, int], int] = _munmap) -> None:
+    def __del__(self, _munmap: Callable[[int | None, int], int] = libc.munmap) -> None:
         if self.size:
             _munmap(self.address, self.size)
 

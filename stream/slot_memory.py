@@ -15,11 +15,8 @@ import mmap
 import os
 from pathlib import Path
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_mmap, _madvise = _libc.mmap, _libc.madvise
-_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-_mmap.restype = ctypes.c_void_p
-_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+from stream import libc
+
 _MAP_FIXED = 0x10
 _MADV_COLLAPSE = 25
 """Linux 6.1 has it, Python's mmap not. Other ways to huge pages of shared memory are switched off on most machines, or
@@ -53,7 +50,7 @@ def map_memory(fd: int, size: int) -> memoryview:
     kept = mmap.mmap(-1, size + huge, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = -address_of(kept) % huge if huge else 0
     place = address_of(kept) + start
-    if _mmap(place, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) != place:
+    if libc.mmap(place, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) != place:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return memoryview(kept)[start : start + size]
@@ -74,7 +71,7 @@ def _take_huge_pages(fd: int, size: int) -> None:
         os.pwrite(fd, b"\0", start)
     # All in one call: before each, the kernel waits for all processors. Where that fails the rest stays as it is.
     memory = map_memory(fd, size)
-    _madvise(address_of(memory), size // huge * huge, _MADV_COLLAPSE)
+    libc.madvise(address_of(memory), size // huge * huge, _MADV_COLLAPSE)
 
 
 @functools.cache

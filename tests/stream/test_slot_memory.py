@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import slot_memory
+from stream import libc, slot_memory
 from stream.slot_memory import address_of, make_memory, map_memory
 
 HUGE = 2 << 20
@@ -101,7 +101,7 @@ def test_without_huge_pages_memory_is_as_it_was(lacking: str, monkeypatch: pytes
     elif lacking == "of a size for slots":
         monkeypatch.setattr(slot_memory, "_huge_page", lambda: 32 << 20)
     else:
-        monkeypatch.setattr(slot_memory, "_madvise", lambda *_: -1)
+        monkeypatch.setattr(libc, "madvise", lambda *_: -1)
     size = 3 * HUGE + 1
     fd = make_memory(size)
     memory = map_memory(fd, size)
