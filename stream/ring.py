@@ -47,17 +47,17 @@ class Layout:
         self.fields = dict(fields)
         self.offsets: dict[str, int] = {}
         self.nbytes = 0
-        self._arrays = [(name, (rows, *shape), np.dtype(dtype)) for name, (dtype, shape) in fields.items()]
-        for name, shape, dtype in self._arrays:
-            shift = IMAGE_SHIFT if _is_image(dtype, shape[1:]) else 0
-            self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN + shift
-            self.nbytes = self.offsets[name] + math.prod(shape) * dtype.itemsize
+        self._arrays: list[tuple[str, tuple[int, ...], np.dtype, int]] = []
+        for name, (kind, shape) in fields.items():
+            dtype = np.dtype(kind)
+            shift = IMAGE_SHIFT if _is_image(dtype, shape) else 0
+            start = self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN + shift
+            self._arrays.append((name, (rows, *shape), dtype, start))
+            self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
 
     def arrays(self, buffer: Any, *, base: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
-        return {
-            name: np.ndarray(shape, dtype, buffer, base + self.offsets[name]) for name, shape, dtype in self._arrays
-        }
+        return {name: np.ndarray(shape, dtype, buffer, base + start) for name, shape, dtype, start in self._arrays}
 
 
 def empty_array(rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -238,15 +238,17 @@ class ProcessSource:
 
     def _complete(self, number: int, job: _Job) -> None:
         """All parts of a batch are there: keep it, or send it again with other rows in place of those that failed."""
+        failed: list[tuple[int, RecordError]] = []
         for reply in job.replies:
             job.work.noted += reply.noted
             job.work.bytes += reply.bytes
             if reply.error:
                 job.error = _transform_failed(reply.error, job.step)
                 return
-        failed = sorted((failure for reply in job.replies for failure in reply.failed), key=lambda failure: failure[0])
+            failed += reply.failed
         if not failed:
             return
+        failed.sort(key=lambda failure: failure[0])
         job.attempt += 1
         try:
             job.rows = self._replacer.replace(job.rows, failed, job.attempt, job.step)
@@ -264,9 +266,14 @@ class ProcessSource:
             job.slot.refit()
             return read_transformed(transformed, self._ring.lend(job.slot), rows=len(job.rows))
         buffer = self._ring.lend(job.slot)
-        parts = sorted(job.replies, key=lambda reply: reply.start)
-        texts = {key: [text for part in parts for text in part.texts[key]] for key in parts[0].texts}
-        return {**self._layout.arrays(buffer, base=self._base), **texts}
+        batch: Batch = self._layout.arrays(buffer, base=self._base)
+        first, *others = sorted(job.replies, key=lambda reply: reply.start)
+        # Lists of messages, which nobody else has.
+        batch.update(first.texts)
+        for part in others:
+            for key, texts in part.texts.items():
+                batch[key] += texts
+        return batch
 
 
 class _Shared:
