@@ -1,10 +1,12 @@
 """The memory of a slot: shared by processes without a name, and on huge pages where the kernel gives them.
 
 A batch of 64 pairs of 256x256 lies on 6,200 ordinary pages, more than a processor finds without looking them up in
-memory, or on 13 huge ones. On these the loader makes 0.9 % more batches a second (two workers on a virtual machine,
-five starts of 80 rounds together in turns: 0.2 to 1.8 %), and who writes to a slot for the first time takes 3 ms in
-place of 11. numpy asks for huge pages of its own for large arrays, so decoding alone had them already. Making a slot
-takes 8 ms in place of 2 to 7, and up to 120 where the machine below has to find the memory first.
+memory, or on 13 huge ones. On these the loader makes 0.9 % more batches a second on a virtual machine with an Intel
+processor (two workers, five starts of 80 rounds together in turns: 0.2 to 1.8 %), and on one with AMD's, which can
+keep neighbouring pages together by itself, no more than before (four starts: -1.3 to +0.3 %). Who writes to a slot for
+the first time takes 3 ms in place of 11. numpy asks for huge pages of its own for large arrays, so decoding alone had
+them already. Making a slot takes 2 to 8 ms in place of 2 to 9, and up to 120 where the machine below has to find the
+memory first.
 """
 
 from __future__ import annotations
