@@ -43,17 +43,19 @@ class Layout:
     """
 
     def __init__(self, fields: Fields, *, rows: int) -> None:
-        self.rows = rows
-        self.fields = dict(fields)
-        self.offsets: dict[str, int] = {}
         self.nbytes = 0
         self._arrays: list[tuple[str, tuple[int, ...], np.dtype, int]] = []
         for name, (kind, shape) in fields.items():
             dtype = np.dtype(kind)
             shift = IMAGE_SHIFT if _is_image(dtype, shape) else 0
-            start = self.offsets[name] = -(-self.nbytes // _ALIGN) * _ALIGN + shift
+            start = -(-self.nbytes // _ALIGN) * _ALIGN + shift
             self._arrays.append((name, (rows, *shape), dtype, start))
             self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Where each array begins."""
+        return {name: start for name, _, _, start in self._arrays}
 
     def arrays(self, buffer: Any, *, base: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -266,14 +266,17 @@ class ProcessSource:
             job.slot.refit()
             return read_transformed(transformed, self._ring.lend(job.slot), rows=len(job.rows))
         buffer = self._ring.lend(job.slot)
-        batch: Batch = self._layout.arrays(buffer, base=self._base)
-        first, *others = sorted(job.replies, key=lambda reply: reply.start)
-        # Lists of messages, which nobody else has.
-        batch.update(first.texts)
-        for part in others:
-            for key, texts in part.texts.items():
-                batch[key] += texts
-        return batch
+        parts = sorted(job.replies, key=lambda reply: reply.start)
+        return {**self._layout.arrays(buffer, base=self._base), **_join(part.texts for part in parts)}
+
+
+def _join(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+    """The texts of a batch, from those of its parts in order."""
+    whole: dict[str, list[str]] = {}
+    for part in parts:
+        for key, texts in part.items():
+            whole.setdefault(key, []).extend(texts)
+    return whole
 
 
 class _Shared:
@@ -294,13 +297,12 @@ class _Shared:
             self._waiting -= 1
             if self._waiting:
                 return None
-        whole = Assembled()
-        for _, part in sorted(self._parts, key=lambda part: part[0]):
+        parts = [part for _, part in sorted(self._parts, key=lambda part: part[0])]
+        whole = Assembled(texts=_join(part.texts for part in parts))
+        for part in parts:
             whole.arrays |= part.arrays
             whole.failed += part.failed
             whole.work.add(part.work)
-            for key, texts in part.texts.items():
-                whole.texts.setdefault(key, []).extend(texts)
         return whole
 
 
