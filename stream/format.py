@@ -1,120 +1,120 @@
-"""The on-disk format: where files lie, how a record is laid out, which columns the sidecars have.
+"""The on-disk format, version 2: file locations, the layout of a record, the columns of the index.
 
 The format belongs to its reader; ``convert`` writes it. A converted dataset looks like this::
 
-    ROOT/<dataset>/<version>/dataset.json                                      manifest, written last
-    ROOT/<dataset>/<version>/quarantine.jsonl                                  what could not be converted
-    ROOT/<dataset>/<version>/fetched.json                                      which shards are here, if not all
-    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord        record i = frames of one pair
-    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.records.arrow      row i describes record i
-    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.steps.arrow        one row per source step
-    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.episodes.arrow     one row per source episode
+    ROOT/<dataset>/<version>/dataset.json                                 manifest, written last
+    ROOT/<dataset>/<version>/quarantine.jsonl                             list of what could not be converted
+    ROOT/<dataset>/<version>/fetched.json                                 list of the shards present, if not all are
+    ROOT/<dataset>/<version>/<split>/episodes.arrow                       one row per episode of the split
+    ROOT/<dataset>/<version>/<split>/steps.arrow                          one row per step of the split
+    ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   record i = frames of one pair
 
-Sidecars are Arrow IPC files, uncompressed, with one record batch, so that they can be memory-mapped without a copy.
+The three tables are the index of a split. Each is an Arrow IPC file, uncompressed, with one record batch, so every
+column is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
-from stream.arrow_file import has_compressed_batches
-from stream.mapped_file import map_file
-
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_NAME = "dataset.json"
 QUARANTINE_NAME = "quarantine.jsonl"
 FETCHED_NAME = "fetched.json"
 
-FILE_KINDS = ("arrayrecord", "records", "steps", "episodes")
-SIDECAR_KINDS = ("records", "steps", "episodes")
-_SUFFIXES = {
-    "arrayrecord": ".arrayrecord",
-    "records": ".records.arrow",
-    "steps": ".steps.arrow",
-    "episodes": ".episodes.arrow",
-}
-
-TAIL_BYTES = 64 << 10
-"""The last block of an ArrayRecord file. It says where the footer lies, that is, how long all records are together, and
-so tells the file from others; it holds no records."""
+TableKind = Literal["episodes", "steps", "records"]
+TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
+"""The tables of a split's index."""
 
 ARRAYRECORD_OPTIONS = "group_size:1,uncompressed"
 """One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
 
+BLOCK, BLOCK_HEADER = 64 << 10, 24
+"""An ArrayRecord file, in the format of Riegeli records, consists of blocks of so many bytes, each with a header."""
+
+TEXT = pa.dictionary(pa.int32(), pa.large_string())
+"""Texts that mostly repeat."""
+
 RECORD_FIELDS = (
+    pa.field("shard", pa.int32(), nullable=False),
     pa.field("episode", pa.int32(), nullable=False),
     pa.field("step", pa.int32(), nullable=False),
+    pa.field("camera", pa.int8(), nullable=False),
     pa.field("offset", pa.int32(), nullable=False),
     pa.field("steps_row", pa.int64(), nullable=False),
-    pa.field("num_frames", pa.int32(), nullable=False),
-)
-"""The columns that every ``records`` file starts with. Row i describes record i.
-
-episode: row in this shard's ``episodes`` file. step: t, counted from 0 in the episode. offset: the last frame is that
-of step t + offset. steps_row: row of step t in this shard's ``steps`` file. num_frames: frames in the record.
-"""
-
-PLACE_FIELDS = (
     pa.field("position", pa.int64(), nullable=False),
-    pa.field("num_bytes", pa.int64(), nullable=False),
+    pa.field("num_bytes", pa.int32(), nullable=False),
     pa.field("xxh3_64", pa.uint64(), nullable=False),
 )
-"""Where record i lies in the ArrayRecord file, and its checksum; files that were converted before there were these
-columns end without them.
+"""The columns of ``records``. Within a shard, row i describes record i of its ArrayRecord file.
 
-position: of its first byte. num_bytes: of the record; where it goes on in the next block of the file, BLOCK_HEADER
-bytes that are not part of it lie between. xxh3_64: XXH3 of the record, 64 bits.
+shard: number in the manifest's list of shards. episode: row in ``episodes``. step: t, counted from 0 in the episode.
+camera: number in the manifest's list of cameras. offset: the last frame is that of step t + offset. steps_row: row of
+step t in ``steps``. position: first byte of the record in its file. num_bytes: size of the record; where the record
+crosses a border of BLOCK bytes, a header of BLOCK_HEADER bytes that is not part of it lies in the file. xxh3_64: XXH3
+of the record, 64 bits.
 """
 
-RECORDS_SCHEMA = pa.schema([*RECORD_FIELDS, *PLACE_FIELDS])
-"""The ``records`` file as it is written."""
-
-BLOCK, BLOCK_HEADER = 64 << 10, 24
-"""An ArrayRecord file, in the format of Riegeli records, is made of blocks of so many bytes, each with a header."""
-
 EPISODE_FIELDS = (
-    pa.field("episode_id", pa.string(), nullable=False),
-    pa.field("source_file", pa.string(), nullable=False),
+    pa.field("episode", pa.int32(), nullable=False),
+    pa.field("shard", pa.int32(), nullable=False),
+    pa.field("episode_id", pa.large_string(), nullable=False),
+    pa.field("source_file", TEXT, nullable=False),
     pa.field("source_position", pa.int64(), nullable=False),
-    pa.field("status", pa.string(), nullable=False),
+    pa.field("status", TEXT, nullable=False),
     pa.field("num_steps", pa.int32(), nullable=False),
     pa.field("first_steps_row", pa.int64(), nullable=False),
     pa.field("num_records", pa.int32(), nullable=False),
     pa.field("first_record", pa.int64(), nullable=False),
-    pa.field("language", pa.string(), nullable=False),
-    pa.field("robot", pa.string(), nullable=False),
+    pa.field("language", TEXT, nullable=False),
+    pa.field("robot", TEXT, nullable=False),
 )
-"""The columns that every ``episodes`` file starts with; the dataset's own episode features follow, under their paths.
+"""The first columns of ``episodes``; the dataset's own episode features follow, under their paths.
 
-One row per episode of the source shard that was asked for, unreadable ones included, in the order of the source.
-episode_id: TFDS's id of the example, ``<source file>__<position>``. source_position: record number in the source file.
-status: ``ok``, or why the episode gave no pair (``empty``, ``too_short``, ``unreadable``, ``malformed``).
+One row per episode of the source that was asked for, unreadable ones included, in the order of the source. episode: the
+number of the row. episode_id: TFDS's id of the example, ``<source file>__<position>``. source_position: record number
+in the source file. status: ``ok``, or the reason why the episode gave no pair (``empty``, ``too_short``,
+``unreadable``, ``malformed``, ``missing_feature``).
 """
 
 STEP_FIELDS = (
     pa.field("episode", pa.int32(), nullable=False),
     pa.field("step", pa.int32(), nullable=False),
-    pa.field("language", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+    pa.field("language", TEXT, nullable=False),
 )
-"""The columns that every ``steps`` file starts with; the dataset's own step features follow, under their paths below
-``steps`` (``action/world_vector``, ``observation/state``, ``reward``, ``is_first``). Features with a shape are
-fixed-size lists, flattened row-major; their field metadata has the keys ``shape`` and ``dtype`` of the source."""
+"""The first columns of ``steps``; derived columns and the dataset's own step features follow.
 
-FIRST_FIELDS = {"records": RECORD_FIELDS, "steps": STEP_FIELDS, "episodes": EPISODE_FIELDS}
-"""The columns that every sidecar of a kind starts with."""
+Features have their paths below ``steps`` as names (``action/world_vector``, ``observation/state``, ``reward``), see
+``feature_column``. Features with a shape are fixed-size lists, flattened row-major; their field metadata has the keys
+``shape`` and ``dtype`` of the source.
+"""
+
+DERIVED = ("action", "state")
+"""Derived columns of ``steps``: the registry's default vectors, float32 lists of a fixed size. They are functions of
+the other columns and the registry; a dataset without an action or state does not have the column."""
+
+FIRST_FIELDS: dict[TableKind, tuple[pa.Field, ...]] = {
+    "episodes": EPISODE_FIELDS,
+    "steps": STEP_FIELDS,
+    "records": RECORD_FIELDS,
+}
+"""The columns that every table of a kind starts with."""
+
+_TAKEN: dict[TableKind, frozenset[str]] = {
+    kind: frozenset({field.name for field in fields} | (set(DERIVED) if kind == "steps" else set()))
+    for kind, fields in FIRST_FIELDS.items()
+}
 
 _RECORD_MAGIC = b"FRM1"
 _RECORD_HEADER = struct.Struct("<4sI")
-_PAIR_HEADER = struct.Struct("<4sIII")
-_PAIR_BYTES, _unpack_pair = _PAIR_HEADER.size, _PAIR_HEADER.unpack_from
 MAX_FRAMES = 1 << 16
-"""Of a record."""
+"""Most frames of a record."""
 
 
 class FormatError(ValueError):
@@ -127,7 +127,7 @@ def dataset_dir(root: str | Path, dataset: str, version: str) -> Path:
 
 
 def shard_stem(split: str, index: int, count: int) -> str:
-    """Return the name that the files of one shard share.
+    """Return the name of a shard.
 
     >>> shard_stem("train", 7, 1024)
     'train-00007-of-01024'
@@ -144,20 +144,31 @@ def split_of(stem: str) -> str:
     return stem.rsplit("-", 3)[0]
 
 
-def shard_file(stem: str, kind: str) -> str:
-    """Return the file name of one kind (see ``FILE_KINDS``) of a shard.
+def shard_file(stem: str) -> str:
+    """Return the file name of a shard.
 
-    >>> shard_file("train-00007-of-01024", "steps")
-    'train-00007-of-01024.steps.arrow'
+    >>> shard_file("train-00007-of-01024")
+    'train-00007-of-01024.arrayrecord'
     """
-    return stem + _SUFFIXES[kind]
+    return f"{stem}.arrayrecord"
 
 
-def hash_end(path: str | Path, size: int) -> bytes:
-    """Return the SHA-256 of the last ``size`` bytes of a file, of all of it if it is shorter."""
-    with open(path, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return hashlib.file_digest(file, "sha256").digest()
+def table_file(kind: TableKind) -> str:
+    """Return the file name of a table of the index.
+
+    >>> table_file("steps")
+    'steps.arrow'
+    """
+    return f"{kind}.arrow"
+
+
+def feature_column(kind: TableKind, name: str) -> str:
+    """Return the column that holds a feature: its name, with an underscore behind if the format has that name itself.
+
+    >>> feature_column("steps", "observation/state"), feature_column("steps", "action")
+    ('observation/state', 'action_')
+    """
+    return f"{name}_" if name in _TAKEN[kind] else name
 
 
 def encode_record(frames: Sequence[bytes]) -> bytes:
@@ -175,98 +186,32 @@ def encode_record(frames: Sequence[bytes]) -> bytes:
     return b"".join((_RECORD_HEADER.pack(_RECORD_MAGIC, len(frames)), lengths, *frames))
 
 
-def frame_spans(record: bytes | memoryview) -> list[tuple[int, int]]:
-    """Return (start, stop) in bytes of each frame of a record, without copying.
+def frame_views(record: bytes | memoryview) -> list[memoryview]:
+    """Return the encoded frames of a record, in order, without copying.
 
     Raises:
-        FormatError: the record does not start with the magic bytes, or its lengths do not add up to its size. Nothing
+        FormatError: The record does not start with the magic bytes, or its lengths do not add up to its size. Nothing
             is allocated by a length that the record does not have.
     """
-    size = len(record)
+    view = memoryview(record)
+    size = len(view)
     if size < _RECORD_HEADER.size:
         raise FormatError(f"record of {size} bytes is shorter than its {_RECORD_HEADER.size}-byte header")
-    magic, count = _RECORD_HEADER.unpack_from(record)
+    magic, count = _RECORD_HEADER.unpack_from(view)
     if magic != _RECORD_MAGIC:
         raise FormatError(f"record starts with {bytes(magic)!r}, expected {_RECORD_MAGIC!r}")
     start = _RECORD_HEADER.size + 4 * count
     if not 1 <= count <= MAX_FRAMES or start > size:
         raise FormatError(f"record of {size} bytes says that it holds {count} frames")
-    spans = []
-    for length in struct.unpack_from(f"<{count}I", record, _RECORD_HEADER.size):
-        spans.append((start, start + length))
+    frames = []
+    for length in struct.unpack_from(f"<{count}I", view, _RECORD_HEADER.size):
+        frames.append(view[start : start + length])
         start += length
     if start != size:
         raise FormatError(f"record has {size} bytes, its header adds up to {start}")
-    return spans
-
-
-def frame_views(record: bytes | memoryview) -> Sequence[memoryview]:
-    """Return the encoded frames of a record, in order, without copying. Raises FormatError as ``frame_spans`` does."""
-    view = memoryview(record)
-    size = len(view)
-    if size >= _PAIR_BYTES:
-        # Nearly all records hold two: 0.9 microseconds less than the general way, where the caches are cold.
-        magic, count, first, second = _unpack_pair(view)
-        middle = _PAIR_BYTES + first
-        if count == 2 and magic == _RECORD_MAGIC and middle + second == size:
-            return view[_PAIR_BYTES:middle], view[middle:]
-    return [view[start:stop] for start, stop in frame_spans(view)]
+    return frames
 
 
 def decode_record(record: bytes) -> list[bytes]:
-    """Return the encoded frames of a record, in order. Raises FormatError as ``frame_spans`` does."""
+    """Return the encoded frames of a record, in order. Raises FormatError as ``frame_views`` does."""
     return [bytes(frame) for frame in frame_views(record)]
-
-
-def expected_fields(kind: str, schema: pa.Schema) -> tuple[pa.Field, ...]:
-    """Return the columns that a sidecar of this schema has to start with: FIRST_FIELDS, and where ``records`` has more,
-    PLACE_FIELDS too."""
-    fields = FIRST_FIELDS[kind]
-    return tuple(RECORDS_SCHEMA) if kind == "records" and len(schema) > len(fields) else fields
-
-
-def open_sidecar(path: str | Path, content: pa.Buffer | None = None) -> pa.Table:
-    """Open one sidecar.
-
-    Args:
-        path: for messages, and the file that is memory-mapped without ``content``.
-        content: of the file.
-
-    Returns:
-        A table whose columns point into the mapped file. No place in it leads outside of the file, whoever wrote it.
-
-    Raises:
-        FormatError: not a complete Arrow IPC file, compressed, or one whose buffers are too short for its rows.
-        OSError: the file cannot be opened.
-    """
-    content = map_file(str(path)) if content is None else content
-    try:
-        if content.size and has_compressed_batches(memoryview(content)):
-            raise FormatError("its batches are compressed, expected plain ones")
-        table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-        table.validate(full=True)
-    # An empty file reads as no Arrow file.
-    except (pa.ArrowException, OSError, ValueError) as error:
-        told = " ".join(str(error).split())[:300]
-        raise FormatError(f"{path}: not a complete Arrow IPC file ({told}); convert this shard again") from None
-    return table
-
-
-def reopen_sidecar(path: str | Path, content: pa.Buffer) -> pa.Table:
-    """Open a sidecar that ``open_sidecar`` opened before and that is the same file still.
-
-    An Arrow file has the stream of its batches in it, behind eight bytes. Reading that takes half the time of going by
-    the footer, for which Arrow goes through another thread (250 instead of 460 microseconds, 110 instead of 150 of the
-    processor).
-
-    Args:
-        path: for messages.
-        content: of the file.
-
-    Raises:
-        FormatError: it is not the same after all.
-    """
-    try:
-        return pa.ipc.open_stream(content.slice(8)).read_all()
-    except (pa.ArrowException, ValueError) as error:
-        raise FormatError(f"{path}: it was changed while it was in use ({error})") from None

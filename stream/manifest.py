@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from stream.format import FILE_KINDS, FORMAT_VERSION, MANIFEST_NAME, TAIL_BYTES, FormatError, hash_end, split_of
+from stream.format import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, FormatError, TableKind, split_of
 from stream.small_file import FileTooLarge, read_whole
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
@@ -31,37 +31,33 @@ class _Model(BaseModel):
 
 
 class FileEntry(_Model):
-    """One file of a shard: size in bytes and SHA-256 in hex.
-
-    tail_sha256: of the last ``stream.format.TAIL_BYTES``, for an ArrayRecord file, whose records have checksums of
-    their own: so a loader can tell whether it has the right file without reading all of it.
-    """
+    """One file: size in bytes and SHA-256 in hex."""
 
     bytes: _COUNT
     sha256: _SHA256
-    tail_sha256: _SHA256 | None = None
 
 
-def describe_file(path: Path, kind: str) -> FileEntry:
-    """Return the entry of a shard's file, read whole.
+class TableEntry(FileEntry):
+    """One table of an index: size, SHA-256 and, by column, the XXH3 of its bytes (64 bits, 16 hex digits).
 
-    Args:
-        path: where it lies.
-        kind: one of ``FILE_KINDS``.
-
-    Raises:
-        OSError: it cannot be read.
+    A column's XXH3 lets a loader check the columns that it uses, see ``stream.table.hash_column``.
     """
-    size = path.stat().st_size
-    tail = hash_end(path, TAIL_BYTES).hex() if kind == "arrayrecord" else None
-    return FileEntry(bytes=size, sha256=hash_end(path, size).hex(), tail_sha256=tail)
+
+    columns: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Return the entry of a file, read whole; raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
 
 
 class ShardEntry(_Model):
-    """One shard: its stem, counts, its four files by kind, and the source file that it was made of.
+    """One shard: its stem, counts, its ArrayRecord file, and the source file that it was made of.
 
     source_digest: SHA-256 over the lengths and checksums that the source file stores. paired_episodes: how many of the
-    episodes have records, so that drawing by episode needs no sidecar to be opened. left_out: counts by reason.
+    episodes have records. left_out: counts by reason.
     """
 
     name: _NAME
@@ -73,23 +69,24 @@ class ShardEntry(_Model):
     records: _COUNT
     paired_episodes: _COUNT
     left_out: dict[str, _COUNT]
-    files: dict[Literal["arrayrecord", "records", "steps", "episodes"], FileEntry]
-
-    @field_validator("files")
-    @classmethod
-    def _all_kinds(cls, files: dict[str, FileEntry]) -> dict[str, FileEntry]:
-        if set(files) != set(FILE_KINDS):
-            raise ValueError(f"has the files {', '.join(sorted(files)) or 'none'}, expected {', '.join(FILE_KINDS)}")
-        return files
+    file: FileEntry
 
 
 class SplitEntry(_Model):
-    """One split: totals and its shards, in the order of the source."""
+    """One split: totals, its shards in the order of the source, and the tables of its index."""
 
     episodes: _COUNT
     steps: _COUNT
     records: _COUNT
     shards: tuple[ShardEntry, ...]
+    index: dict[TableKind, TableEntry]
+
+    @field_validator("index")
+    @classmethod
+    def _all_kinds(cls, index: dict[TableKind, TableEntry]) -> dict[TableKind, TableEntry]:
+        if set(index) != set(TABLE_KINDS):
+            raise ValueError(f"has the tables {', '.join(sorted(index)) or 'none'}, expected {', '.join(TABLE_KINDS)}")
+        return index
 
 
 class Statistics(_Model):
@@ -128,7 +125,7 @@ class Manifest(_Model):
     split, of ``action`` and ``state``. versions: of code and libraries. checksum: see ``encode_manifest``.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[2]
     layout: Literal["pairs"]
     dataset: _NAME
     version: _NAME
@@ -209,8 +206,8 @@ def _fault(content: bytes, error: ValidationError) -> str:
     found = raw.get("format_version") if isinstance(raw, dict) else None
     if found != FORMAT_VERSION:
         return (
-            f"format version {found!r}, this program reads version {FORMAT_VERSION}; "
-            "use the program that wrote it, or convert again with --overwrite"
+            f"format version {found!r}, this program reads version {FORMAT_VERSION}; convert it again with "
+            "`python -m convert.run ... --overwrite`"
         )
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
