@@ -197,7 +197,7 @@ class Assembler:
         began = time.perf_counter()
         found: list[_Record] = []
         splits, members, num_frames = rows.split.tolist(), rows.member.tolist(), self.spec.num_frames
-        shards, positions, sizes, checksums, _ = located
+        shards, sizes, positions, checksums, _ = located
         for row in chosen:
             if row in broken:
                 continue

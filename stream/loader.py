@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import grain
 
+from stream.episode import Episode, read_episode
 from stream.iterator import LoaderIterator
 from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
@@ -160,6 +161,16 @@ class Loader(grain.IterDataset[Batch]):
         return self.data.sizes
 
     @property
+    def action_names(self) -> dict[str, tuple[str, ...]]:
+        """Name of each dimension of ``action``, by dataset; beyond them its values are padding."""
+        return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.actions, strict=True)}
+
+    @property
+    def state_names(self) -> dict[str, tuple[str, ...]]:
+        """Name of each dimension of ``state``, by dataset."""
+        return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.states, strict=True)}
+
+    @property
     def steps_per_epoch(self) -> int:
         """Steps in which as many samples are drawn as all datasets have together, rounded up."""
         return -(-sum(self.sizes.values()) // self.batch_size)
@@ -186,6 +197,20 @@ class Loader(grain.IterDataset[Batch]):
         With ``on_error="replace"`` this is what was drawn; what stood in for it is in the batch and in ``stats()``.
         """
         return self.steps.describe(step)
+
+    def episode(self, dataset: str, episode: int, *, split: str | None = None) -> Episode:
+        """Return the steps and frames of an episode.
+
+        Args:
+            dataset: Name of a dataset of the mixture.
+            episode: Number of the episode in its split, as in batches and ``describe``.
+            split: Name of the split, needed if the samples of the dataset are of several.
+
+        Raises:
+            ArgumentError: There is no such dataset, split or episode.
+            stream.format.FormatError: A record is damaged.
+        """
+        return read_episode(self.data, dataset, episode, split=split)
 
     def stats(self) -> dict[str, Any]:
         """Return what all iterators of this loader did so far.

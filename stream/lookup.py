@@ -28,13 +28,13 @@ class Located(NamedTuple):
 
     Attributes:
         shards: Shard of each record in its split.
-        positions, num_bytes, xxh3_64: See ``stream.format.RECORD_FIELDS``.
+        num_bytes, positions, xxh3_64: See ``stream.format.RECORD_FIELDS``.
         texts: Texts of the rows, by key.
     """
 
     shards: list[int]
-    positions: list[int]
     num_bytes: list[int]
+    positions: list[int]
     xxh3_64: list[int]
     texts: dict[str, list[str]]
 
@@ -80,6 +80,7 @@ class Lookup:
         # By member, which values are real: [M, 1, A] and [M, S].
         self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None, None]
         self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
+        self._window_steps = np.arange(spec.window)
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
@@ -102,25 +103,21 @@ class Lookup:
         texts: dict[str, list[str]] = {}
         if spec.metadata == "full":
             texts = self._describe(rows, small, large[:, 2], out, fail)
-        return Located(
-            small[:, 0].tolist(),
-            large[:, 0].tolist(),
-            small[:, 1].tolist(),
-            large[:, 1].view(np.uint64).tolist(),
-            texts,
-        )
+        shards, sizes = small[:, :2].T.tolist()
+        return Located(shards, sizes, large[:, 0].tolist(), large[:, 1].view(np.uint64).tolist(), texts)
 
     def _describe(
         self, rows: Rows, small: np.ndarray, first: np.ndarray, out: Mapping[str, np.ndarray], fail: Fail
     ) -> dict[str, list[str]]:
         spec, split = self._spec, rows.split
         episode, step, offset = small[:, 2], small[:, 3], small[:, 4]
-        length: np.ndarray = offset.astype(np.int64)
-        sound = (episode >= 0) & (episode < self._episodes[split]) & (length >= 1) & (length <= spec.offset)
+        length: np.ndarray = offset
+        sound = first >= 0
         if spec.horizon is not None:
+            sound &= (episode >= 0) & (episode < self._episodes[split])
             num_steps = self._i4[self._num_steps[split] + np.where(sound, episode, 0)]
             length = np.minimum(spec.horizon, num_steps - step)
-        sound &= (first >= 0) & (length >= 1) & (first + length <= self._steps[split])
+        sound &= (length >= 1) & (first + length <= self._steps[split])
         if not sound.all():
             for row in np.flatnonzero(~sound).tolist():
                 path = spec.splits[split[row]].records.path
@@ -131,34 +128,33 @@ class Lookup:
         numbers = self._i4[self._languages[split] + first].tolist()
         texts = {"language": [self._language(*key) for key in zip(split.tolist(), numbers, strict=True)]}
 
-        steps = np.arange(spec.window)
-        real = steps < length[:, None]
-        window = self._gather("action", split, first[:, None] + steps, real)
-        state = self._gather("state", split, first[:, None], np.ones((len(rows), 1), bool))[:, 0]
+        whole = spec.action == "window"
+        shape = (len(rows), spec.window, spec.action_size)
+        mask = out["action_mask"] if whole else np.empty(shape, bool)
+        np.logical_and((self._window_steps < length[:, None])[:, :, None], self._action_mask[rows.member], out=mask)
+        self._state_mask.take(rows.member, axis=0, out=out["state_mask"], mode="clip")
+        window = out["action"] if whole else np.empty(shape, np.float32)
+        self._gather("action", split, first, mask, window)
+        self._gather("state", split, first, out["state_mask"][:, None], out["state"][:, None])
         if self._by_split:
-            self._fill_by_split(rows, small, first, length, window, state, out, texts)
-        if spec.action == "window":
-            out["action"][:] = window
-            np.logical_and(real[:, :, None], self._action_mask[rows.member], out=out["action_mask"])
-        else:
+            self._fill_by_split(rows, small, first, length, window, mask, out, texts)
+        if not whole:
             reduced = reduce_window(window, length, spec.action, self._modes[rows.member])
             out["action"][:] = reduced if self._scale is None else reduced * self._scale[rows.member]
-            out["action_mask"][:] = self._action_mask[rows.member, 0]
-        out["state"][:] = state
-        out["state_mask"][:] = self._state_mask[rows.member]
+            out["action_mask"][:] = mask[:, 0] if spec.action == "first" else mask.any(axis=1)
         return texts
 
-    def _gather(self, name: str, split: np.ndarray, rows: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """Return a derived column at some steps of each row, float32 [b, n, size], 0 where not ``real`` or beyond the
-        dataset's own size."""
-        size = self._spec.action_size if name == "action" else self._spec.state_size
-        width = self._widths[name][split][:, None]
-        dims = np.arange(size)
-        there = real[:, :, None] & (dims < width[:, :, None])
-        place = (self._bases[name][split][:, None] + rows * width)[:, :, None] + dims
-        found: np.ndarray = self._f4[np.where(there, place, 0)]
-        found[~there] = 0
-        return found
+    def _gather(self, name: str, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
+        """Write a derived column at the steps from ``first`` on, into float32 [b, n, size]; 0 where ``mask`` is False,
+        bool alike."""
+        width = self._widths[name][split]
+        start = self._bases[name][split] + first * width
+        _, steps, size = out.shape
+        place = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
+        # The first number of the region is finite: it is the magic of an Arrow file.
+        place *= mask
+        out[:] = self._f4[place]
+        out *= mask
 
     def _language(self, split: int, number: int) -> str:
         text = self._texts.get((split, number))
@@ -175,12 +171,12 @@ class Lookup:
         first: np.ndarray,
         length: np.ndarray,
         window: np.ndarray,
-        state: np.ndarray,
+        mask: np.ndarray,
         out: Mapping[str, np.ndarray],
         texts: dict[str, list[str]],
     ) -> None:
         """Fill in chosen vectors and further columns, split by split."""
-        spec = self._spec
+        spec, state = self._spec, out["state"]
         for column in spec.columns:
             if column.dtype is None:
                 texts[column.name] = [""] * len(rows)
@@ -190,13 +186,17 @@ class Lookup:
         for number in np.unique(rows.split).tolist():
             split = spec.splits[number]
             here = np.flatnonzero(rows.split == number)
-            action, own_state = spec.actions[split.member], spec.states[split.member]
+            action, vector = spec.actions[split.member], spec.states[split.member]
             if action.chosen:
                 for step in range(spec.window):
                     inside = here[step < length[here]]
-                    window[inside, step, : action.size] = action.take(split.steps, first[inside] + step)
-            if own_state.chosen:
-                state[here, : own_state.size] = own_state.take(split.steps, first[here])
+                    values, there = action.take(split.steps, first[inside] + step)
+                    window[inside, step, : action.size] = values
+                    mask[inside, step, : action.size] &= there
+            if vector.chosen:
+                values, there = vector.take(split.steps, first[here])
+                state[here, : vector.size] = values
+                out["state_mask"][here, : vector.size] &= there
             at = {"records": rows.record[here], "steps": first[here], "episodes": small[here, 2]}
             for column in spec.columns:
                 if kind := column.kinds[split.member]:

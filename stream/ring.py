@@ -109,10 +109,11 @@ class Slot:
             if self.on_map is not None:
                 self.on_map(self)
 
-    def close(self) -> None:
+    def close(self, _close: Callable[[int], None] = os.close) -> None:
         """Give the memory back, once no array points into it any more."""
+        # At the end of the interpreter ``os`` may be gone before the last batch.
         if self.fd >= 0:
-            os.close(self.fd)
+            _close(self.fd)
             self.fd = -1
         self._unmap()
 

@@ -54,10 +54,12 @@ class Vector:
         """Number of dimensions."""
         return len(self.names)
 
-    def take(self, steps: Table, rows: np.ndarray) -> np.ndarray:
-        """Return the chosen columns of some rows of ``steps``, float32 [n, size]; NaN where a row has no value."""
+    def take(self, steps: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the chosen columns of some rows of ``steps``, float32 [n, size], and which values there are, bool
+        alike; 0 where a row has none."""
         assert self.chosen is not None, "the derived column is looked up by its location"
         found = np.empty((len(rows), self.size), np.float32)
+        there = np.ones(found.shape, bool)
         for part in self.chosen:
             values = steps.take(part.column, rows)
             values = values[:, None] if values.ndim == 1 else values
@@ -67,8 +69,9 @@ class Vector:
                 found[:, part.start : stop] = values
             valid = steps.valid(part.column, rows)
             if valid is not None:
-                found[~valid, part.start : stop] = np.nan
-        return found
+                found[~valid, part.start : stop] = 0
+                there[~valid, part.start : stop] = False
+        return found, there
 
 
 def _make_vector(parts: Sequence[Mapping[str, Any]], *, chosen: bool = False) -> Vector:
