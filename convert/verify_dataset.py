@@ -197,7 +197,11 @@ def _is_version(folder: Path) -> bool:
     """Return whether something was converted into this very folder, even if only ruins of that are left."""
     if any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME)):
         return True
-    return any(_is_ours(name, split.name) for split in _folders(folder) for name in _listdir(split))
+    return any(
+        _is_shard_file(name) and name.startswith(f"{split.name}-")
+        for split in _folders(folder)
+        for name in _listdir(split)
+    )
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -211,11 +215,12 @@ def _listdir(folder: Path) -> list[str]:
         return []
 
 
-def _is_ours(name: str, split: str = "") -> bool:
-    """Return whether a file of a split's folder has the name of a shard or of a table."""
-    if name in map(table_file, TABLE_KINDS):
-        return True
-    return bool(_SHARD.search(name)) and name.endswith(".arrayrecord") and name.startswith(f"{split}-" if split else "")
+def _is_shard_file(name: str) -> bool:
+    return bool(_SHARD.search(name)) and name.endswith(".arrayrecord")
+
+
+def _is_output_file(name: str) -> bool:
+    return _is_shard_file(name) or name in map(table_file, TABLE_KINDS)
 
 
 def _names(folder: Path) -> tuple[str, str]:
@@ -304,9 +309,9 @@ def _check_surroundings(folder: Path, manifest: Manifest, journal: bool, finding
         path = folder / name
         if name.startswith(".") or name in manifest.splits:
             continue
-        if _is_ours(name):
+        if _is_output_file(name):
             findings.add(name, "is not in the folder of a split; remove it if nobody needs it")
-        elif not journal and path.is_dir() and any(_is_ours(inner) for inner in _listdir(path)):
+        elif not journal and path.is_dir() and any(_is_output_file(inner) for inner in _listdir(path)):
             findings.add(name, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
 
 
