@@ -14,7 +14,15 @@ from pathlib import Path
 
 from convert.errors import ConvertError, ShardError, UsageError
 from convert.index_file import extract_part, merge_index
-from convert.journal import INDEX, IndexStatus, QuarantineEntry, ShardStatus, describe_durably, parse_quarantine, writing
+from convert.journal import (
+    INDEX,
+    IndexStatus,
+    QuarantineEntry,
+    ShardStatus,
+    describe_durably,
+    parse_quarantine,
+    writing,
+)
 from convert.plan import DatasetPlan, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.statistics import split_statistics

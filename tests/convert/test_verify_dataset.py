@@ -84,6 +84,10 @@ def set_sizes(manifest: Any) -> None:
     manifest["image"]["sizes"]["64x64"] += 1
 
 
+def set_passed(manifest: Any) -> None:
+    manifest["image"]["passed"] += 1
+
+
 def break_image(manifest: Any) -> None:
     manifest["image"] = {"sizes": 3}
 
@@ -117,6 +121,8 @@ MANIFEST_EDITS: list[tuple[Callable[[Any], object], str]] = [
     (set_split_total, "split train says"),
     (set_left_out, "left out as empty, its shards add up to"),
     (set_sizes, "passed through or transcoded"),
+    (set_sizes, "frames of 64x64, its shards add up to"),
+    (set_passed, "frames passed through, its shards"),
     (break_image, "field image"),
     (drop_offset, "no offset"),
     (lambda manifest: manifest["parameters"]["frame_offsets"].reverse(), "no offset"),
@@ -194,9 +200,10 @@ def test_frames_that_the_manifest_does_not_count_are_found_when_deep(root: Path,
     def edit(manifest: Any) -> None:
         manifest["image"]["sizes"]["64x64"] -= 9
         manifest["image"]["transcoded"] -= 9
+        entry_of(manifest)["sizes"]["64x64"] -= 9
 
     edit_manifest(folder, edit)
-    assert "frames of 64x64, in the shards are" in problems(verify(root))
+    assert f"frames of 64x64 in {STEM}, found" in problems(verify(root))
 
 
 @pytest.mark.parametrize("damage", [truncate, zero, scramble, lengthen, empty, remove, become_a_folder])
