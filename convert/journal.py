@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -47,8 +47,9 @@ STATUS = ".status.json"
 FAILURE = ".failure.json"
 INDEX = ".index"
 """Suffix of the lock under which the index of a split is merged, and of its status before ``.json``."""
-RECORDS = "arrayrecord"
-KINDS = (RECORDS, *TABLE_KINDS)
+RECORDS: Final = "arrayrecord"
+FileKind = Literal["arrayrecord", "episodes", "steps", "records"]
+KINDS: tuple[FileKind, ...] = (RECORDS, *TABLE_KINDS)
 """The files that converting a shard writes: its ArrayRecord file and its part of each table of the index."""
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
@@ -286,16 +287,16 @@ class Journal:
             os.close(file)
 
     @contextlib.contextmanager
-    def staged(self, stem: str) -> Iterator[dict[str, Path]]:
+    def staged(self, stem: str) -> Iterator[dict[FileKind, Path]]:
         """Give the files of a shard, by ``KINDS``, paths to be written at, for the time of the context."""
-        files = {kind: self.temporary(f"{stem}.{kind}") for kind in KINDS}
+        files: dict[FileKind, Path] = {kind: self.temporary(f"{stem}.{kind}") for kind in KINDS}
         try:
             yield files
         finally:
             for path in files.values():
                 path.unlink(missing_ok=True)
 
-    def place(self, stem: str, files: Mapping[str, Path]) -> None:
+    def place(self, stem: str, files: Mapping[FileKind, Path]) -> None:
         """Rename files of a shard, by ``KINDS``, that were written and checked, into place."""
         with writing(self.output):
             for kind in TABLE_KINDS:

@@ -89,13 +89,18 @@ class ShardJob:
         return shard_stem(self.shard.split, self.shard.index, self.shard.count)
 
     @property
+    def name(self) -> str:
+        """The stem."""
+        return self.stem
+
+    @property
     def episodes(self) -> int:
-        """How many records are wanted."""
+        """Number of records that are wanted."""
         return sum(stop - start for start, stop in self.spans)
 
     @property
-    def bytes(self) -> int:
-        """About how many bytes of the source they are."""
+    def size(self) -> int:
+        """Estimated bytes of the source that they take."""
         return self.shard.bytes * self.episodes // max(self.shard.records, 1)
 
 
@@ -117,6 +122,16 @@ class SplitJob:
     def stems(self) -> list[str]:
         """Return the stems of its converted shards, in order."""
         return [shard_stem(self.split, index, self.count) for index in self.shards]
+
+    @property
+    def name(self) -> str:
+        """The name of the split."""
+        return self.split
+
+    @property
+    def size(self) -> int:
+        """Number of its shards."""
+        return len(self.shards)
 
 
 @dataclass(frozen=True, kw_only=True)

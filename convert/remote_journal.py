@@ -27,6 +27,7 @@ from convert.journal import (
     RECORDS,
     STATUS,
     WITHDRAWN,
+    FileKind,
     IndexStatus,
     Journal,
     Parts,
@@ -161,7 +162,7 @@ class RemoteJournal:
         yield True
 
     @contextlib.contextmanager
-    def staged(self, stem: str) -> Iterator[dict[str, Path]]:
+    def staged(self, stem: str) -> Iterator[dict[FileKind, Path]]:
         """Give the files of a shard, by ``KINDS``, paths to be written at, for the time of the context."""
         with self._stage() as folder:
             yield {kind: folder / kind for kind in KINDS}
@@ -173,7 +174,7 @@ class RemoteJournal:
                 folder = stack.enter_context(stage(self.workplace))
             yield folder
 
-    def place(self, stem: str, files: Mapping[str, Path]) -> None:
+    def place(self, stem: str, files: Mapping[FileKind, Path]) -> None:
         """Store files of a shard, by ``KINDS``, that were written and checked."""
         for kind in TABLE_KINDS:
             self.folder.upload(files[kind], part_file(stem, kind))
