@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
-from stream.shards import OpenShard
+
+OpenShard = Any
 
 _COMPARE = {
     "==": "equal",
