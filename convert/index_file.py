@@ -177,20 +177,16 @@ def _read_part(path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.Re
     except (pa.ArrowException, OSError) as error:
         told = " ".join(str(error).split())[:300]
         raise ShardError(f"{path}: not a complete Arrow IPC file ({told}); {_AGAIN}") from None
-    if expected is None or not batch.schema.equals(expected, check_metadata=True):
-        _check_columns(path, batch.schema, FIRST_FIELDS[kind] if expected is None else expected, whole=bool(expected))
-    return batch
-
-
-def _check_columns(path: Path, found: pa.Schema, expected: Sequence[pa.Field] | pa.Schema, *, whole: bool) -> None:
-    names = found.names if whole else found.names[: len(expected)]
-    for here, field in zip_longest(names, expected):
-        column = found.field(names.index(here)) if here is not None else None
-        if column is None or field is None or not column.equals(field, check_metadata=whole):
+    first = expected is None
+    fields = list(FIRST_FIELDS[kind] if expected is None else expected)
+    columns = list(batch.schema)[: len(fields) if first else None]
+    for found, field in zip_longest(columns, fields):
+        if found is None or field is None or not found.equals(field, check_metadata=not first):
             raise ShardError(
-                f"{path}: column {here or field.name!r} is {column}, expected {field}"
-                f"{', as in the shards before' if whole else ''}; {_AGAIN}"
+                f"{path}: column {(found or field).name!r} is {found}, expected {field}"
+                f"{'' if first else ', as in the shards before'}; {_AGAIN}"
             )
+    return batch
 
 
 def _renumbered(batch: pa.RecordBatch, added: Mapping[str, int]) -> pa.RecordBatch:

@@ -25,8 +25,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convert.errors import ConflictError, ConvertError, ShardError, UsageError
-from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, table_file
-from stream.manifest import FileEntry, Manifest, ShardEntry, Statistics, TableEntry, encode_manifest, read_manifest
+from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
+from stream.manifest import (
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    Statistics,
+    TableEntry,
+    describe_file,
+    encode_manifest,
+    read_manifest,
+)
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
@@ -175,7 +184,7 @@ class Journal:
         """
         return self.folder / f"{name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
 
-    def status(self, stem: str, split: str) -> ShardStatus | None:
+    def status(self, stem: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files exist with the right sizes."""
         try:
             status = ShardStatus.model_validate_json((self.folder / (stem + STATUS)).read_bytes())
@@ -184,17 +193,17 @@ class Journal:
         parts = ((self._part(stem, kind), entry) for kind, entry in status.parts.items())
         if not all(_has_size(path, entry.bytes) for path, entry in parts):
             return None
-        return status if self.has_file(status.entry, split) else None
+        return status if self.has_file(status.entry) else None
 
-    def statuses(self, stems: Mapping[str, str]) -> dict[str, ShardStatus]:
-        """Return the statuses of the shards that are finished, of those that are given with their splits."""
+    def statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
+        """Return the statuses of the shards that are finished, of those that are given."""
         existing = self.finished()
-        found = {stem: self.status(stem, split) for stem, split in stems.items() if stem in existing}
+        found = {stem: self.status(stem) for stem in stems if stem in existing}
         return {stem: status for stem, status in found.items() if status is not None}
 
-    def has_file(self, entry: ShardEntry, split: str) -> bool:
+    def has_file(self, entry: ShardEntry) -> bool:
         """Return whether the ArrayRecord file of a shard is in place with the right size."""
-        return _has_size(self.output / split / shard_file(entry.name), entry.file.bytes)
+        return _has_size(self.output / split_of(entry.name) / shard_file(entry.name), entry.file.bytes)
 
     def has_index(self, index: Mapping[TableKind, TableEntry], split: str) -> bool:
         """Return whether the tables of a split are in place with the right sizes."""
@@ -286,13 +295,13 @@ class Journal:
             for path in files.values():
                 path.unlink(missing_ok=True)
 
-    def place(self, stem: str, split: str, files: Mapping[str, Path]) -> None:
-        """Rename the files of a shard, by kind, that were written and checked, into place."""
+    def place(self, stem: str, files: Mapping[str, Path]) -> None:
+        """Rename files of a shard, by ``KINDS``, that were written and checked, into place."""
         with writing(self.output):
             for kind in TABLE_KINDS:
                 files[kind].replace(self._part(stem, kind))
             if RECORDS in files:
-                folder = self.output / split
+                folder = self.output / split_of(stem)
                 folder.mkdir(parents=True, exist_ok=True)
                 files[RECORDS].replace(folder / shard_file(stem))
 
@@ -503,6 +512,22 @@ def write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def describe_durably(path: Path) -> FileEntry:
+    """Return the entry of a file once it is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return describe_file(path)
+
+
+def parse_quarantine(content: bytes) -> dict[str, list[QuarantineEntry]]:
+    """Return what was left out by shard, from the content of ``quarantine.jsonl``."""
+    found: dict[str, list[QuarantineEntry]] = {}
+    for line in content.splitlines():
+        entry = QuarantineEntry.model_validate_json(line)
+        found.setdefault(entry.shard, []).append(entry)
+    return found
 
 
 @contextlib.contextmanager

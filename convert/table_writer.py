@@ -147,6 +147,9 @@ class _Run:
             self.finish()
 
     def finish(self) -> None:
+        # The position of a buffer of no bytes is none.
+        if not self._held:
+            return
         self._file.seek(self._position)
         self._file.write(self._held)
         self._position += len(self._held)
