@@ -22,8 +22,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stream.arguments import interrupt_on_kill
 from stream.catalog import Catalog, Dataset, version_key
 from stream.download import (
@@ -50,8 +48,9 @@ from stream.format import (
 from stream.manifest import FileEntry, Manifest, ShardEntry, parse_manifest, read_manifest
 from stream.mixture import resolve_mixture
 from stream.remote import RemoteError, is_remote
-from stream.splits import EpisodeRange, SplitError, resolve_split
+from stream.splits import SplitError, resolve_split
 from stream.units import human_bytes
+from stream.views import touched_shards
 from stream.whole_file import write_whole
 
 EXIT_FAILED = 1
@@ -215,17 +214,15 @@ def _order(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str], local: P
     for split in splits:
         for member in resolve_mixture(mixture, split, catalog):
             dataset = catalog.open(member.dataset)
-            lengths = dataset.shard_lengths
             try:
-                ranges = resolve_split(member.split, lengths)
+                ranges = resolve_split(member.split, dataset.shard_lengths)
             except SplitError as error:
                 raise ArgumentError(f"dataset {dataset.name}: {error}") from None
             key = dataset.name, dataset.version
             datasets[key] = dataset
             chosen = wanted.setdefault(key, set())
             for episodes in ranges:
-                shards = dataset.manifest.splits[episodes.split].shards
-                chosen |= {shards[number].name for number in touched_shards(episodes, lengths[episodes.split])}
+                chosen.update(touched_shards(episodes, dataset))
     orders = []
     for key, stems in wanted.items():
         dataset = datasets[key]
@@ -240,21 +237,6 @@ def _order(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str], local: P
             )
         )
     return orders
-
-
-def touched_shards(episodes: EpisodeRange, lengths: Sequence[int]) -> list[int]:
-    """Return the numbers of the shards that hold episodes of a range.
-
-    Args:
-        episodes: Range of a split.
-        lengths: Episodes of each shard of the split.
-
-    >>> touched_shards(EpisodeRange("train", 3, 7), [3, 4, 0, 4])
-    [1]
-    """
-    ends = np.cumsum(np.asarray(lengths, np.int64))
-    begins = ends - lengths
-    return np.flatnonzero(np.maximum(begins, episodes.start) < np.minimum(ends, episodes.stop)).tolist()
 
 
 @contextlib.contextmanager

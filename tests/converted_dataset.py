@@ -11,70 +11,76 @@ from typing import Any
 import pyarrow as pa
 from array_record.python import array_record_module
 
-from stream.format import dataset_dir, decode_record, open_sidecar, shard_file
-from stream.manifest import Manifest, ShardEntry, read_manifest
+from stream.format import TableKind, dataset_dir, decode_record, shard_file, table_file
+from stream.manifest import Manifest, SplitEntry, read_manifest
 
-_PAIR_COLUMNS = ("step", "offset", "steps_row", "num_frames")
+_PAIR_COLUMNS = ("step", "offset", "steps_row")
 
 
 @dataclass(frozen=True)
-class ConvertedShard:
-    """One shard: its entry in the manifest, its sidecars and its records."""
+class ConvertedSplit:
+    """One split: its entry in the manifest, its index and its records."""
 
     folder: Path
-    split: str
-    entry: ShardEntry
+    name: str
+    entry: SplitEntry
 
-    def path(self, kind: str) -> Path:
-        """Where the file of a kind lies."""
-        return self.folder / self.split / shard_file(self.entry.name, kind)
+    def table(self, kind: TableKind) -> pa.Table:
+        """Return a table of the index, read by Arrow."""
+        with pa.memory_map(str(self.folder / table_file(kind))) as source:
+            return pa.ipc.open_file(source).read_all()
 
     @cached_property
     def steps(self) -> pa.Table:
-        return open_sidecar(self.path("steps"))
+        return self.table("steps")
 
     @cached_property
     def episodes(self) -> pa.Table:
-        return open_sidecar(self.path("episodes"))
+        return self.table("episodes")
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """What the records sidecar and the episodes say of each record."""
+        """What ``records`` and ``episodes`` say of each record."""
         ids = self.episodes["episode_id"].to_pylist()
+        firsts = [0]
+        for shard in self.entry.shards:
+            firsts.append(firsts[-1] + shard.records)
         return [
-            Pair(shard=self, record=record, episode_id=ids[row["episode"]], **{key: row[key] for key in _PAIR_COLUMNS})
-            for record, row in enumerate(open_sidecar(self.path("records")).to_pylist())
+            Pair(
+                split=self,
+                shard=self.entry.shards[row["shard"]].name,
+                record=number - firsts[row["shard"]],
+                episode_id=ids[row["episode"]],
+                **{key: row[key] for key in _PAIR_COLUMNS},
+            )
+            for number, row in enumerate(self.table("records").to_pylist())
         ]
-
-    def frames(self, record: int) -> list[bytes]:
-        """The encoded frames of a record."""
-        reader = array_record_module.ArrayRecordReader(str(self.path("arrayrecord")))
-        try:
-            return decode_record(reader.read(record, record + 1)[0])
-        finally:
-            reader.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A record: which steps of which episode it is of."""
+    """A record: its number in its shard, and the steps and the episode that it is of."""
 
-    shard: ConvertedShard
+    split: ConvertedSplit
+    shard: str
     record: int
     episode_id: str
     step: int
     offset: int
     steps_row: int
-    num_frames: int
 
     @property
     def frames(self) -> list[bytes]:
-        """Its encoded frames."""
-        return self.shard.frames(self.record)
+        """The encoded frames, as array_record's own reader reads them."""
+        reader = array_record_module.ArrayRecordReader(str(self.split.folder / shard_file(self.shard)))
+        try:
+            return decode_record(reader.read(self.record, self.record + 1)[0])
+        finally:
+            reader.close()
 
     def row(self, *columns: str) -> dict[str, Any]:
-        """The values of columns of the steps sidecar at its first step."""
-        return {column: self.shard.steps[column][self.steps_row].as_py() for column in columns}
+        """Return the values of columns of ``steps`` at the first step."""
+        return {column: self.split.steps[column][self.steps_row].as_py() for column in columns}
 
 
 @dataclass(frozen=True)
@@ -85,22 +91,18 @@ class ConvertedDataset:
     manifest: Manifest
 
     @cached_property
-    def shards(self) -> list[ConvertedShard]:
-        """All shards, split by split."""
-        return [
-            ConvertedShard(self.folder, name, entry)
-            for name, split in self.manifest.splits.items()
-            for entry in split.shards
-        ]
+    def splits(self) -> list[ConvertedSplit]:
+        """All splits."""
+        return [ConvertedSplit(self.folder / name, name, entry) for name, entry in self.manifest.splits.items()]
 
     @property
     def pairs(self) -> Iterator[Pair]:
-        """All records of all shards."""
-        for shard in self.shards:
-            yield from shard.pairs
+        """All records of all splits."""
+        for split in self.splits:
+            yield from split.pairs
 
     def some_pairs(self) -> list[Pair]:
-        """The first and the last pair of each episode."""
+        """Return the first and the last pair of each episode."""
         ends: dict[tuple[str, bool], Pair] = {}
         for pair in self.pairs:
             ends.setdefault((pair.episode_id, False), pair)
