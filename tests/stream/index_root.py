@@ -93,8 +93,9 @@ def write_dataset(
             tables = _part_tables(random, lengths, offset, source, len(action), state, name)
             path = place / shard_file(stem)
             with RecordWriter(path, output=place) as writer:
-                for episode, step in zip(*(tables["records"][key].to_pylist() for key in ("episode", "step"))):
-                    frames = [encoded_frame(name, split, first + episode, step + o, size) for o in offsets]
+                for row in tables["records"].to_pylist():
+                    steps = [row["step"] + distance for distance in offsets]
+                    frames = [encoded_frame(name, split, first + row["episode"], step, size) for step in steps]
                     writer.write(encode_record(frames))
             for column, values in writer.places().items():
                 tables["records"] = with_values(tables["records"], column, values)
@@ -282,4 +283,11 @@ def _table(
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_list(kind):
+        # Numbers of missing rows are not missing themselves, as convert writes them.
+        blank = [0] * kind.list_size
+        flat = [number for value in values for number in (blank if value is None else value)]
+        numbers = pa.array(np.array(flat, kind.value_type.to_pandas_dtype()))
+        mask = pa.array([value is None for value in values])
+        return pa.FixedSizeListArray.from_arrays(numbers, type=kind, mask=mask)
     return pa.array(values, pa.large_string()).dictionary_encode() if kind == TEXT else pa.array(values, kind)
