@@ -285,9 +285,9 @@ def _table(
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
         # Numbers of missing rows are not missing themselves, as convert writes them.
-        blank = [0] * kind.list_size
+        blank = [False if pa.types.is_boolean(kind.value_type) else 0] * kind.list_size
         flat = [number for value in values for number in (blank if value is None else value)]
-        numbers = pa.array(np.array(flat, kind.value_type.to_pandas_dtype()))
+        numbers = pa.array(flat, kind.value_type)
         mask = pa.array([value is None for value in values])
         return pa.FixedSizeListArray.from_arrays(numbers, type=kind, mask=mask)
     return pa.array(values, pa.large_string()).dictionary_encode() if kind == TEXT else pa.array(values, kind)
