@@ -288,6 +288,6 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
         blank = [False if pa.types.is_boolean(kind.value_type) else 0] * kind.list_size
         flat = [number for value in values for number in (blank if value is None else value)]
         numbers = pa.array(flat, kind.value_type)
-        mask = pa.array([value is None for value in values])
+        mask = pa.array([value is None for value in values], pa.bool_())
         return pa.FixedSizeListArray.from_arrays(numbers, type=kind, mask=mask)
     return pa.array(values, pa.large_string()).dictionary_encode() if kind == TEXT else pa.array(values, kind)
