@@ -33,7 +33,7 @@ from convert.finalise import finalise
 from convert.journal import check_parameters
 from convert.limits import check_address_space
 from convert.missing import Missing, describe_missing
-from convert.plan import Conversion, Options, ShardJob, SplitJob, plan_conversion
+from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
 from convert.remote_journal import open_journal
@@ -124,13 +124,15 @@ def _flags() -> list[str]:
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
     registry = load_registry(config=parsed.config)
     conversions = []
-    for selected in registry.resolve(parsed.datasets):
+    selection = registry.resolve(parsed.datasets)
+    check_rates(selection, options.offset)
+    for selected in selection:
         spec = selected.spec
         source = find_source(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
-        if spec.warning:
-            print(f"warning: {spec.name}: {spec.warning}", file=sys.stderr)
+        for warning in conversions[-1].warnings:
+            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
     return conversions
 
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from convert.errors import ConflictError, UsageError
-from convert.journal import IndexStatus, ShardStatus, check_parameters
+from convert.journal import check_parameters
 from convert.merge import index_inputs
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.shard import DAMAGE, wanted_records
+from convert.status import IndexStatus, ShardStatus
 from convert.tfrecord import TFRecordFile
 from stream.errors import closest
 from stream.format import FormatError
