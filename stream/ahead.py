@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import grain
 
 from stream.errors import ArgumentError
-from stream.iterator import LoaderIterator
+from stream.iterator import LoaderIterator, check_open
 from stream.loader import Loader
 from stream.running import check_whole
 from stream.spec import Batch
@@ -61,6 +61,7 @@ class Ahead(grain.DatasetIterator[Batch]):
         self._queue: deque[Any] = deque()
         self._step = source.step
         self._failed: Exception | None = None
+        self._is_closed = False
 
     @property
     def loader(self) -> Loader:
@@ -90,7 +91,7 @@ class Ahead(grain.DatasetIterator[Batch]):
 
     def start_prefetch(self) -> None:
         """Fetch the next batches now; ``next`` does it otherwise."""
-        self._assert_not_closed()
+        check_open(self._is_closed)
         if self._failed is None and self._step + len(self._queue) != self._source.step:
             # Ctrl-C came between taking a batch and queueing it, or somebody else took one.
             self.seek(self._step)
@@ -110,7 +111,7 @@ class Ahead(grain.DatasetIterator[Batch]):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go to the step of a state; raises StateError if it is of another order of samples."""
-        self._assert_not_closed()
+        check_open(self._is_closed)
         self.seek(self.loader.step_of(state))
 
     def seek(self, step: int) -> None:
@@ -126,6 +127,7 @@ class Ahead(grain.DatasetIterator[Batch]):
     def close(self) -> None:
         """End workers and what is under way; batches that were handed out stay as they are."""
         super().close()
+        self._is_closed = True
         self._queue.clear()
         self._carrier.close()
         self._source.close()

@@ -43,7 +43,7 @@ class Dataset:
     @property
     def shard_lengths(self) -> dict[str, list[int]]:
         """Episodes of each shard, by split, in the order of the source."""
-        return {split: shards.episodes for split, shards in self.shards.items()}
+        return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
 
 
 class Catalog:

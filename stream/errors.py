@@ -76,8 +76,12 @@ class RecordError(StreamError, RuntimeError):
         return _rebuild, (type(self), self.reason, {key: getattr(self, key) for key in _PLACE})
 
     def at(self, *, step: int) -> RecordError:
-        """The same error, said of a batch."""
+        """Return the same error, said of a batch."""
         return RecordError(self.reason, **{key: getattr(self, key) for key in _PLACE} | {"step": step})
+
+    def because(self, reason: str) -> RecordError:
+        """Return the same error with another reason."""
+        return RecordError(reason, **{key: getattr(self, key) for key in _PLACE})
 
 
 _PLACE = ("dataset", "split", "shard", "record", "episode", "sample", "step")

@@ -29,8 +29,9 @@ class _Samples:
     def __init__(self, root: Path, members: Sequence[Member], options: Options, on_error: str) -> None:
         self._arguments = (root, tuple(members), options, on_error)
         self.data = MixedData(root, members, options)
+        _ = self.data.check  # raises now, not with the first sample
         self._replacer = Replacer(self.data.plan, on_error)
-        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, together=1, threads=1)
+        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
         self._maker = BatchMaker(setup)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,8 +156,8 @@ class PairSource:
         position = index - (int(self._ends[member - 1]) if member else 0)
         plan = self._samples.data.plan
         zero = np.zeros(1, np.int64)
-        shard, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
-        rows = Rows(zero + index, (zero + member).astype(np.int16), zero, shard, record)
+        split, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
+        rows = Rows(zero + index, (zero + member).astype(np.int16), zero, split, record)
         try:
             return self._samples.make(rows)
         except RecordError as error:

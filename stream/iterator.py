@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import grain
 
-from stream.source import BatchSource, Planned
+from stream.rows import Rows
+from stream.source import BatchSource
 from stream.spec import Batch
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         self._depth = 1
         self._end: weakref.finalize[Any, Any] | None = None
         self._broken: BaseException | None = None
-        self._planned: dict[int, Planned] = {}
+        self._planned: dict[int, Rows] = {}
+        self._is_closed = False
         self._pid = os.getpid()
 
     @property
@@ -47,13 +49,14 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         return self._step
 
     def __next__(self) -> Batch:
-        self._assert_not_closed()
+        check_open(self._is_closed)
         if self._broken is not None:
             raise self._broken
         if self._loader.num_steps is not None and self._step >= self._loader.num_steps:
             raise StopIteration
         began = time.perf_counter()
         try:
+            self._loader.data.check.raise_error()
             self._fill()
             assert self._source is not None
             made = self._source.take(self._step)
@@ -83,7 +86,7 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         Raises:
             StateError: the state is of another order of samples; names what differs.
         """
-        self._assert_not_closed()
+        check_open(self._is_closed)
         self.seek(self._loader.step_of(state))
 
     def seek(self, step: int) -> None:
@@ -95,13 +98,14 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
 
     def start_prefetch(self) -> None:
         """Start workers and the first batches now; ``next`` does it otherwise."""
-        self._assert_not_closed()
+        check_open(self._is_closed)
         if self._broken is None:
             self._fill()
 
     def close(self) -> None:
         """End workers; batches that were handed out stay as they are."""
         super().close()
+        self._is_closed = True
         self._stop()
 
     def _fill(self) -> None:
@@ -120,18 +124,13 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
             self._source.submit(self._submitted, self._plan(self._submitted))
             self._submitted += 1
 
-    def _plan(self, step: int) -> Planned:
+    def _plan(self, step: int) -> Rows:
         if step not in self._planned:
             steps = self._loader.steps
             ahead = range(step, step + steps.together)
             rows = steps.plan(ahead)
-            packed = rows.packed()
-            size = len(packed) // len(ahead)
-            self._planned = {
-                step + number: Planned(own, packed[number * size : (number + 1) * size])
-                for number, own in enumerate(rows.split(steps.rows))
-            }
-            return self._planned[step]._replace(packed=packed)
+            own = (rows.cut(start, start + steps.rows) for start in range(0, len(rows), steps.rows))
+            self._planned = dict(zip(ahead, own, strict=True))
         return self._planned[step]
 
     def _stop(self) -> None:
@@ -144,3 +143,9 @@ def _close(source: BatchSource, pid: int) -> None:
     """End the workers, unless this is a child that was forked: they are its parent's."""
     if os.getpid() == pid:
         source.close()
+
+
+def check_open(is_closed: bool) -> None:
+    """Raise ValueError if an iterator is closed."""
+    if is_closed:
+        raise ValueError("this iterator is closed; make a new one with iter(loader)")

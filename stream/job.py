@@ -1,4 +1,4 @@
-"""What the trainer and a worker say to each other, and how a batch is made in a slot."""
+"""Protocol between trainer and worker, and how a batch is made."""
 
 from __future__ import annotations
 
@@ -9,77 +9,63 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.batch import Assembled, Assembler, Stretch
+from stream.batch import Assembled, Assembler, Span
 from stream.errors import RecordError
-from stream.ring import Layout
+from stream.ring import ALIGN, Layout
 from stream.rows import ROW_TYPE, Rows
 from stream.spec import Batch, BatchSpec, Decode
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker is told once. rows: of a batch. together: steps that are planned at a time."""
+    """What a worker is told once; ``rows`` are those of a batch."""
 
     spec: BatchSpec
     transforms: tuple[Any, ...]
     seed: int
     rank: int
     rows: int
-    together: int
     threads: int
     decode: Decode = "host"
 
-    @property
-    def whole(self) -> bool:
-        """Whether a batch is made by one worker: transforms see all of it, and encoded frames are as wide as the
-        largest."""
-        return bool(self.transforms) or self.decode == "device"
-
 
 class Request(NamedTuple):
-    """Make rows [start, stop) of the batch of a step in a slot of ``size`` bytes; where they come from stands there.
+    """Make the batch of a step in a slot of ``size`` bytes, which begins with the batch's rows.
 
-    ``job`` and ``start`` come back with the reply. planned: of how many steps, from this one on, the rows stand in the
-    slot; 0 if others stand in for some of those that were planned.
+    ``is_new`` says that the slot's file descriptor follows.
     """
 
     job: int
     step: int
     slot: int
     size: int
-    start: int
-    stop: int
-    planned: int
+    is_new: bool
 
 
-@dataclass(frozen=True)
-class Transformed:
-    """A batch of which transforms, or encoded frames, decide what it holds.
+class Place(NamedTuple):
+    """The location of an array in a slot."""
 
-    keys: all, in order. fields: type and shape of a row of the arrays, which lie in the slot from ``offset`` on. rest:
-    values that are not arrays of the batch's length.
-    """
-
-    keys: tuple[str, ...]
-    fields: dict[str, tuple[str, tuple[int, ...]]]
+    dtype: np.dtype
+    shape: tuple[int, ...]
     offset: int
-    rest: dict[str, Any]
 
 
 class Reply(NamedTuple):
-    """What came of a request; a message is the plain tuple of it, which takes a fifth of the time to pickle.
+    """The outcome of a request.
 
-    texts: of the rows, by key. failed: rows that could not be read, counted in the batch. noted, bytes: of its
-    ``Work``. transformed: if one worker makes the whole batch. error: what one of them raised, as text.
+    Attributes:
+        job: That of the request.
+        batch: For each key, in order, the place of an array in the slot, or the value itself.
+        failed: Rows that could not be read.
+        spans, bytes: Work.
+        error: Exception of a transform, as text.
     """
 
     job: int
-    start: int
-    texts: Mapping[str, list[str]]
+    batch: Sequence[tuple[str, Any]] = ()
     failed: Sequence[tuple[int, RecordError]] = ()
-    noted: Sequence[Stretch] = ()
+    spans: Sequence[Span] = ()
     bytes: int = 0
-    transformed: Transformed | None = None
     error: str = ""
 
 
@@ -89,57 +75,23 @@ class BatchMaker:
     def __init__(self, setup: Setup, *, max_open: int | None = None) -> None:
         self.setup = setup
         self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads, max_open=max_open)
-        # The rows of a batch stand in its slot before the arrays, so that messages stay small whatever the batch size;
-        # in that of the first of some batches that were planned together, those of all of them.
-        self.most_rows = setup.rows * setup.together
-        self.base = -(-self.most_rows * ROW_TYPE.itemsize // 4096) * 4096
+        self.base = -(-setup.rows * ROW_TYPE.itemsize // ALIGN) * ALIGN
         self.layout = Layout(self.assembler.fields, rows=setup.rows)
-        self._scratch: dict[str, np.ndarray] | None = None
 
     @property
     def slot_size(self) -> int:
-        """Bytes that a batch takes without transforms and encoded frames."""
+        """Bytes that a batch takes without what transforms or encoded frames add."""
         return max(1, self.base + self.layout.nbytes)
 
-    def make(self, step: int, rows: Rows) -> tuple[Batch, Assembled]:
-        """Make a batch in fresh arrays; the batch is empty if rows failed."""
-        out = self.assembler.empty(len(rows))
+    def make(self, step: int, rows: Rows, out: Mapping[str, np.ndarray] | None = None) -> tuple[Batch, Assembled]:
+        """Make a batch in ``out``, or in fresh arrays; the batch is empty if rows failed."""
+        out = self.assembler.empty(len(rows)) if out is None else out
         done = self.assembler.assemble(rows, out)
         if done.failed:
             return {}, done
-        return self.transform({**done.arrays, **out, **done.texts}, step), done
-
-    def make_part(self, rows: Rows, out: Mapping[str, np.ndarray], *, start: int, stop: int) -> Assembled:
-        """Make rows [start, stop) of a batch in its arrays; failed rows are counted in the batch."""
-        part = {name: values[start:stop] for name, values in out.items()}
-        return self.assembler.assemble(rows.cut(start, stop), part).moved(start)
-
-    def make_transformed(self, request: Request, rows: Rows) -> tuple[Reply, dict[str, np.ndarray]]:
-        """Make a whole batch and transform it; returns the arrays that have to be stored in the slot, whose size is not
-        known before."""
-        # Transforms may return views of what they got, so this memory is used again only after the result is stored.
-        if self._scratch is None:
-            self._scratch = self.assembler.empty(len(rows))
-        done = self.assembler.assemble(rows, self._scratch)
-        reply = Reply(request.job, request.start, {}, done.failed, done.work.noted, done.work.bytes)
-        if done.failed:
-            return reply, {}
-        try:
-            batch = self.transform({**done.arrays, **self._scratch, **done.texts}, request.step)
-        except Exception:
-            return reply._replace(error=traceback.format_exc()), {}
-        arrays = {
-            name: np.ascontiguousarray(value)
-            for name, value in batch.items()
-            if isinstance(value, np.ndarray) and value.ndim and len(value) == len(rows) and not value.dtype.hasobject
-        }
-        fields = {name: (value.dtype.str, value.shape[1:]) for name, value in arrays.items()}
-        rest = {name: value for name, value in batch.items() if name not in arrays}
-        return reply._replace(transformed=Transformed(tuple(batch), fields, self.base, rest)), arrays
-
-    def transform(self, batch: Batch, step: int) -> Batch:
-        """Apply the transforms in order; random ones share one generator of (seed, step, rank)."""
-        return apply_transforms(self.setup.transforms, batch, seed=self.setup.seed, step=step, rank=self.setup.rank)
+        batch = {**done.arrays, **out, **done.texts}
+        setup = self.setup
+        return apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank), done
 
 
 def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step: int, rank: int) -> Batch:
@@ -158,7 +110,76 @@ def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step
     return batch
 
 
-def read_transformed(transformed: Transformed, buffer: Any, *, rows: int) -> Batch:
-    """Return the batch that transforms left in a slot's buffer, its keys in their order."""
-    arrays = Layout(transformed.fields, rows=rows).arrays(buffer, base=transformed.offset)
-    return {key: arrays[key] if key in arrays else transformed.rest[key] for key in transformed.keys}
+class SlotWriter:
+    """A slot as a worker sees it.
+
+    Args:
+        buffer: Memory of the slot.
+        maker: Makes the batches.
+    """
+
+    def __init__(self, buffer: Any, maker: BatchMaker) -> None:
+        self.buffer = buffer
+        self._maker = maker
+        self.rows = Rows.unpacked(np.frombuffer(buffer, ROW_TYPE, maker.setup.rows))
+        self._memory = np.frombuffer(buffer, np.uint8)
+        self._arrays = maker.layout.arrays(buffer, base=maker.base)
+
+    def make(self, request: Request) -> tuple[Reply, list[tuple[int, np.ndarray]], int]:
+        """Make a batch in the slot.
+
+        Returns:
+            The reply; arrays that are still to be written, each with its offset; and the bytes that the slot needs.
+        """
+        try:
+            batch, done = self._maker.make(request.step, self.rows, self._arrays)
+        except Exception:
+            return Reply(request.job, error=traceback.format_exc()), [], 0
+        reply = Reply(request.job, (), done.failed, done.work.spans, done.work.bytes)
+        if done.failed:
+            return reply, [], 0
+        items, left, needed = self._place(batch)
+        return reply._replace(batch=items), left, needed
+
+    def write(self, arrays: Sequence[tuple[int, np.ndarray]]) -> None:
+        """Write arrays into the slot."""
+        for offset, array in arrays:
+            np.ndarray(array.shape, array.dtype, self.buffer, offset)[...] = array
+
+    def _place(self, batch: Batch) -> tuple[list[tuple[str, Any]], list[tuple[int, np.ndarray]], int]:
+        """Find a place in the slot for each array of a batch: where it is already, where the array of its key was, or
+        behind all others."""
+        base, offsets = self._maker.base, self._maker.layout.offsets
+        own = {id(array): name for name, array in self._arrays.items()}
+        kept = {own[id(value)] for value in batch.values() if id(value) in own}
+        end = base + self._maker.layout.nbytes
+        items: list[tuple[str, Any]] = []
+        left: list[tuple[int, np.ndarray]] = []
+        for key, value in batch.items():
+            # A masked array has a mask of its own, and objects are no numbers.
+            if type(value) is not np.ndarray or value.dtype.hasobject:
+                items.append((key, value))
+                continue
+            here = own.get(id(value))
+            fresh = here is None
+            mine = self._arrays.get(key)
+            if mine is not None and key not in kept and (mine.dtype, mine.shape) == (value.dtype, value.shape):
+                here = key
+            if here is not None:
+                offset = base + offsets[here]
+            else:
+                offset = -(-end // ALIGN) * ALIGN
+                end = offset + value.nbytes
+            if fresh:
+                # Writing to its place could change another array that is a view of the same memory.
+                left.append((offset, value.copy() if np.may_share_memory(value, self._memory) else value))
+            items.append((key, Place(value.dtype, value.shape, offset)))
+        return items, left, end
+
+
+def read_slot(items: Sequence[tuple[str, Any]], buffer: Any) -> Batch:
+    """Return the batch of a reply, its arrays over the slot's buffer."""
+    return {
+        key: np.ndarray(value.shape, value.dtype, buffer, value.offset) if isinstance(value, Place) else value
+        for key, value in items
+    }

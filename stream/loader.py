@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import grain
 
+from stream.episode import Episode, read_episode
 from stream.iterator import LoaderIterator
 from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
 from stream.reference import SampleRef
 from stream.ring import Ring, Slot
-from stream.rows import share_rows
 from stream.running import Running
 from stream.saved import read_saved, save_loader
 from stream.source import BatchSource, ProcessSource, ThreadSource
@@ -133,9 +133,6 @@ class Loader(grain.IterDataset[Batch]):
 
     def __init__(self, data: MixedData, running: Running) -> None:
         super().__init__()
-        # Grain would put a thread that prefetches behind every iterator, if that is switched on; ours prefetches
-        # itself.
-        self.has_child = True
         self.data = data
         self.running = running
         self.batch_size = running.batch_size
@@ -147,7 +144,6 @@ class Loader(grain.IterDataset[Batch]):
         self.steps = Steps(data, running)
         self.on_new_slot: Callable[[Slot], None] | None = None
         """Called with each new slot of memory, to register it with a device."""
-        _ = data.spec  # raises now, not in the first batch
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -163,6 +159,16 @@ class Loader(grain.IterDataset[Batch]):
     def sizes(self) -> dict[str, int]:
         """Samples of one epoch of each dataset."""
         return self.data.sizes
+
+    @property
+    def action_names(self) -> dict[str, tuple[str, ...]]:
+        """Name of each dimension of ``action``, by dataset; beyond them its values are padding."""
+        return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.actions, strict=True)}
+
+    @property
+    def state_names(self) -> dict[str, tuple[str, ...]]:
+        """Name of each dimension of ``state``, by dataset."""
+        return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.states, strict=True)}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -192,6 +198,20 @@ class Loader(grain.IterDataset[Batch]):
         """
         return self.steps.describe(step)
 
+    def episode(self, dataset: str, episode: int, *, split: str | None = None) -> Episode:
+        """Return the steps and frames of an episode.
+
+        Args:
+            dataset: Name of a dataset of the mixture.
+            episode: Number of the episode in its split, as in batches and ``describe``.
+            split: Name of the split, needed if the samples of the dataset are of several.
+
+        Raises:
+            ArgumentError: There is no such dataset, split or episode.
+            stream.format.FormatError: A record is damaged.
+        """
+        return read_episode(self.data, dataset, episode, split=split)
+
     def stats(self) -> dict[str, Any]:
         """Return what all iterators of this loader did so far.
 
@@ -216,22 +236,19 @@ class Loader(grain.IterDataset[Batch]):
 
     def make_source(self) -> tuple[BatchSource, Ring, int]:
         """Start workers or threads; returns them, their ring, and how many batches to keep under way."""
-        workers, threads = self.running.num_workers, self.running.thread_count
-        replacer = self.steps.replacer
-        maker = self.steps.maker if workers else BatchMaker(self.steps.setup(threads=1))
+        self.data.check.start()
+        workers, replacer = self.running.num_workers, self.steps.replacer
+        # A maker of its own in this process too, whose threads end with the iterator.
+        maker = self.steps.maker if workers else BatchMaker(self.steps.setup())
         ring = Ring(maker.slot_size, on_new=self.on_new_slot)
-        alone = maker.setup.whole if workers else self.running.decode == "device"
-        shares = share_rows(self.steps.rows, 1 if alone else workers or threads)
-        # Each worker has a part to go on with when it is done with one, also where a batch has fewer parts than
-        # workers.
-        depth = self.running.prefetch + -(-(workers or threads) // len(shares))
+        # Each worker has a batch in hand, and `prefetch` more are ready or under way.
+        depth = self.running.prefetch + max(1, workers)
         ring.reserve(depth + 1)
         source: BatchSource
         if workers:
-            setup = self.steps.setup()
-            source = ProcessSource(setup, workers=workers, shares=shares, replacer=replacer, ring=ring, maker=maker)
+            source = ProcessSource(self.steps.setup(), workers=workers, replacer=replacer, ring=ring)
         else:
-            source = ThreadSource(threads=threads, shares=shares, replacer=replacer, ring=ring, maker=maker)
+            source = ThreadSource(replacer=replacer, ring=ring, maker=maker)
         return source, ring, depth
 
 

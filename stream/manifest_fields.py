@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from stream.format import FormatError
+from stream.format import MAX_FRAMES, FormatError
 from stream.manifest import Manifest
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
@@ -49,6 +49,7 @@ class _Spec(_Fields):
 
 class _Parameters(_Fields):
     offset: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+    frame_offsets: Annotated[tuple[_Index, ...], Field(min_length=1, max_length=MAX_FRAMES)]
     columns: tuple[_Text, ...] = ()
 
 

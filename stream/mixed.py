@@ -9,23 +9,22 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from stream.catalog import Catalog, Dataset
-from stream.columns import Column, find_column, sidecar_schemas
+from stream.columns import find_column
 from stream.errors import ArgumentError, closest
 from stream.filters import Filters, parse_filters
-from stream.format import MAX_FRAMES, FormatError
+from stream.index import IndexCheck, used_columns
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
 from stream.plan import Plan, Shuffle
 from stream.reference import SampleRef, describe_rows
 from stream.rows import Rows
 from stream.running import check_whole
-from stream.shards import OpenShard
 from stream.spec import METADATA, BatchSpec, Metadata
 from stream.vectors import REDUCTIONS, Reduction, dataset_vector
 from stream.views import Views
@@ -136,8 +135,7 @@ class MixedData:
     def spec(self) -> BatchSpec:
         """What a batch holds."""
         options = self.options
-        # Of those that the samples are in: others need not have been fetched.
-        opened = [self.views.cache[shard] for shard in self.views.first_shards]
+        firsts = [self.views.splits_of(member)[0] for member in range(len(self.members))]
         vectors = {}
         for which, chosen in (("action", options.action_columns), ("state", options.state_columns)):
             for name in chosen or {}:
@@ -146,41 +144,45 @@ class MixedData:
                         f"{which}_columns: no member {name!r}; {closest(name, self.names, noun='members')}"
                     )
             vectors[which] = tuple(
-                dataset_vector(dataset, which, chosen[dataset.name], schema=shard.steps.schema)  # type: ignore[arg-type]
-                if chosen and chosen.get(dataset.name) is not None
-                else dataset_vector(dataset, which, None)  # type: ignore[arg-type]
-                for dataset, shard in zip(self.datasets, opened, strict=True)
+                dataset_vector(dataset, which, (chosen or {}).get(dataset.name), steps=split.steps)  # type: ignore[arg-type]
+                for dataset, split in zip(self.datasets, firsts, strict=True)
             )
-        columns: tuple[Column, ...] = ()
-        if options.columns:
-            schemas = [sidecar_schemas(shard) for shard in opened]
-            columns = tuple(find_column(name, schemas, self.names) for name in options.columns)
+        parameters = [dataset.manifest.parameters for dataset in self.datasets]
         spec = BatchSpec(
             datasets=self.names,
-            shards=self.views.shards,
-            num_frames=tuple(_num_frames(shard) for shard in opened),
+            splits=tuple(self.views.splits),
+            num_frames=tuple(len(one["frame_offsets"]) for one in parameters),
             frame_shape=self._frame_shape(),
             metadata=options.metadata,
             actions=vectors["action"],
             states=vectors["state"],
+            rates=tuple(dataset.manifest.spec.get("control_frequency") for dataset in self.datasets),
             action=options.action,
             horizon=options.horizon,
             offset=max(self.offsets),
-            columns=columns,
+            columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
         )
-        fixed = {"language", *BatchSpec.fields(_without_columns(spec))}
-        for column in columns:
+        fixed = {"language", *replace(spec, columns=()).fields()}
+        for column in spec.columns:
             if column.name in fixed or f"{column.name}_mask" in fixed:
                 raise ArgumentError(
                     f"columns: {column.name!r} is a key of every batch already; for the column of that name in a "
-                    "sidecar "
-                    f"write episodes.{column.name}, steps.{column.name} or records.{column.name}"
+                    f"table of the index write episodes.{column.name}, steps.{column.name} or records.{column.name}"
                 )
         return spec
 
+    @cached_property
+    def check(self) -> IndexCheck:
+        """The check of the index, that it is the one of the manifests."""
+        datasets = self.datasets
+        used = [
+            used_columns(datasets[split.member], split, self.spec.used_columns(split)) for split in self.spec.splits
+        ]
+        return IndexCheck([column for columns in used for column in columns])
+
     def describe(self, rows: Rows) -> list[SampleRef]:
         """Say of each row where it comes from; no image is read."""
-        return describe_rows(rows, self.views)
+        return describe_rows(rows, self.views.splits)
 
     def order(self) -> dict[str, Any]:
         """What the order of samples rests on, for states: a small JSON of texts and numbers."""
@@ -256,14 +258,3 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _num_frames(shard: OpenShard) -> int:
-    count = int(shard.records["num_frames"][0])
-    if not 1 <= count <= MAX_FRAMES:
-        raise FormatError(f"{shard.info.path('records')}: a record of {count} frames, expected 1 to {MAX_FRAMES}")
-    return count
-
-
-def _without_columns(spec: BatchSpec) -> BatchSpec:
-    return BatchSpec(**{**spec.__dict__, "columns": ()})

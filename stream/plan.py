@@ -3,7 +3,7 @@
     sample k -> (member, draw)        the mixing table: exact at every prefix
     draw d   -> (epoch, position)     divided by the size of the member's epoch
     position -> place                 a permutation of the epoch, of its own for every dataset and epoch
-    place    -> (shard, record)       the member's view: split, filter, samples per episode
+    place    -> (split, record)       the member's view: split, filter, samples per episode
 
 Everything is a function of the mixture, the seed and k, so any step can be had at once, in any process.
 """
@@ -118,8 +118,8 @@ class Plan:
         return np.arange(first, first + rows, dtype=np.int64)
 
     def _rows(self, samples: np.ndarray, member: np.ndarray, epoch: np.ndarray, place: np.ndarray) -> Rows:
-        shard, record = self.views.locate(member, epoch, place, seed=self.seed, shuffle=self.shuffle.block > 0)
-        return Rows(samples, member.astype(np.int16), epoch, shard, record)
+        split, record = self.views.locate(member, epoch, place, seed=self.seed, shuffle=self.shuffle.block > 0)
+        return Rows(samples, member.astype(np.int16), epoch, split, record)
 
     def _shuffled(self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, size: np.ndarray) -> np.ndarray:
         if self.shuffle.block == 0:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from stream.index import SplitIndex
 from stream.rows import Rows
-from stream.views import Views
 
 
 @dataclass(frozen=True)
 class SampleRef:
     """One sample of a batch.
 
-    sample: its global number. dataset, split: as converted. source_file: the TFRecord file that it was converted from.
-    episode_id: TFDS's id of the episode. episode: its number in the split, in the order of the shards. step: t, from 0;
-    the pair is (t, t + offset). epoch: how often the dataset had been seen whole before. shard, record: where the
-    frames lie. language: the instruction at step t.
+    Attributes:
+        sample: Global number.
+        dataset, split: As converted.
+        source_file: TFRecord file that it was converted from.
+        episode_id: TFDS's id of the episode.
+        episode: Number of the episode in the split, in the order of the shards.
+        step: t, from 0; the pair is (t, t + offset).
+        offset: Distance of the pair in steps.
+        epoch: How often the dataset had been seen whole before.
+        shard, record: Shard of the frames, and number of the record in its ArrayRecord file.
+        language: Instruction at step t.
     """
 
     sample: int
@@ -32,30 +42,32 @@ class SampleRef:
     language: str
 
 
-def describe_rows(rows: Rows, views: Views) -> list[SampleRef]:
-    """Say of each row where it comes from. Reads sidecars only; raises FormatError or OSError if one is damaged."""
+def describe_rows(rows: Rows, splits: Sequence[SplitIndex]) -> list[SampleRef]:
+    """Say of each row where it comes from. Reads the index only; raises FormatError or OSError if it is damaged."""
     refs = []
-    for i in range(len(rows)):
-        record = int(rows.record[i])
-        shard = views.cache[int(rows.shard[i])]
-        info = shard.info
-        columns = shard.records
-        episode = int(columns["episode"][record])
-        indices, text = shard.language
+    for row in range(len(rows)):
+        split, record = splits[int(rows.split[row])], int(rows.record[row])
+        place = np.array([record])
+        shard, episode, step, offset, steps_row = (
+            int(split.records.take(name, place)[0]) for name in ("shard", "episode", "step", "offset", "steps_row")
+        )
+        source_file, episode_id = (
+            split.episodes.take_texts(name, np.array([episode]))[0] for name in ("source_file", "episode_id")
+        )
         refs.append(
             SampleRef(
-                sample=int(rows.sample[i]),
-                dataset=info.dataset,
-                split=info.split,
-                source_file=shard.episodes["source_file"][episode].as_py(),
-                episode_id=shard.episodes["episode_id"][episode].as_py(),
-                episode=info.first_episode + episode,
-                step=int(columns["step"][record]),
-                offset=int(columns["offset"][record]),
-                epoch=int(rows.epoch[i]),
-                shard=info.stem,
-                record=record,
-                language=text(int(indices[columns["steps_row"][record]])),
+                sample=int(rows.sample[row]),
+                dataset=split.dataset,
+                split=split.split,
+                source_file=source_file,
+                episode_id=episode_id,
+                episode=episode,
+                step=step,
+                offset=offset,
+                epoch=int(rows.epoch[row]),
+                shard=split.shards.stem(shard),
+                record=record - int(split.shards.first_records[shard]),
+                language=split.steps.take_texts("language", np.array([steps_row]))[0],
             )
         )
     return refs

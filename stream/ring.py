@@ -11,21 +11,21 @@ import ctypes
 import errno
 import itertools
 import math
+import mmap
 import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stream.errors import RingError
-from stream.slot_memory import make_memory, map_memory
+from stream.memory_limit import available_memory
 
-_ALIGN = 64
+ALIGN = 64
 IMAGE_SHIFT = 16
 """Images lie so many bytes behind a multiple of 64. Where a line of an image begins at a multiple of 32, libjpeg-turbo
 writes it with stores that pass by the processor's caches. Without them the loader makes 4 % more batches a second (AMD
@@ -48,7 +48,7 @@ class Layout:
         for name, (kind, shape) in fields.items():
             dtype = np.dtype(kind)
             shift = IMAGE_SHIFT if _is_image(dtype, shape) else 0
-            start = -(-self.nbytes // _ALIGN) * _ALIGN + shift
+            start = -(-self.nbytes // ALIGN) * ALIGN + shift
             self._arrays.append((name, (rows, *shape), dtype, start))
             self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
 
@@ -67,8 +67,8 @@ def empty_array(rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     if not _is_image(dtype, shape):
         return np.empty((rows, *shape), dtype)
     size = math.prod((rows, *shape))
-    memory = np.empty(size + _ALIGN, np.uint8)
-    start = (IMAGE_SHIFT - memory.ctypes.data) % _ALIGN
+    memory = np.empty(size + ALIGN, np.uint8)
+    start = (IMAGE_SHIFT - memory.ctypes.data) % ALIGN
     return memory[start : start + size].reshape(rows, *shape)
 
 
@@ -90,8 +90,11 @@ class Slot:
         self.size = size
         self.fd = -1
         try:
-            self.fd = make_memory(size)
-            self.map = map_memory(self.fd, size)
+            self.fd = os.memfd_create("stream-slot", os.MFD_CLOEXEC)
+            os.ftruncate(self.fd, size)
+            # Reserved now: a page that cannot be had later would end the process with SIGBUS.
+            os.posix_fallocate(self.fd, 0, size)
+            self.map = mmap.mmap(self.fd, size)
         except OSError as error:
             self.close()
             raise RingError(_too_little(size, error)) from None
@@ -100,18 +103,24 @@ class Slot:
         """Map the slot again after a worker made it larger."""
         size = os.fstat(self.fd).st_size
         if size != self.size:
-            grown = map_memory(self.fd, size)
+            grown = mmap.mmap(self.fd, size)
             self._unmap()
             self.map, self.size = grown, size
             if self.on_map is not None:
                 self.on_map(self)
 
-    def close(self) -> None:
+    def close(self, _close: Callable[[int], None] = os.close) -> None:
         """Give the memory back, once no array points into it any more."""
+        # At the end of the interpreter ``os`` may be gone before the last batch.
         if self.fd >= 0:
-            os.close(self.fd)
+            _close(self.fd)
             self.fd = -1
         self._unmap()
+
+    @property
+    def address(self) -> int:
+        """Address of the memory in this process."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.map))
 
     def _unmap(self) -> None:
         on_unmap, self.on_unmap = self.on_unmap, None
@@ -210,31 +219,6 @@ class Ring:
                 self._free.popleft().close()
             except IndexError:
                 return
-
-
-def available_memory() -> int | None:
-    """Bytes that can be had without swapping, by the kernel and the limits of this process's cgroup; None if
-    unknown."""
-    found = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
-    except (OSError, ValueError, IndexError):
-        pass
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            cap = Path(limit).read_text().strip()
-            if cap != "max":
-                stat = dict(line.split() for line in Path(limit).with_name("memory.stat").read_text().splitlines())
-                reclaimable = int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))
-                found.append(max(0, int(cap) - int(Path(used).read_text()) + reclaimable))
-        except (OSError, ValueError):
-            continue
-    return min(found, default=None)
 
 
 def _too_little(size: int, error: OSError) -> str:

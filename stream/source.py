@@ -1,35 +1,30 @@
-"""Where an iterator gets its batches from: worker processes, or threads of this process."""
+"""Where an iterator gets its batches from: worker processes, or a thread of this process."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from stream.batch import Assembled, Work
+from stream.batch import Work
 from stream.errors import RecordError, StreamError, WorkerError
-from stream.job import BatchMaker, Reply, Request, Setup, read_transformed
-from stream.pace import PACED, pace_shares
+from stream.job import BatchMaker, Reply, Setup, read_slot
 from stream.plan import Plan
 from stream.pool import Worker, WorkerPool
 from stream.ring import Ring, Slot
-from stream.rows import ROW_NAMES, ROW_TYPE, Rows, Share
+from stream.rows import ROW_TYPE, Rows
 from stream.spec import Batch
 
 MAX_ATTEMPTS = 100
-"""How many replacements are tried for one sample before giving up."""
+"""Replacements that are tried for one sample before giving up."""
 
 
 @dataclass
 class Made:
-    """A batch, and what there is to say of it."""
+    """A batch, its rows, the work it took, and the rows that others stand in for."""
 
     batch: Batch
     rows: Rows
@@ -37,18 +32,10 @@ class Made:
     replaced: list[RecordError]
 
 
-class Planned(NamedTuple):
-    """The rows of a batch, and the same packed; with the first of some batches that were planned together, those of all
-    of them."""
-
-    rows: Rows
-    packed: bytes
-
-
 class BatchSource(Protocol):
     """Makes batches ahead of time, in any order."""
 
-    def submit(self, step: int, planned: Planned) -> None:
+    def submit(self, step: int, rows: Rows) -> None:
         """Begin with a batch."""
 
     def take(self, step: int) -> Made:
@@ -72,41 +59,29 @@ class Replacer:
         """Return the rows with others in place of those that failed; raises the first error if that is not wanted.
 
         Args:
-            rows: of the batch.
-            failed: row and error.
-            attempt: from 1, how often this batch has failed.
-            step: for messages.
+            rows: Rows of the batch.
+            failed: Row and error of each.
+            attempt: How often this batch has failed, from 1.
+            step: For messages.
         """
         error = failed[0][1].at(step=step)
         if self._on_error != "replace":
             raise error
         if attempt > MAX_ATTEMPTS:
-            raise RecordError(
-                f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)",
-                **{
-                    key: getattr(error, key)
-                    for key in ("dataset", "split", "shard", "record", "episode", "sample", "step")
-                },
-            )
+            raise error.because(f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)")
         places = np.array([row for row, _ in failed])
-        others = self._plan.replacements(rows.sample[places], attempt)
-        columns = {name: getattr(rows, name).copy() for name in ROW_NAMES}
-        for name, values in columns.items():
-            values[places] = getattr(others, name)
-        return Rows(**columns)
+        return rows.replaced(places, self._plan.replacements(rows.sample[places], attempt))
 
 
-def make_here(maker: BatchMaker, replacer: Replacer, step: int, rows: Rows) -> Made:
-    """Make a batch in this thread, in fresh memory."""
-    return _retry(replacer, step, rows, lambda chosen: maker.make(step, chosen))
-
-
-def _retry(replacer: Replacer, step: int, rows: Rows, make: Callable[[Rows], tuple[Batch, Assembled]]) -> Made:
+def make_here(
+    maker: BatchMaker, replacer: Replacer, step: int, rows: Rows, out: dict[str, np.ndarray] | None = None
+) -> Made:
+    """Make a batch in this thread, in ``out`` or in fresh memory."""
     replaced: list[RecordError] = []
     work = Work()
     attempt = 0
     while True:
-        batch, done = make(rows)
+        batch, done = maker.make(step, rows, out)
         work.add(done.work)
         if not done.failed:
             return Made(batch, rows, work, replaced)
@@ -120,70 +95,62 @@ class _Job:
     step: int
     slot: Slot
     rows: Rows
-    work: Work
-    replaced: list[RecordError]
+    work: Work = field(default_factory=Work)
+    replaced: list[RecordError] = field(default_factory=list)
     attempt: int = 0
-    waiting: list[Worker] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    worker: Worker | None = None
+    reply: Reply | None = None
     error: Exception | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.error is not None or not self.waiting
 
 
 class ProcessSource:
-    """Batches from worker processes, through the ring. Workers share each batch; where its size is not known before,
-    with transforms or encoded frames, one makes all of it."""
+    """Batches from worker processes, through the ring; each is made by one worker, in its slot."""
 
-    def __init__(
-        self, setup: Setup, *, workers: int, shares: Sequence[Share], replacer: Replacer, ring: Ring, maker: BatchMaker
-    ) -> None:
+    def __init__(self, setup: Setup, *, workers: int, replacer: Replacer, ring: Ring) -> None:
         self._replacer = replacer
         self._ring = ring
-        self._layout = maker.layout
-        self._base = maker.base
-        self._shares = shares
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
         self._next_job = 0
         self._pool = WorkerPool(setup, workers)
         self._lost: WorkerError | None = None
-        self._paced: Sequence[Share] = shares
-        self._sent = 0
 
-    def submit(self, step: int, planned: Planned) -> None:
-        """Send the parts of a batch to the workers, or to those with the least to do if it has fewer parts."""
+    def submit(self, step: int, rows: Rows) -> None:
+        """Send a batch to the worker with the least to do."""
         number = self._next_job
         self._next_job += 1
-        job = self._jobs[number] = _Job(step, self._ring.take(), planned.rows, Work(), [])
+        job = self._jobs[number] = _Job(step, self._ring.take(), rows)
         self._by_step[step] = number
+        for worker in list(self._pool.workers):
+            # What a worker has done that was not waited for is not known otherwise.
+            while worker.jobs and worker.connection.poll():
+                self._receive(worker)
         if self._lost is not None:
             job.error = self._lost
             return
-        steps = len(planned.packed) // (len(job.rows) * ROW_TYPE.itemsize)
-        self._send(number, job, planned.packed, steps=steps)
+        self._send(number, job, min(self._pool.workers, key=lambda worker: len(worker.jobs)))
 
     def take(self, step: int) -> Made:
         """Wait for a batch. A worker that is lost is an error at its step, or at the next new one if it had nothing to
         do."""
         number = self._by_step[step]
         job = self._jobs[number]
-        while not job.done:
-            # One after the other: whoever waits for all is woken by each, and takes the time of one that still works.
-            # The first has a part that ends after the others'.
-            self._receive(job.waiting[0])
+        while job.worker is not None:
+            self._receive(job.worker)
         del self._jobs[number], self._by_step[step]
         if job.error is not None:
             self._ring.give(job.slot)
             raise job.error
-        return Made(self._finish(job), job.rows, job.work, job.replaced)
+        assert job.reply is not None, "without a worker or an error there is a reply"
+        # Its worker may have made the slot larger.
+        job.slot.refit()
+        return Made(read_slot(job.reply.batch, self._ring.lend(job.slot)), job.rows, job.work, job.replaced)
 
     def forget(self) -> None:
         """Drop what was submitted; slots come back as the workers finish with them."""
         self._by_step.clear()
         for number, job in list(self._jobs.items()):
-            if not job.waiting:
+            if job.worker is None:
                 self._ring.give(self._jobs.pop(number).slot)
 
     def close(self) -> None:
@@ -194,61 +161,34 @@ class ProcessSource:
             self._ring.give(job.slot)
         self._jobs.clear()
 
-    def _send(self, number: int, job: _Job, rows: bytes, *, steps: int) -> None:
-        slot = job.slot
-        slot.map[: len(rows)] = rows
-        job.replies = []
-        shares = self._shares
-        if len(shares) == len(self._pool.workers):
-            workers = list(self._pool.workers)
-            if self._sent % PACED == 0:
-                now = time.perf_counter()
-                rates = [worker.pace.rate for worker in workers]
-                self._paced = pace_shares(shares, rates, [worker.seconds_left(now) for worker in workers])
-            self._sent += 1
-            shares = self._paced
-        else:
-            # What those have done that were not waited for is not known otherwise.
-            for worker in list(self._pool.workers):
-                self._receive(worker, wait=False)
-            if not self._pool.workers:
-                job.error = self._lost
-                return
-            workers = self._pool.choose(len(shares))
-        for worker, (start, stop) in zip(workers, shares, strict=True):
-            worker.send(Request(number, job.step, slot.number, slot.size, start, stop, steps), slot)
-        job.waiting = workers
+    def _send(self, number: int, job: _Job, worker: Worker) -> None:
+        np.frombuffer(job.slot.map, ROW_TYPE, len(job.rows))[:] = job.rows.packed()
+        job.worker = worker
+        worker.send(number, job.step, job.slot)
 
-    def _receive(self, worker: Worker, *, wait: bool = True) -> None:
-        reply = self._pool.receive(worker, wait=wait)
+    def _receive(self, worker: Worker) -> None:
+        reply = self._pool.receive(worker)
         if isinstance(reply, WorkerError):
             self._lost = self._lost or reply
             for request in worker.jobs:
-                self._jobs[request.job].error = WorkerError(str(reply), step=request.step)
-        elif reply is not None:
-            job = self._jobs[reply.job]
-            job.waiting.remove(worker)
-            job.replies.append(reply)
-            if job.waiting:
-                return
-            if self._by_step.get(job.step) != reply.job:
-                self._ring.give(self._jobs.pop(reply.job).slot)
-            else:
-                self._complete(reply.job, job)
-
-    def _complete(self, number: int, job: _Job) -> None:
-        """All parts of a batch are there: keep it, or send it again with other rows in place of those that failed."""
-        failed: list[tuple[int, RecordError]] = []
-        for reply in job.replies:
-            job.work.noted += reply.noted
-            job.work.bytes += reply.bytes
-            if reply.error:
-                job.error = _transform_failed(reply.error, job.step)
-                return
-            failed += reply.failed
-        if not failed:
+                job = self._jobs[request.job]
+                job.worker, job.error = None, WorkerError(str(reply), step=request.step)
             return
-        failed.sort(key=lambda failure: failure[0])
+        job = self._jobs[reply.job]
+        job.worker = None
+        if self._by_step.get(job.step) != reply.job:
+            self._ring.give(self._jobs.pop(reply.job).slot)
+            return
+        job.work.add(Work(list(reply.spans), reply.bytes))
+        if reply.error:
+            job.error = _transform_failed(reply.error, job.step)
+        elif reply.failed:
+            self._replace(reply.job, job, list(reply.failed), worker)
+        else:
+            job.reply = reply
+
+    def _replace(self, number: int, job: _Job, failed: list[tuple[int, RecordError]], worker: Worker) -> None:
+        """Send a batch again, with other rows for those that failed."""
         job.attempt += 1
         try:
             job.rows = self._replacer.replace(job.rows, failed, job.attempt, job.step)
@@ -257,78 +197,30 @@ class ProcessSource:
             return
         job.replaced += [error.at(step=job.step) for _, error in failed]
         job.slot.refit()
-        self._send(number, job, job.rows.packed(), steps=0)
-
-    def _finish(self, job: _Job) -> Batch:
-        transformed = job.replies[0].transformed
-        if transformed is not None:
-            # Its worker may have made the slot larger.
-            job.slot.refit()
-            return read_transformed(transformed, self._ring.lend(job.slot), rows=len(job.rows))
-        buffer = self._ring.lend(job.slot)
-        parts = sorted(job.replies, key=lambda reply: reply.start)
-        return {**self._layout.arrays(buffer, base=self._base), **_join(part.texts for part in parts)}
-
-
-def _join(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    """The texts of a batch, from those of its parts in order."""
-    whole: dict[str, list[str]] = {}
-    for part in parts:
-        for key, texts in part.items():
-            whole.setdefault(key, []).extend(texts)
-    return whole
-
-
-class _Shared:
-    """A batch that several threads make."""
-
-    def __init__(self, rows: Rows, buffer: Any, maker: BatchMaker, waiting: int) -> None:
-        self.rows = rows
-        self.arrays = maker.layout.arrays(buffer, base=maker.base)
-        self.made: Future[Made] = Future()
-        self._waiting = waiting
-        self._parts: list[tuple[int, Assembled]] = []
-        self._lock = threading.Lock()
-
-    def add(self, start: int, done: Assembled) -> Assembled | None:
-        """Add a part; returns all of them as one when it was the last."""
-        with self._lock:
-            self._parts.append((start, done))
-            self._waiting -= 1
-            if self._waiting:
-                return None
-        parts = [part for _, part in sorted(self._parts, key=lambda part: part[0])]
-        whole = Assembled(texts=_join(part.texts for part in parts))
-        for part in parts:
-            whole.arrays |= part.arrays
-            whole.failed += part.failed
-            whole.work.add(part.work)
-        return whole
+        self._send(number, job, worker)
 
 
 class ThreadSource:
-    """Batches from threads of this process, which share each of them; still in slots of the ring."""
+    """Batches from a thread of this process, still in slots of the ring."""
 
-    def __init__(
-        self, *, threads: int, shares: Sequence[Share], replacer: Replacer, ring: Ring, maker: BatchMaker
-    ) -> None:
+    def __init__(self, *, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
         self._replacer = replacer
         self._ring = ring
         self._maker = maker
-        self._shares = shares
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-batch")
-        self._batches: dict[int, Future[Made]] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="stream-batch")
+        self._batches: dict[int, Future[Made | Exception]] = {}
 
-    def submit(self, step: int, planned: Planned) -> None:
+    def submit(self, step: int, rows: Rows) -> None:
         """Queue a batch."""
-        shared = _Shared(planned.rows, self._ring.lend(self._ring.take()), self._maker, len(self._shares))
-        self._batches[step] = shared.made
-        for start, stop in self._shares:
-            self._pool.submit(self._make, step, shared, start, stop)
+        arrays = self._maker.layout.arrays(self._ring.lend(self._ring.take()), base=self._maker.base)
+        self._batches[step] = self._pool.submit(self._make, step, rows, arrays)
 
     def take(self, step: int) -> Made:
         """Wait for a batch."""
-        return self._batches.pop(step).result()
+        made = self._batches.pop(step).result()
+        if isinstance(made, Exception):
+            raise made
+        return made
 
     def forget(self) -> None:
         """Drop what was submitted."""
@@ -337,49 +229,20 @@ class ThreadSource:
         self._batches.clear()
 
     def close(self) -> None:
-        """End the threads, each after the rows that it is at."""
+        """End the thread, after the batch that it is at."""
         self.forget()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._maker.assembler.close()
         self._ring.close()
 
-    def _make(self, step: int, shared: _Shared, start: int, stop: int) -> None:
-        if shared.made.cancelled():
-            return
-        maker = self._maker
+    def _make(self, step: int, rows: Rows, arrays: dict[str, np.ndarray]) -> Made | Exception:
         try:
-            done = shared.add(start, maker.make_part(shared.rows, shared.arrays, start=start, stop=stop))
-            if done is None:
-                return
-            first: list[Assembled] = [done]
-
-            def make(rows: Rows) -> tuple[Batch, Assembled]:
-                done = first.pop() if first else maker.assembler.assemble(rows, shared.arrays)
-                if done.failed:
-                    return {}, done
-                try:
-                    return maker.transform({**done.arrays, **shared.arrays, **done.texts}, step), done
-                except Exception:
-                    told = traceback.format_exc()
-                # Not raised above, where it would keep the other one, whose traceback holds the batch.
-                raise _transform_failed(told, step)
-
-            made = _retry(self._replacer, step, shared.rows, make)
+            return make_here(self._maker, self._replacer, step, rows, arrays)
         except StreamError as error:
-            # Its message says all, and frames of this thread may still run when LoaderIterator clears those it sees.
-            _settle(shared.made, error.with_traceback(None))
-        except BaseException as error:
-            _settle(shared.made, error)
-        else:
-            _settle(shared.made, made)
-
-
-def _settle(future: Future[Made], outcome: Made | BaseException) -> None:
-    """Give a batch or an error to whoever waits, unless nobody does any more."""
-    with contextlib.suppress(InvalidStateError):
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+            # Without the traceback, whose frames hold the batch.
+            return error.with_traceback(None)
+        except Exception:
+            return _transform_failed(traceback.format_exc(), step)
 
 
 def _transform_failed(told: str, step: int) -> WorkerError:

@@ -1,12 +1,14 @@
-"""What a batch holds."""
+"""The content of a batch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stream.columns import Column
-from stream.shard_list import ShardList
+from stream.format import TableKind
+from stream.index import SplitIndex
 from stream.vectors import Reduction, Vector
 
 Metadata = Literal["full", "dataset_only", "none"]
@@ -15,24 +17,36 @@ Batch = dict[str, Any]
 
 Decode = Literal["host", "device"]
 DECODE: tuple[Decode, ...] = ("host", "device")
+RECORD_COLUMNS = ("shard", "position", "num_bytes", "xxh3_64")
+"""Columns that reading a record takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSpec:
     """What a batch holds; the same in the trainer and in every worker.
 
-    shards: of all members. num_frames: frames of a record, by member. frame_shape: (height, width) of all. actions,
-    states: the vector of each member. horizon: steps of the action windows; None takes the steps of the pair. offset:
-    the largest of the mixture, in steps. action: how windows are reduced.
+    Attributes:
+        datasets: Names of the members.
+        splits: Splits of all members.
+        num_frames: Frames of a record, by member.
+        frame_shape: Height and width of all frames.
+        metadata: How much there is beside frames.
+        actions, states: Vector of each member.
+        rates: Steps a second of each member, None where that is not known.
+        action: How windows of actions are reduced.
+        horizon: Steps of the action windows; None takes the steps of the pair.
+        offset: Largest offset of the mixture, in steps.
+        columns: Further columns.
     """
 
     datasets: tuple[str, ...]
-    shards: ShardList
+    splits: tuple[SplitIndex, ...]
     num_frames: tuple[int, ...]
     frame_shape: tuple[int, int]
     metadata: Metadata
     actions: tuple[Vector, ...]
     states: tuple[Vector, ...]
+    rates: tuple[float | None, ...]
     action: Reduction
     horizon: int | None
     offset: int
@@ -54,7 +68,7 @@ class BatchSpec:
         return self.horizon or self.offset
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Type and shape (of one row) of each array of a batch, in order."""
+        """Return type and shape (of one row) of each array of a batch, in order."""
         frames = max(self.num_frames)
         fields: dict[str, tuple[str, tuple[int, ...]]] = {"frames": ("u1", (frames, *self.frame_shape, 3))}
         if len(set(self.num_frames)) > 1:
@@ -78,3 +92,23 @@ class BatchSpec:
                     fields[column.name] = (column.dtype, column.shape)
                     fields[f"{column.name}_mask"] = ("?", column.shape)
         return fields
+
+    def used_columns(self, split: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns of a split that a batch is made of, those that locate records first."""
+        for name in RECORD_COLUMNS:
+            yield "records", name
+        if self.metadata != "full":
+            return
+        for name in ("episode", "step", "offset", "steps_row"):
+            yield "records", name
+        yield "steps", "language"
+        for name, vector in (("action", self.actions[split.member]), ("state", self.states[split.member])):
+            if vector.chosen is not None:
+                yield from (("steps", part.column) for part in vector.chosen)
+            elif vector.size:
+                yield "steps", name
+        if self.horizon is not None:
+            yield "episodes", "num_steps"
+        for column in self.columns:
+            if kind := column.kinds[split.member]:
+                yield kind, column.column

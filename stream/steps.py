@@ -14,8 +14,8 @@ from stream.rows import Rows
 from stream.running import Running
 from stream.source import Made, Replacer, make_here
 
-# Numpy's cost of a call, not of an element, is what planning takes; and so it is in workers (stream.lookahead).
 _PLAN_AHEAD = 1024
+"""Rows that are planned at a time: numpy's cost of a call, not of an element, is what planning takes."""
 
 
 class Steps:
@@ -31,6 +31,7 @@ class Steps:
         self.running = running
         self.replacer = Replacer(data.plan, running.on_error)
         self._maker: BatchMaker | None = None
+        _ = data.check  # raises now, not in the first batch
 
     @property
     def rows(self) -> int:
@@ -49,7 +50,7 @@ class Steps:
         """How many steps are best planned at a time."""
         return max(1, _PLAN_AHEAD // self.rows)
 
-    def setup(self, *, threads: int | None = None) -> Setup:
+    def setup(self) -> Setup:
         """What a worker is told."""
         return Setup(
             spec=self.data.spec,
@@ -57,8 +58,7 @@ class Steps:
             seed=self.data.options.seed,
             rank=self.running.rank,
             rows=self.rows,
-            together=self.together,
-            threads=threads or self.running.thread_count,
+            threads=self.running.thread_count,
             decode=self.running.decode,
         )
 

@@ -254,4 +254,6 @@ def _texts(buffers: Sequence[pa.Buffer | None], count: int, begin: int) -> Texts
     if len(buffers) != 3 or buffers[1] is None:
         return None
     letters = buffers[2]
-    return Texts(count, buffers[1].address - begin, letters.address - begin if letters is not None and letters.size else 0)
+    return Texts(
+        count, buffers[1].address - begin, letters.address - begin if letters is not None and letters.size else 0
+    )

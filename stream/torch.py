@@ -25,7 +25,6 @@ from stream.iterator import LoaderIterator
 from stream.loader import Loader, make_loader
 from stream.normalize import Affine
 from stream.ring import Slot
-from stream.slot_memory import address_of
 from stream.spec import Batch
 
 if TYPE_CHECKING:
@@ -319,7 +318,7 @@ class _PageLock:
         """Register a slot, until it is unmapped."""
         if not self._possible:
             return
-        address = address_of(slot.map)
+        address = slot.address
         # In the thread that takes the slot, where device 0 is current: it must not be initialised for this.
         with torch.cuda.device(self._device):
             code = int(torch.cuda.cudart().cudaHostRegister(address, slot.size, self._PORTABLE))

@@ -1,4 +1,4 @@
-"""Action and state: which columns of the ``steps`` sidecars make the vectors, and how a window becomes an array."""
+"""Action and state: their dimensions, the columns that a caller chose for them, and how a window becomes an array."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
-from stream.format import FormatError
-from stream.shards import OpenShard, is_numeric
+from stream.format import DERIVED, FormatError, feature_column
+from stream.table import Table
 
 if TYPE_CHECKING:
     from stream.catalog import Dataset
@@ -22,161 +21,130 @@ REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
 
 
 @dataclass(frozen=True)
-class Span:
-    """Values of one column that stand next to each other in the vector.
+class Chosen:
+    """Values of one column that stand next to each other in a vector.
 
-    select: which values of the column, None for all; a slice where they are neighbours. start, stop: their place in
-    the vector.
+    Attributes:
+        column: Column of ``steps``.
+        select: Which values of the column, None for all.
+        start: First dimension of the vector that they fill.
     """
 
     column: str
-    select: slice | tuple[int, ...] | None
+    select: tuple[int, ...] | None
     start: int
-    stop: int
-
-    def fits(self, size: int) -> bool:
-        """Whether a column of ``size`` values in a row has those that are taken."""
-        if self.select is None:
-            return size == self.stop - self.start
-        return (self.select.stop if isinstance(self.select, slice) else max(self.select) + 1) <= size
-
-    def filled(self, values: np.ndarray) -> Filled:
-        """The same of some rows of the column, [rows] or [rows, values]."""
-        if values.ndim == 1:
-            values = values[:, None]
-        dims = slice(self.start, self.stop)
-        if self.select is None or isinstance(self.select, slice):
-            return (values if self.select is None else values[:, self.select]), dims, None
-        return values, dims, np.array(self.select)
 
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector of a dataset: its columns, and of each dimension its name and mode (``delta``, ``velocity``,
-    ``absolute``, ``flag``)."""
+    """A vector of a dataset.
 
-    spans: tuple[Span, ...]
+    Attributes:
+        names: Name of each dimension.
+        modes: Mode of each dimension: ``delta``, ``velocity``, ``absolute`` or ``flag``.
+        chosen: Columns that a caller chose; None for the derived column.
+    """
+
     names: tuple[str, ...]
     modes: tuple[str, ...]
+    chosen: tuple[Chosen, ...] | None = None
 
     @property
     def size(self) -> int:
-        """Dimensions."""
+        """Number of dimensions."""
         return len(self.names)
 
+    def take(self, steps: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the chosen columns of some rows of ``steps``, float32 [n, size], and which values there are, bool
+        alike; 0 where a row has none."""
+        assert self.chosen is not None, "the derived column is looked up by its location"
+        found = np.empty((len(rows), self.size), np.float32)
+        there = np.ones(found.shape, bool)
+        for part in self.chosen:
+            values = steps.take(part.column, rows)
+            values = values[:, None] if values.ndim == 1 else values
+            values = values if part.select is None else values[:, part.select]
+            stop = part.start + values.shape[1]
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[:, part.start : stop] = values
+            valid = steps.valid(part.column, rows)
+            if valid is not None:
+                found[~valid, part.start : stop] = 0
+                there[~valid, part.start : stop] = False
+        return found, there
 
-def make_vector(parts: Sequence[Mapping[str, Any]]) -> Vector:
-    """Make a vector of the parts of a registry entry (``path``, ``dims``, ``select``, ``names``, ``mode``)."""
-    columns: list[tuple[str, list[int] | None, int]] = []
+
+def _make_vector(parts: Sequence[Mapping[str, Any]], *, chosen: bool = False) -> Vector:
     names: list[str] = []
     modes: list[str] = []
+    columns: list[Chosen] = []
     for part in parts:
-        select = list(part["select"]) if part.get("select") is not None else None
+        select = tuple(part["select"]) if part.get("select") is not None else None
         dims = len(select) if select is not None else int(part["dims"])
+        columns.append(Chosen(feature_column("steps", str(part["path"])), select, len(names)))
         names += part.get("names") or [f"{part['path']}[{i}]" for i in (select or range(dims))]
         modes += [str(part.get("mode", "absolute"))] * dims
-        last = columns[-1] if columns else None
-        if last and select is not None and last[0] == part["path"] and last[1] is not None:
-            columns[-1] = (last[0], last[1] + select, last[2] + dims)
-        else:
-            columns.append((str(part["path"]), select, dims))
-    spans, start = [], 0
-    for column, select, dims in columns:
-        spans.append(Span(column, _as_slice(select), start, start + dims))
-        start += dims
-    return Vector(tuple(spans), tuple(names), tuple(modes))
+    return Vector(tuple(names), tuple(modes), tuple(columns) if chosen else None)
 
 
 def dataset_vector(
-    dataset: Dataset,
-    which: Literal["action", "state"],
-    columns: Sequence[Any] | None,
-    *,
-    schema: pa.Schema | None = None,
+    dataset: Dataset, which: Literal["action", "state"], columns: Sequence[Any] | None, *, steps: Table
 ) -> Vector:
     """Return the vector of a dataset: the registry's, or the columns that the caller chose.
 
     Args:
-        dataset: an open dataset.
+        dataset: Open dataset.
         which: ``action`` or ``state``.
         columns: None, or names of columns, or ``(column, [indices])``, or mappings like the registry's parts.
-        schema: of the ``steps`` of one of its shards; all are alike. Without ``columns`` it is not needed.
+        steps: Table of one of its splits.
 
     Raises:
-        ArgumentError: a column is not among the converted ones, is not of numbers, or an index is out of range.
+        ArgumentError: A column is not among the converted ones, is not of numbers, or an index is out of range.
+        FormatError: The derived column does not fit the registry's entry in the manifest.
     """
     if columns is None:
-        return make_vector(dataset.manifest.spec.get(which) or ())
+        vector = _make_vector(dataset.manifest.spec.get(which) or ())
+        found = steps.columns.get(which)
+        if vector.size and (found is None or (found.dtype, found.width) != ("<f4", vector.size)):
+            raise FormatError(
+                f"{steps.path}: column {which!r} is not the {vector.size} numbers of the manifest's spec; run "
+                "`python -m convert.reindex` on this root"
+            )
+        return vector
     place = f"dataset {dataset.name}: {which}"
     if not isinstance(columns, Sequence) or isinstance(columns, str):
         raise ArgumentError(f"{place}: columns are {columns!r:.100}; expected a list of them")
-    known = dataset.manifest.parameters.get("columns", [])
-    parts = []
-    for column in columns:
-        if isinstance(column, str):
-            part: dict[str, Any] = {"path": column, "select": None}
-        elif isinstance(column, Mapping):
-            part = dict(column)
-        elif isinstance(column, Sequence) and len(column) == 2:
-            part = {"path": column[0], "select": column[1]}
-        else:
-            raise ArgumentError(f"{place}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
-        name = part.get("path")
-        if schema is None or name not in schema.names:
-            hint = closest(str(name), known, noun="columns")
-            raise ArgumentError(f"{place}: no column {name!r}; {hint}")
-        kind = schema.field(name).type
-        size = kind.list_size if isinstance(kind, pa.FixedSizeListType) else 1
-        if not is_numeric(kind):
-            raise ArgumentError(f"{place}: column {name!r} is {kind}, expected numbers")
-        chosen = part.get("select")
-        if chosen is not None and not _are_indices(chosen, size):
-            raise ArgumentError(f"{place}: {name!r} has {size} values, select is {chosen!r:.100}")
-        part["dims"] = size if chosen is None else len(chosen)
-        names, mode = part.get("names"), part.get("mode", "absolute")
-        if names and len(names) != part["dims"]:
-            raise ArgumentError(f"{place}: {name!r} gives {part['dims']} values, names are {names!r:.100}")
-        if mode not in _MODES:
-            raise ArgumentError(f"{place}: {name!r} has mode {mode!r:.60}; expected one of {', '.join(_MODES)}")
-        parts.append(part)
-    return make_vector(parts)
+    parts = [_chosen_part(column, steps, place) for column in columns]
+    return _make_vector(parts, chosen=True)
 
 
-Filled = tuple[np.ndarray, slice, np.ndarray | None]
-"""A column, [steps, values] in its own type; which dimensions of a vector it fills; and with which of its values, None
-for all."""
-
-
-def vector_columns(shard: OpenShard, vector: Vector) -> list[Filled]:
-    """Return the columns of a vector.
-
-    Raises:
-        FormatError: the sidecar does not have a column, or not of so many numbers.
-    """
-    found: list[Filled] = []
-    for span in vector.spans:
-        values = shard.step_column(span.column)
-        width = values.shape[1] if values.ndim == 2 else 1
-        if not span.fits(width):
-            raise FormatError(
-                f"{shard.info.path('steps')}: column {span.column!r} has {width} values, the action or state "
-                f"takes {span.stop - span.start} numbers of it"
-            )
-        found.append(span.filled(values))
-    return found
-
-
-def gather(columns: Sequence[Filled], first: int, stop: int, out: np.ndarray) -> None:
-    """Write rows [first, stop) of a vector into ``out``, float32 [>= stop - first, >= dimensions]."""
-    for values, dims, chosen in columns:
-        rows = values[first:stop]
-        out[: stop - first, dims] = rows if chosen is None else rows[:, chosen]
-
-
-def gather_row(columns: Sequence[Filled], row: int, out: np.ndarray) -> None:
-    """Write one row of a vector into ``out``, float32 [>= dimensions]."""
-    for values, dims, chosen in columns:
-        out[dims] = values[row] if chosen is None else values[row, chosen]
+def _chosen_part(column: Any, steps: Table, place: str) -> dict[str, Any]:
+    if isinstance(column, str):
+        part: dict[str, Any] = {"path": column, "select": None}
+    elif isinstance(column, Mapping):
+        part = dict(column)
+    elif isinstance(column, Sequence) and len(column) == 2:
+        part = {"path": column[0], "select": column[1]}
+    else:
+        raise ArgumentError(f"{place}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
+    name = part.get("path")
+    found = steps.columns.get(feature_column("steps", str(name)))
+    if found is None:
+        known = [column for column in steps.columns if column not in DERIVED]
+        raise ArgumentError(f"{place}: no column {name!r}; {closest(str(name), known, noun='columns')}")
+    if found.dtype is None or found.texts is not None:
+        raise ArgumentError(f"{place}: column {name!r} is not of numbers, one or a fixed number a step")
+    size = found.width or 1
+    chosen = part.get("select")
+    if chosen is not None and not _are_indices(chosen, size):
+        raise ArgumentError(f"{place}: {name!r} has {size} values, select is {chosen!r:.100}")
+    part["dims"] = size if chosen is None else len(chosen)
+    names, mode = part.get("names"), part.get("mode", "absolute")
+    if names and len(names) != part["dims"]:
+        raise ArgumentError(f"{place}: {name!r} gives {part['dims']} values, names are {names!r:.100}")
+    if mode not in _MODES:
+        raise ArgumentError(f"{place}: {name!r} has mode {mode!r:.60}; expected one of {', '.join(_MODES)}")
+    return part
 
 
 def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, modes: np.ndarray) -> np.ndarray:
@@ -186,9 +154,8 @@ def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, modes: 
         window: float32 [b, W, A], zero beyond ``steps``.
         steps: int [b], how many rows of each window are real, >= 0.
         how: ``first`` takes the action at t. ``mean`` is the mean of the real rows. ``sum`` adds what may be added,
-        that is
-            ``delta`` and ``velocity``. In ``sum`` and ``mean``, flags, and in ``sum`` absolute values, are those of the
-            last real row: where the pair ends.
+            that is ``delta`` and ``velocity``. In ``sum`` and ``mean``, flags, and in ``sum`` absolute values, are
+            those of the last real row: where the pair ends.
         modes: int8 [b, A], the mode of each dimension: 0 delta or velocity, 1 absolute, 2 flag.
 
     Returns:
@@ -218,9 +185,21 @@ def _are_indices(select: Any, size: int) -> bool:
     )
 
 
-def _as_slice(select: list[int] | None) -> slice | tuple[int, ...] | None:
-    if select is None:
-        return None
-    if select == list(range(select[0], select[0] + len(select))):
-        return slice(select[0], select[0] + len(select))
-    return tuple(select)
+def sum_scale(vector: Vector, control_frequency: float | None) -> np.ndarray:
+    """Return what summed actions are multiplied by, float32 [size]: the time of a step for velocities, else 1.
+
+    Args:
+        vector: Action of a dataset.
+        control_frequency: Steps a second, None if the dataset has no fixed rate.
+
+    Raises:
+        ArgumentError: The action has velocities, and the rate is not known.
+    """
+    velocities = np.array([mode == "velocity" for mode in vector.modes], bool)
+    if velocities.any() and control_frequency is None:
+        first = vector.names[int(np.flatnonzero(velocities)[0])]
+        raise ArgumentError(
+            f"action='sum' would add up velocities ({first}), and the dataset has no fixed rate to make distances of "
+            "them; take 'window', 'mean' or 'first'"
+        )
+    return np.where(velocities, np.float32(1 / (control_frequency or 1)), np.float32(1)).astype(np.float32)
