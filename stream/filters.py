@@ -229,7 +229,7 @@ def _compare(values: pa.Array, operator: str, given: Scalar | list[Scalar]) -> p
             raise TypeError(f"the value is {kind_of(each)}")
     if pa.types.is_floating(values.type):
         with np.errstate(over="ignore"):
-            rounded = pa.array(np.asarray(listed, values.type.to_pandas_dtype()))
+            rounded = pa.array(np.asarray(listed, f"f{values.type.bit_width // 8}"))
         # Arrow does not compare 16-bit floats, but 32 bits hold them exactly.
         values, there = (
             each.cast(pa.float32()) if pa.types.is_float16(each.type) else each for each in (values, rounded)
