@@ -173,8 +173,8 @@ def _evaluate(index: Index, rows: slice, condition: Condition) -> np.ndarray:
     first, last = int(numbers.min()), int(numbers.max())
     if first < 0 or last >= len(values):
         raise FormatError(
-            f"{index.records.path}: names rows {first:,} to {last:,} of {kind}, which has {len(values):,}; the index is "
-            "damaged, check it with `python -m convert.verify`"
+            f"{index.records.path}: names rows {first:,} to {last:,} of {kind}, which has {len(values):,}; the index "
+            "is damaged, check it with `python -m convert.verify`"
         )
     return _holds(values.slice(first, last - first + 1), operator, value, where=where)[numbers - first]
 
