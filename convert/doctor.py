@@ -1,7 +1,7 @@
 """``python -m convert.doctor ROOT``: look for what makes converted data bad to train on, before training does.
 
 ``convert.verify`` says whether the files are what their manifests say; this says whether what they hold makes sense:
-all columns of the sidecars, and some of the pictures. Nothing is changed. Rules and thresholds are in
+all columns of the indexes, and some of the pictures. Nothing is changed. Rules and thresholds are in
 `convert.doctor_rules`.
 """
 
@@ -22,7 +22,7 @@ from convert.doctor_frames import swapped_colours
 from convert.doctor_page import write_page
 from convert.doctor_report import Diagnosis
 from convert.doctor_rules import RULES, SEVERITIES, Example, Place
-from convert.doctor_shard import check_shard, read_first_frames
+from convert.doctor_shard import check_index, check_shard, read_first_frames
 from convert.errors import EXIT_FAILED, UsageError
 from convert.report import human_seconds
 from convert.verify_dataset import find_datasets
@@ -68,7 +68,7 @@ def examine(
 
     Args:
         root: an output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
-        frames: of each dataset to decode, two a pair, at least eight of each split; the sidecars are read in full.
+        frames: of each dataset to decode, two a pair, at least eight of each split; the indexes are read in full.
         seed: which pairs; with the same seed the same ones.
         datasets: names of those to look at; default all.
         jobs: processes; with 1 everything is done in this one.
@@ -86,6 +86,8 @@ def examine(
     patients = [Patient(path, frames=frames, seed=seed, pictures=pictures) for path in find_datasets(root, datasets)]
     with _Progress(sum(len(patient.tasks) for patient in patients), progress) as shown, WorkerPool(jobs) as pool:
         for patient in patients:
+            indexes = list(patient.indexes.values())
+            patient.take_indexes(_run(pool, check_index, indexes, shown, patient.name, counts=False))
             patient.take(_run(pool, check_shard, patient.tasks, shown, patient.name))
             # Before the next one, so that the figures of all episodes of only one dataset are in memory.
             patient.compare(_run(pool, read_first_frames, patient.suspects(), shown, patient.name, counts=False))

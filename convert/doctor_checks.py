@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from convert.doctor_columns import Episodes, OpenShard
 from convert.doctor_rules import (
     EXTREME_RANGES,
     GRIPPER_TOLERANCE,
@@ -23,10 +23,11 @@ from convert.doctor_rules import (
     Notes,
     Place,
 )
-from convert.doctor_spec import Description
+from convert.doctor_spec import Description, Dimension
+from stream.format import DERIVED
 from stream.manifest import Manifest, Statistics
-from stream.shards import OpenShard
-from stream.vectors import Vector, gather, vector_columns
+
+_FLOAT32 = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
@@ -90,54 +91,11 @@ class ShardColumns:
     texts: frozenset[str]
 
 
-class Episodes:
-    """The episodes of a shard by row, and where they came from."""
-
-    def __init__(self, shard: OpenShard) -> None:
-        """Take an open shard; its ``episodes`` sidecar is read."""
-        self._shard = shard
-        numbers = ("num_steps", "first_steps_row", "num_records", "first_record")
-        self.columns = {name: shard.episodes[name].to_numpy() for name in numbers}
-
-    @cached_property
-    def paired(self) -> np.ndarray:
-        """Rows of those that have pairs."""
-        return np.flatnonzero(self.columns["num_records"] > 0)
-
-    def place(self, row: int, *, step: int | None = None, record: int | None = None) -> Place:
-        """Where an episode came from."""
-        table = self._shard.episodes
-        return Place(
-            source_file=table["source_file"][row].as_py(),
-            source_position=table["source_position"][row].as_py(),
-            shard=self._shard.info.stem,
-            record=record,
-            step=step,
-        )
-
-    def text(self, row: int) -> str:
-        """Its instruction, the first that is not empty."""
-        return str(self._shard.episodes["language"][row].as_py())
-
-    def example(self, row: int, text: str, *, step: int | None = None) -> Example:
-        """Something that was found in it."""
-        return Example(place=self.place(row, step=step), text=text, instruction=self.text(row))
-
-    def spans(self) -> Iterator[tuple[int, int, int]]:
-        """Row and [start, stop) in the steps, of each that has pairs."""
-        for row in self.paired.tolist():
-            start = int(self.columns["first_steps_row"][row])
-            yield row, start, start + int(self.columns["num_steps"][row])
-
-
 def check_columns(shard: OpenShard, episodes: Episodes, spec: Description, notes: Notes) -> ShardColumns:
-    """Check the sidecars of a shard in full.
-
-    Its actions and states are in memory, 4 bytes a step and dimension. Raises what ``OpenShard`` does.
-    """
-    split, vectors, moments = shard.info.split, {}, {}
-    for which in ("action", "state"):
-        vectors[which] = _values(shard, spec.vectors[which])
+    """Check all steps of a shard; raises what ``OpenShard`` does."""
+    split, vectors, moments = shard.place.split, {}, {}
+    for which in DERIVED:
+        vectors[which] = shard.vector(which, len(spec.dimensions[which]))
         moments[which] = Moments.of(vectors[which])
         _check_finite(which, spec, vectors[which], episodes, split, notes)
         _check_grippers(which, spec, vectors[which], episodes, split, notes)
@@ -167,14 +125,14 @@ def check_dataset(
     for split, found in shards.items():
         if not found:
             continue
-        for which, vector in spec.vectors.items():
+        for which, dimensions in spec.dimensions.items():
             moments = found[0].moments[which]
             for other in found[1:]:
                 moments += other.moments[which]
             # With a shard missing, its figures are too.
-            if len(found) == len(manifest.splits[split].shards) and vector.size:
+            if len(found) == len(manifest.splits[split].shards) and dimensions:
                 stored = manifest.statistics.get(split, {}).get(which)  # type: ignore[call-overload]
-                _compare(which, vector, moments, stored, split, notes)
+                _compare(which, dimensions, moments, stored, split, notes)
             _check_ranges(which, spec, moments, split, notes)
         episodes = sum(len(shard.rows) for shard in found)
         constant = sum(int(shard.constant.sum()) for shard in found)
@@ -208,7 +166,7 @@ def far_episodes(spec: Description, columns: Sequence[ShardColumns]) -> Iterator
         scores = robust_scores(values)
         further = scores > worst
         worst[further], why[further] = scores[further], number
-    names = spec.vectors["action"].names
+    names = [dimension.name for dimension in spec.dimensions["action"]]
     for episode in np.flatnonzero(worst > OUTLIER_SCORE).tolist():
         dim, name, values = figures[why[episode]]
         middle = float(np.median(values[np.isfinite(values)]))
@@ -237,26 +195,17 @@ def robust_scores(values: np.ndarray) -> np.ndarray:
     return apart / unit if unit > 0 else np.zeros(len(values))
 
 
-def _values(shard: OpenShard, vector: Vector) -> np.ndarray:
-    values = np.zeros((len(shard.steps), vector.size), np.float32)
-    if values.size:
-        with np.errstate(over="ignore", invalid="ignore"):
-            gather(vector_columns(shard, vector), 0, len(values), values)
-    return values
-
-
 def _check_finite(
     which: str, spec: Description, values: np.ndarray, episodes: Episodes, split: str, notes: Notes
 ) -> None:
     finite = np.isfinite(values)
     if finite.all():
         return
-    names = spec.vectors[which].names
     for row, start, stop in episodes.spans():
         steps, dims = np.nonzero(~finite[start:stop])
         if len(steps):
-            found = values[start + steps[0], dims[0]]
-            text = f"{which} {names[dims[0]]} is {found}; {len(steps):,} such values in {stop - start:,} steps"
+            found, name = values[start + steps[0], dims[0]], spec.dimensions[which][dims[0]].name
+            text = f"{which} {name} is {found}; {len(steps):,} such values in {stop - start:,} steps"
             notes.add(f"nonfinite_{which}", split, episodes.example(row, text, step=int(steps[0])))
 
 
@@ -283,8 +232,7 @@ def _check_grippers(
 def _check_instructions(shard: OpenShard, episodes: Episodes, spec: Description, notes: Notes) -> frozenset[str]:
     if not spec.informative:
         return frozenset()
-    numbers, text_of = shard.language
-    texts = [text_of(number) for number in range(int(numbers.max(initial=-1)) + 1)]
+    numbers, texts = shard.language()
     empty = np.array([not text.strip() for text in texts], bool)[numbers] if texts else np.zeros(0, bool)
     used: set[int] = set()
     for row, start, stop in episodes.spans():
@@ -292,16 +240,24 @@ def _check_instructions(shard: OpenShard, episodes: Episodes, spec: Description,
             used |= set(np.unique(numbers[start:stop]).tolist())
         if len(steps := np.flatnonzero(empty[start:stop])):
             told = f"no instruction at {len(steps):,} of {stop - start:,} steps"
-            notes.add("instruction_empty", shard.info.split, episodes.example(row, told, step=int(steps[0])))
+            notes.add("instruction_empty", shard.place.split, episodes.example(row, told, step=int(steps[0])))
     return frozenset(texts[number] for number in sorted(used)[:2])
 
 
-def _compare(which: str, vector: Vector, found: Moments, stored: Statistics | None, split: str, notes: Notes) -> None:
-    if stored is None or len(stored.mean) != vector.size:
-        text = f"{which} has {vector.size} dimensions, the manifest's statistics {len(stored.mean) if stored else 0}"
-        notes.add("statistics_differ", split, Example(place=Place(), text=text), count=vector.size)
+def _compare(
+    which: str,
+    dimensions: Sequence[Dimension],
+    found: Moments,
+    stored: Statistics | None,
+    split: str,
+    notes: Notes,
+) -> None:
+    if stored is None or len(stored.mean) != len(dimensions):
+        count = len(stored.mean) if stored else 0
+        text = f"{which} has {len(dimensions)} dimensions, the manifest's statistics {count}"
+        notes.add("statistics_differ", split, Example(place=Place(), text=text), count=len(dimensions))
         return
-    for dim, name in enumerate(vector.names):
+    for dim, name in enumerate(found.name for found in dimensions):
         if found.nonfinite[dim] != stored.nonfinite[dim]:
             text = (
                 f"{which} {name}: {found.nonfinite[dim]:.0f} values not finite, in the manifest {stored.nonfinite[dim]}"
@@ -310,7 +266,9 @@ def _compare(which: str, vector: Vector, found: Moments, stored: Statistics | No
             continue
         if not found.count[dim]:
             continue
-        slack = STATISTICS_TOLERANCE * float(found.high[dim] - found.low[dim]) + 1e-9 * abs(float(found.mean[dim]))
+        low, high = float(found.low[dim]), float(found.high[dim])
+        # Of a dimension that never changes, the range says nothing; its values are float32.
+        slack = STATISTICS_TOLERANCE * (high - low) + _FLOAT32 * max(abs(low), abs(high))
         pairs = (("mean", found.mean), ("std", found.std), ("min", found.low), ("max", found.high))
         for figure, values in pairs:
             said = getattr(stored, figure)[dim]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from convert.doctor_checks import Episodes, ShardColumns, check_dataset, far_episodes
+from convert.doctor_checks import ShardColumns, check_dataset, far_episodes
+from convert.doctor_columns import Episodes, OpenShard
 from convert.doctor_frames import FrameFacts, check_shares
 from convert.doctor_rules import (
     DAMAGED_SHARE,
@@ -21,15 +22,17 @@ from convert.doctor_rules import (
     Notes,
     Place,
 )
-from convert.doctor_shard import FirstFramesTask, ShardFacts, ShardTask, unreadable
+from convert.doctor_shard import FirstFramesTask, IndexTask, ShardFacts, ShardTask, unreadable
 from convert.doctor_spec import describe
-from convert.verify_frames import first_line
+from convert.report import fault
+from convert.split_shard import SplitShard, list_shards
+from convert.verify_dataset import changed_entry, reindex_hint
 from convert.verify_pool import Crashed
-from stream.format import MANIFEST_NAME, FormatError
+from stream.format import MANIFEST_NAME, TABLE_KINDS, FormatError
 from stream.manifest import Manifest, read_manifest
-from stream.shard_list import ShardList, SplitShards
-from stream.shards import OpenShard, ShardInfo
 
+_DAMAGE = ("unreadable", "malformed", "missing_feature")
+"""Reasons for leaving out an episode that mean damaged input."""
 _LEAST_OF_A_SPLIT = 4
 """Pairs to look at, however small a split is beside the others."""
 
@@ -68,31 +71,46 @@ class Patient:
         self.name, self.version = absolute.parent.name, absolute.name
         self.notes = Notes()
         self.manifest: Manifest | None = None
+        self.indexes: dict[str, IndexTask] = {}
         self.tasks: list[ShardTask] = []
         self.casts: list[float] = []
         self._frames: dict[str, FrameFacts] = {}
         self._pictures = pictures
-        self._columns: list[tuple[ShardInfo, ShardColumns]] = []
+        self._columns: list[tuple[SplitShard, ShardColumns]] = []
         self._twins: list[list[tuple[int, int]]] = []
         self._wanted: dict[int, list[int]] = {}
         try:
             manifest = read_manifest(folder)
             self._spec = describe(manifest.spec)
         except (FormatError, OSError) as error:
-            where = str(folder / MANIFEST_NAME)
-            text = first_line(error).removeprefix(f"{where}: ")
+            text = fault(error, folder / MANIFEST_NAME)
             self.notes.add("incomplete", None, Example(place=Place(shard=MANIFEST_NAME), text=text))
             return
         self.manifest = manifest
         self._check_counts(manifest)
-        infos = ShardList()
-        for split, entry in manifest.splits.items():
-            infos.add(SplitShards.of(entry.shards), split, folder, dataset=self.name)
+        if keys := changed_entry(manifest):
+            self.notes.add("registry_changed", None, Example(place=Place(), text=reindex_hint(folder, keys)))
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
-        chosen = _choose(manifest, infos, max(1, frames // 2), random)
-        for number, info in enumerate(infos):
-            records = tuple(chosen.get(number, ()))
-            self.tasks.append(ShardTask(info=info, spec=self._spec, records=records, pictures=pictures))
+        for split, entry in manifest.splits.items():
+            totals = {kind: getattr(entry, kind) for kind in TABLE_KINDS}
+            self.indexes[split] = IndexTask(folder=str(folder / split), index=entry.index, totals=totals)
+            drawn = _draw_records(entry.records, manifest.records, max(1, frames // 2), random)
+            for place in list_shards(folder, split, entry):
+                rows = place.rows("records")
+                first, stop = np.searchsorted(drawn, (rows.start, rows.stop)).tolist()
+                records = tuple((drawn[first:stop] - rows.start).tolist())
+                self.tasks.append(ShardTask(place=place, spec=self._spec, records=records, pictures=pictures))
+
+    def take_indexes(self, results: Sequence[list[Example] | Crashed]) -> None:
+        """Take what is wrong with each of ``indexes``, in their order; shards of a damaged index are left out."""
+        for split, found in zip(self.indexes, results, strict=True):
+            if isinstance(found, Crashed):
+                text = f"the process that read the index was ended by {found.reason}"
+                found = [Example(place=Place(), text=text)]
+            for example in found:
+                self.notes.add("unreadable", split, example)
+            if found:
+                self.tasks = [task for task in self.tasks if task.place.split != split]
 
     def take(self, results: Sequence[ShardFacts | Crashed]) -> None:
         """Take what was found in each shard, in the order of ``tasks``."""
@@ -103,21 +121,21 @@ class Patient:
         for task, result in zip(self.tasks, results, strict=True):
             if isinstance(result, Crashed):
                 why = f"the process that read it was ended by {result.reason}"
-                self.notes.add("unreadable", task.info.split, unreadable(task.info, why))
+                self.notes.add("unreadable", task.place.split, unreadable(task.place, why))
                 continue
             self.notes.update([result.notes])
-            self._frames[task.info.split] += result.frames
+            self._frames[task.place.split] += result.frames
             if result.columns is not None:
-                columns[task.info.split].append(result.columns)
-                self._columns.append((task.info, result.columns))
+                columns[task.place.split].append(result.columns)
+                self._columns.append((task.place, result.columns))
         check_dataset(self._spec, self.manifest, columns, self.notes)
         check_shares(self._frames, self.notes)
         for number, row, text in far_episodes(self._spec, [found for _, found in self._columns]):
-            info = self._columns[number][0]
+            place = self._columns[number][0]
             example = Example(place=Place(), text=text)
-            if self.notes.wants("outlier_episode", info.split):
-                example = _example(info, row, text)
-            self.notes.add("outlier_episode", info.split, example)
+            if self.notes.wants("outlier_episode", place.split):
+                example = _example(place, row, text)
+            self.notes.add("outlier_episode", place.split, example)
         self.casts = [cast for facts in self._frames.values() for cast in facts.casts]
 
     def suspects(self) -> list[FirstFramesTask]:
@@ -139,7 +157,7 @@ class Patient:
         self._wanted = dict(wanted)
         pictures = 2 * MAX_EXAMPLES if self._pictures else 0
         return [
-            FirstFramesTask(info=self._columns[shard][0], rows=tuple(found), pictures=pictures)
+            FirstFramesTask(place=self._columns[shard][0], rows=tuple(found), pictures=pictures)
             for shard, found in self._wanted.items()
         ]
 
@@ -198,9 +216,10 @@ class Patient:
             for shard in split.shards:
                 for reason, count in shard.left_out.items():
                     left[reason] += count
-            damaged = left["unreadable"] + left["malformed"]
+            damaged = sum(left[reason] for reason in _DAMAGE)
             if damaged > DAMAGED_SHARE * split.episodes:
-                text = f"{damaged:,} of {split.episodes:,} episodes were unreadable or malformed"
+                reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in _DAMAGE if left[reason])
+                text = f"{damaged:,} of {split.episodes:,} episodes were left out: {reasons}"
                 self.notes.add("source_damaged", name, Example(place=Place(), text=text), count=damaged)
             pairless = split.episodes - damaged - sum(shard.paired_episodes for shard in split.shards)
             if pairless > PAIRLESS_SHARE * split.episodes:
@@ -208,27 +227,13 @@ class Patient:
                 self.notes.add("without_pairs", name, Example(place=Place(), text=text), count=pairless)
 
 
-def _choose(
-    manifest: Manifest, infos: Sequence[ShardInfo], pairs: int, random: np.random.Generator
-) -> dict[int, list[int]]:
-    """Draw about so many records, of each split in proportion; returns their numbers by number of shard."""
-    chosen: dict[int, list[int]] = {}
-    for split, entry in manifest.splits.items():
-        share = round(pairs * entry.records / max(1, manifest.records))
-        wanted = min(entry.records, max(share, min(pairs, _LEAST_OF_A_SPLIT)))
-        if not wanted:
-            continue
-        drawn = np.sort(random.choice(entry.records, wanted, replace=False, shuffle=False))
-        first = 0
-        for number, info in enumerate(infos):
-            if info.split == split:
-                inside = drawn[(drawn >= first) & (drawn < first + info.records)] - first
-                if len(inside):
-                    chosen[number] = inside.tolist()
-                first += info.records
-    return chosen
+def _draw_records(records: int, total: int, pairs: int, random: np.random.Generator) -> np.ndarray:
+    """Draw records of a split, sorted: its share of about ``pairs`` of the ``total`` of a dataset."""
+    share = round(pairs * records / max(1, total))
+    wanted = min(records, max(share, min(pairs, _LEAST_OF_A_SPLIT)))
+    return np.sort(random.choice(records, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
 
 
-def _example(info: ShardInfo, row: int, text: str, picture: bytes | None = None) -> Example:
-    found = Episodes(OpenShard(info))
+def _example(place: SplitShard, row: int, text: str, picture: bytes | None = None) -> Example:
+    found = Episodes(OpenShard(place))
     return Example(place=found.place(row), text=text, instruction=found.text(row), picture=picture)

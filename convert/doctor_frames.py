@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import cv2
 import numpy as np
 
-from convert.doctor_checks import Episodes
+from convert.doctor_columns import Episodes, OpenShard
 from convert.doctor_rules import (
     BLACK_LEVEL,
     BLACK_SHARE,
@@ -29,9 +29,8 @@ from convert.doctor_rules import (
 )
 from convert.errors import CorruptFrame
 from convert.images import decode_frame, encode_jpeg
-from convert.verify_frames import first_line
-from stream.format import FormatError, frame_spans
-from stream.shards import OpenShard
+from convert.report import first_line
+from stream.format import FormatError
 
 _PICTURE_HEIGHT = 128
 _PICTURE_WIDTH = 512
@@ -76,13 +75,14 @@ def check_pairs(
         pictures: keep small pictures for people.
     """
     facts = FrameFacts()
-    split = shard.info.split
+    split = shard.place.split
+    steps, offsets = shard.column("records", "step"), shard.column("records", "offset")
     looked_at: set[int] = set()
     for record in records:
-        row, step = int(shard.records["episode"][record]), int(shard.records["step"][record])
+        row, step = episodes.row_of(record), int(steps[record])
         place = episodes.place(row, step=step, record=record)
         try:
-            first, last = _end_frames(shard, record)
+            first, last = shard.end_frames(record)
             pair = (decode_frame(first), decode_frame(last))
         except (FormatError, CorruptFrame) as error:
             text = f"record {record}: {first_line(error)}"
@@ -90,7 +90,7 @@ def check_pairs(
             continue
         facts.pairs += 1
         facts.frames += 2
-        last_step = step + int(shard.records["offset"][record])
+        last_step = step + int(offsets[record])
         blank = [_blank(frame) for frame in pair]
         if any(blank):
             picture = thumbnail(pair) if pictures else None
@@ -116,14 +116,14 @@ def check_pairs(
 
 
 def first_frames(shard: OpenShard, rows: Sequence[int], *, pictures: int = 0) -> list[tuple[bytes, bytes | None]]:
-    """Return of each of some episodes the hash of its first stored frame, and of the first few a small picture.
+    """Return the hash of each episode's first stored frame, and a small picture of the first few.
 
     Raises FormatError or OSError if one cannot be read.
     """
     found: list[tuple[bytes, bytes | None]] = []
     episodes = Episodes(shard)
     for row in rows:
-        first, _ = _end_frames(shard, int(episodes.columns["first_record"][row]))
+        first, _ = shard.end_frames(int(episodes.first_record[row]))
         picture = None
         if len(found) < pictures:
             with contextlib.suppress(CorruptFrame):
@@ -169,7 +169,7 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
 
 
 def same_picture(first: np.ndarray, last: np.ndarray) -> bool:
-    """Whether no pixel of two frames, uint8 [H, W, 3], differs by more than rounding makes it."""
+    """Return whether no pixel of two frames, uint8 [H, W, 3], differs by more than rounding makes it."""
     return first.shape == last.shape and int(cv2.absdiff(first, last).max()) <= FROZEN_LEVELS
 
 
@@ -183,14 +183,6 @@ def thumbnail(frames: Sequence[np.ndarray]) -> bytes:
     height = max(frame.shape[0] for frame in small)
     columns = [np.pad(frame, ((0, height - frame.shape[0]), (0, 0), (0, 0))) for frame in small]
     return encode_jpeg(np.concatenate(columns, axis=1), _PICTURE_QUALITY)
-
-
-def _end_frames(shard: OpenShard, record: int) -> tuple[bytes, bytes]:
-    """The encoded first and last frame of a record."""
-    content = bytes(shard.read(record))
-    spans = frame_spans(content)
-    (a, b), (c, d) = spans[0], spans[-1]
-    return content[a:b], content[c:d]
 
 
 def _blank(frame: np.ndarray) -> str:
@@ -212,14 +204,14 @@ def _note_frozen(
     pictures: bool,
 ) -> None:
     """Look at the beginning and the end of the episode of a frozen pair: if they are that picture too, it is frozen."""
-    begin = int(episodes.columns["first_record"][row])
-    end = begin + int(episodes.columns["num_records"][row]) - 1
+    begin = int(episodes.first_record[row])
+    end = begin + int(episodes.num_records[row]) - 1
     try:
-        ends = (decode_frame(_end_frames(shard, begin)[0]), decode_frame(_end_frames(shard, end)[1]))
+        ends = (decode_frame(shard.end_frames(begin)[0]), decode_frame(shard.end_frames(end)[1]))
     except (FormatError, CorruptFrame):
         return
     if all(same_picture(pair[0], frame) for frame in ends):
         picture = thumbnail((ends[0], pair[0], ends[1])) if pictures else None
         text = f"its first frame, that of step {place.step} and its last one are the same picture"
         example = Example(place=place, text=text, instruction=episodes.text(row), picture=picture)
-        notes.add("frozen_episode", shard.info.split, example)
+        notes.add("frozen_episode", shard.place.split, example)

@@ -84,7 +84,7 @@ class Diagnosis:
         found = ", ".join(_count(self.count(severity), severity) for severity in SEVERITIES)
         pairs = sum(dataset.pairs for dataset in self.datasets)
         return (
-            f"{found} in {_count(len(self.datasets), 'dataset')}: all sidecars and {pairs:,} pairs of frames, "
+            f"{found} in {_count(len(self.datasets), 'dataset')}: all indexes and {pairs:,} pairs of frames, "
             f"{human_seconds(self.seconds)}"
         )
 

@@ -47,7 +47,7 @@ GRIPPER_TOLERANCE = 0.05
 STATISTICS_TOLERANCE = 1e-3
 """Part of the range by which statistics may differ from the manifest's: both are sums in float64, so by far less."""
 DAMAGED_SHARE = 0.01
-"""Of the episodes, unreadable ones: a few are normal for files of this size, one in a hundred is a broken copy."""
+"""Of the episodes, damaged ones: a few are normal for files of this size, one in a hundred is a broken copy."""
 PAIRLESS_SHARE = 0.2
 """Of the episodes, such without a pair: then the offset is long for this dataset."""
 CAST_SCORE = 3.5
@@ -83,7 +83,7 @@ _ALL = (
     Rule("leakage", "error", "episodes", "the same episode is in two splits: validation sees what was trained on"),
     Rule("statistics_differ", "error", "dimensions", "the manifest's statistics are not of these files"),
     Rule("split_empty", "warning", "splits", "nothing can be drawn from it"),
-    Rule("source_damaged", "warning", "episodes", "the source had unreadable episodes; see quarantine.jsonl"),
+    Rule("source_damaged", "warning", "episodes", "the source had damaged episodes; see quarantine.jsonl"),
     Rule("frame_black", "warning", "frames", "shows nothing: the camera was off or covered"),
     Rule("frame_constant", "warning", "frames", "has one colour: a placeholder, or no camera"),
     Rule("frozen_pairs", "warning", "pairs", "both frames are the same picture: there is nothing to learn from them"),
@@ -95,6 +95,7 @@ _ALL = (
     Rule("extreme_values", "warning", "dimensions", "scaled by minimum and maximum, all others are one point"),
     Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, the registry says they do"),
     Rule("duplicate_episode", "warning", "episodes", "is there twice; a cut such as train[90%:] may part the copies"),
+    Rule("registry_changed", "hint", "entries", "python -m convert.reindex brings vectors and statistics up to date"),
     Rule("without_pairs", "hint", "episodes", "gave no pair: the offset is long for this dataset"),
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),
     Rule("dimension_dead", "hint", "dimensions", "has one value only; to divide by its std is to divide by zero"),

@@ -1,22 +1,49 @@
-"""One shard of a converted dataset, opened once: its columns in full and some of its pairs."""
+"""One shard of a converted split, opened once: its columns in full and some of its pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from convert.doctor_checks import Episodes, ShardColumns, check_columns
+from convert.doctor_checks import ShardColumns, check_columns
+from convert.doctor_columns import Episodes, OpenShard
 from convert.doctor_frames import FrameFacts, check_pairs, first_frames
 from convert.doctor_rules import Example, Notes, Place
 from convert.doctor_spec import Description
-from convert.verify_frames import first_line
-from stream.shards import OpenShard, ShardInfo
+from convert.report import fault, first_line
+from convert.split_shard import SplitShard, changed_columns, open_index_table
+from stream.format import TABLE_KINDS, TableKind, table_file
+from stream.manifest import TableEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexTask:
+    """The index of a split to check before its shards are looked at.
+
+    Attributes:
+        folder: Folder of the split.
+        index: Manifest's entries of the tables.
+        totals: Rows of the tables.
+    """
+
+    folder: str
+    index: Mapping[TableKind, TableEntry]
+    totals: Mapping[TableKind, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """One shard to look at. records: numbers of those to decode; pictures: keep small ones for people."""
+    """One shard to look at.
 
-    info: ShardInfo
+    Attributes:
+        place: Shard and its rows in the index.
+        spec: Vectors and instructions of the dataset.
+        records: Numbers of the records to decode.
+        pictures: Whether to keep small pictures for people.
+    """
+
+    place: SplitShard
     spec: Description
     records: tuple[int, ...]
     pictures: bool
@@ -24,7 +51,13 @@ class ShardTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardFacts:
-    """What was found. columns: None where they cannot be read."""
+    """What was found.
+
+    Attributes:
+        notes: Findings.
+        columns: What the columns say, None if they cannot be read.
+        frames: What the pairs show.
+    """
 
     notes: Notes
     columns: ShardColumns | None
@@ -33,11 +66,31 @@ class ShardFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstFramesTask:
-    """Episodes of a shard whose first frames are wanted. pictures: of how many."""
+    """Episodes of a shard whose first frames are wanted.
 
-    info: ShardInfo
+    Attributes:
+        place: Shard and its rows in the index.
+        rows: Episodes, counted in the shard.
+        pictures: Number of episodes to return a small picture of.
+    """
+
+    place: SplitShard
     rows: tuple[int, ...]
     pictures: int
+
+
+def check_index(task: IndexTask) -> list[Example]:
+    """Return why each table that is not the one in the manifest cannot be used; never raises."""
+    found = []
+    for kind in TABLE_KINDS:
+        path = Path(task.folder, table_file(kind))
+        try:
+            table = open_index_table(path.parent, kind, task.index[kind], task.totals[kind])
+            faults = list(changed_columns(table, task.index[kind]))
+        except Exception as error:
+            faults = [fault(error, path)]
+        found += [Example(place=Place(shard=path.name), text=text) for text in faults[:1]]
+    return found
 
 
 def check_shard(task: ShardTask) -> ShardFacts:
@@ -45,24 +98,25 @@ def check_shard(task: ShardTask) -> ShardFacts:
     notes, frames = Notes(), FrameFacts()
     columns = None
     try:
-        shard = OpenShard(task.info)
+        shard = OpenShard(task.place)
         episodes = Episodes(shard)
         columns = check_columns(shard, episodes, task.spec, notes)
+        shard.open_records()
         if task.records:
             frames = check_pairs(shard, episodes, task.records, notes, pictures=task.pictures)
     except Exception as error:
-        notes.add("unreadable", task.info.split, unreadable(task.info, first_line(error)))
+        notes.add("unreadable", task.place.split, unreadable(task.place, first_line(error)))
     return ShardFacts(notes=notes, columns=columns, frames=frames)
 
 
 def read_first_frames(task: FirstFramesTask) -> list[tuple[bytes, bytes | None]]:
-    """Hash and picture of each episode's first frame; empty if they cannot be read, which is then another finding."""
+    """Return hash and picture of each episode's first frame; empty if they cannot be read, which is another finding."""
     try:
-        return first_frames(OpenShard(task.info), task.rows, pictures=task.pictures)
+        return first_frames(OpenShard(task.place), task.rows, pictures=task.pictures)
     except Exception:
         return []
 
 
-def unreadable(info: ShardInfo, why: str) -> Example:
-    """What to note of a shard that cannot be read."""
-    return Example(place=Place(shard=info.stem), text=why.removeprefix(f"{info.folder}/"))
+def unreadable(place: SplitShard, why: str) -> Example:
+    """Return what to note of a shard that cannot be read."""
+    return Example(place=Place(shard=place.name), text=why.removeprefix(f"{place.folder}/"))

@@ -1,4 +1,4 @@
-"""What a manifest says of the vectors and instructions of its dataset, dimension by dimension."""
+"""The vectors and instructions of a dataset, dimension by dimension, as the registry entry in a manifest says."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from functools import cached_property
 from typing import Any
 
 from convert.dataset import Gripper
-from stream.format import FormatError
-from stream.vectors import Vector, make_vector
+from convert.derived import part_names
+from convert.verify_vectors import spec_parts
+from stream.format import DERIVED, FormatError
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension of an action or state. gripper: which values are open and closed, where the registry knows."""
+    """One dimension of an action or state.
+
+    Attributes:
+        name: Name of the dimension.
+        path: Feature that the dimension comes from.
+        mode: Mode of the registry's part.
+        quantity: Quantity of the registry's part.
+        gripper: Values that mean open and closed, None if the registry does not know.
+    """
 
     name: str
     path: str
@@ -25,9 +34,13 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a dataset. informative: whether its instructions are there and say something."""
+    """What a registry entry says of a dataset.
 
-    vectors: dict[str, Vector]
+    Attributes:
+        dimensions: Dimensions of ``action`` and of ``state``.
+        informative: Whether episodes have instructions that describe them.
+    """
+
     dimensions: dict[str, tuple[Dimension, ...]]
     informative: bool
 
@@ -42,30 +55,23 @@ class Description:
         return [dim for dim in self.moving if self.dimensions["action"][dim].quantity != "gripper"]
 
     def grippers(self, which: str) -> list[tuple[int, Dimension, Gripper]]:
-        """Dimensions of a vector that are grippers with a convention."""
+        """Return the dimensions of a vector that are grippers with a convention."""
         return [
             (dim, found, found.gripper) for dim, found in enumerate(self.dimensions[which]) if found.gripper is not None
         ]
 
 
 def describe(spec: Mapping[str, Any]) -> Description:
-    """Take what is needed of the registry entry in a manifest. Raises FormatError if it is of another form."""
-    try:
-        vectors = {which: make_vector(spec.get(which) or ()) for which in ("action", "state")}
-        dimensions = {}
-        for which, vector in vectors.items():
-            parts = [part for part in spec.get(which) or () for _ in range(part["dims"])]
-            dimensions[which] = tuple(
-                Dimension(
-                    name,
-                    str(part["path"]),
-                    mode,
-                    str(part.get("quantity", "other")),
-                    Gripper.model_validate(part["gripper"]) if part.get("gripper") else None,
-                )
-                for name, mode, part in zip(vector.names, vector.modes, parts, strict=True)
-            )
-        instruction = spec.get("instruction")
-        return Description(vectors, dimensions, bool(instruction and instruction.get("informative", True)))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"field spec: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
+    """Return what is needed of the registry entry in a manifest. Raises FormatError if it is of another form."""
+    dimensions = {}
+    for vector in DERIVED:
+        parts = spec_parts(spec, vector)
+        owners = [part for part in parts for _ in range(part.dims)]
+        dimensions[vector] = tuple(
+            Dimension(name, part.path, part.mode, part.quantity, part.gripper)
+            for name, part in zip(part_names(parts), owners, strict=True)
+        )
+    instruction = spec.get("instruction")
+    if instruction is not None and not isinstance(instruction, Mapping):
+        raise FormatError(f"field spec.instruction: found {instruction!r:.80}, expected a mapping or null")
+    return Description(dimensions, bool(instruction and instruction.get("informative", True)))

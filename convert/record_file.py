@@ -1,4 +1,4 @@
-"""The ArrayRecord file of a shard: written with our errors, and counted."""
+"""The ArrayRecord file of a shard, written with our errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy as np
 import xxhash
 from array_record.python import array_record_module
 
-from convert.errors import ConvertError, ShardError
+from convert.errors import ShardError
 from convert.record_places import find_places
-from stream.errors import LimitError
-from stream.format import ARRAYRECORD_OPTIONS, FormatError, open_sidecar
-from stream.record_reader import open_reader
+from stream.format import ARRAYRECORD_OPTIONS
 
 
 class RecordWriter:
@@ -46,8 +44,7 @@ class RecordWriter:
         self._xxh3_64.append(xxhash.xxh3_64_intdigest(record))
 
     def places(self) -> dict[str, np.ndarray]:
-        """Return where the records lie, ``stream.format.PLACE_FIELDS``, [records] each, once the file is closed. Each
-        was read from there and is what was written, or this raises ShardError."""
+        """Return the columns of ``find_places``, once the file is closed."""
         return find_places(self._path, self._num_bytes, self._xxh3_64)
 
     def __enter__(self) -> RecordWriter:
@@ -66,27 +63,3 @@ class RecordWriter:
         if os.strerror(errno.ENOSPC) in str(error):
             return ShardError(f"{self._output}: the disk is full; make room and run the same command again")
         return ShardError(f"{self._path}: ArrayRecord cannot be written: {error}")
-
-
-def count_rows(path: Path, kind: str) -> int:
-    """Open a file of a shard and return how many records or rows it has, -1 if it is not readable.
-
-    Raises:
-        ConvertError: this process cannot have the threads of a reader.
-    """
-    if kind != "arrayrecord":
-        try:
-            return int(open_sidecar(path).num_rows)
-        except FormatError:
-            return -1
-    try:
-        reader = open_reader(str(path))
-    except LimitError as error:
-        raise ConvertError(str(error)) from None
-    if not reader.ok():
-        # To close it would raise.
-        return -1
-    try:
-        return int(reader.num_records())
-    finally:
-        reader.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from convert.errors import ShardError
-from stream.format import BLOCK, BLOCK_HEADER, PLACE_FIELDS, FormatError
+from stream.format import BLOCK, BLOCK_HEADER, FormatError
 from stream.record_reader import RecordFile
 
 _HEADER = struct.Struct("<5Q")
@@ -25,28 +25,31 @@ _RECORDS = ord("r")
 
 
 def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return the columns of ``PLACE_FIELDS``, [records] each, and read every record from where they say it is.
+    """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
+
+    Every record is read from the location that the columns say.
 
     Args:
-        path: an ArrayRecord file, closed by its writer.
-        num_bytes, xxh3_64: of the records that were written, in order.
+        path: ArrayRecord file, closed by its writer.
+        num_bytes: Size of each record that was written, in order.
+        xxh3_64: Checksum of each record.
 
     Raises:
-        ShardError: a record is not there.
-        OSError: the file cannot be read.
+        ShardError: A record is not there.
+        OSError: The file cannot be read.
     """
-    columns = {
-        "position": np.array(_find_positions(path, num_bytes), np.int64),
-        "num_bytes": np.array(num_bytes, np.int64),
-        "xxh3_64": np.array(xxh3_64, np.uint64),
-    }
-    file = RecordFile(str(path), **columns)
-    for record in range(len(num_bytes)):
+    positions = _find_positions(path, num_bytes)
+    file = RecordFile(str(path))
+    for record, place in enumerate(zip(positions, num_bytes, xxh3_64, strict=True)):
         try:
-            file.read(record)
+            file.read(*place)
         except FormatError as error:
             raise ShardError(f"{path}: record {record} {error}, read back; is the disk sound?") from None
-    return {field.name: columns[field.name] for field in PLACE_FIELDS}
+    return {
+        "position": np.array(positions, np.int64),
+        "num_bytes": np.array(num_bytes, np.int32),
+        "xxh3_64": np.array(xxh3_64, np.uint64),
+    }
 
 
 def _find_positions(path: Path, num_bytes: Sequence[int]) -> list[int]:

@@ -1,12 +1,13 @@
-"""Numbers and tables for people."""
+"""Numbers, tables and errors for people."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from stream.units import human_bytes, human_seconds
 
-__all__ = ["format_table", "human_bytes", "human_seconds"]
+__all__ = ["fault", "first_line", "format_table", "human_bytes", "human_seconds"]
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -28,3 +29,20 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, for one-line lists; libraries append traces of their own.
+
+    >>> first_line(ValueError("chunk data hash mismatch; reading record 7\\n  at reader.cc:12"))
+    'chunk data hash mismatch; reading record 7'
+    """
+    text = str(error).strip().split("\n", 1)[0]
+    return text[:500] or type(error).__name__
+
+
+def fault(error: Exception, path: str | Path) -> str:
+    """Return one line about an error with a file, without its path, for lists that name the file themselves."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return first_line(error).removeprefix(f"{path}: ")

@@ -1,7 +1,8 @@
 """``python -m convert.verify ROOT``: check that converted datasets are what their manifests say.
 
-Manifest against files, and the files of each shard against each other; ``--deep`` also reads every record, decodes
-every frame and computes the statistics again. Nothing is changed.
+The manifest against the files, the tables of each index against each other, and the shards against the index;
+``--deep`` also reads every record, decodes every frame and computes derived columns and statistics again. Nothing is
+changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -21,12 +23,12 @@ from convert.command import add_root, print_result, run_command, split_names
 from convert.errors import EXIT_FAILED, UsageError
 from convert.report import human_bytes, human_seconds
 from convert.verify_dataset import Survey, check_sizes, find_datasets, survey
+from convert.verify_index import IndexResult, IndexTask, check_index
 from convert.verify_pool import Crashed, WorkerPool
 from convert.verify_report import DatasetReport, Finding, Problem, Report
 from convert.verify_shard import ShardResult, ShardTask, check_shard
-from convert.verify_statistics import StatisticsTask, check_statistics
 from stream.arguments import interrupt_on_kill
-from stream.format import MANIFEST_NAME, shard_file
+from stream.format import shard_file, table_file
 
 __all__ = ["DatasetReport", "Problem", "Report", "main", "verify_root"]
 
@@ -58,11 +60,11 @@ def verify_root(
 
     Args:
         root: an output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
-        deep: read every record, decode every frame, compute the statistics again: about eight times the work. The
-            statistics take 4 bytes of memory a step and value of one split.
+        deep: read every record, decode every frame, compute derived columns and statistics again: about eight times
+            the work.
         datasets: names of those to check; default all.
-        jobs: processes; default one per CPU. They check a shard each, and one that dies of a damaged file costs only
-            that shard. With 1 everything is done in this process; otherwise a script needs a main guard, as
+        jobs: processes; default one per CPU. They check a shard or an index each, and one that dies of a damaged file
+            costs only that. With 1 everything is done in this process; otherwise a script needs a main guard, as
             ``multiprocessing`` asks for.
         progress: a stream to show progress on.
 
@@ -77,28 +79,35 @@ def verify_root(
     started = time.monotonic()
     surveys = [survey(folder, deep=deep) for folder in find_datasets(root, datasets)]
     findings = {looked.folder: list(looked.findings) for looked in surveys}
-    tasks = [(looked, task) for looked in surveys for task in looked.tasks]
+    splits = [(looked, task) for looked in surveys for task in looked.splits]
+    shards = [(looked, task) for looked in surveys for task in looked.shards]
     sizes: dict[Path, Counter[str]] = defaultdict(Counter)
-    shown = _Progress([task for _, task in tasks], progress)
+    sound: dict[tuple[str, str], bool] = {}
+    shown = _Progress([*(_bytes(task) for _, task in splits), *(_bytes(task) for _, task in shards)], progress)
     # Not more than there is work for, but never in this process unless that was asked for.
     workers = jobs if jobs is not None else max(2, os.cpu_count() or 1)
     with shown, WorkerPool(workers) as pool:
-        for index, result in pool.run(check_shard, [task for _, task in tasks], tick=shown.tick):
-            looked, task = tasks[index]
+        # The indexes first: what is wrong with one is no fault of the shards that it describes.
+        for number, index in pool.run(check_index, [task for _, task in splits], tick=shown.tick):
+            looked, split = splits[number]
+            if isinstance(index, Crashed):
+                file = f"{split.split}/{table_file('episodes')}"
+                index = IndexResult(findings=(_crash(file, index),), records_sound=False)
+            findings[looked.folder] += index.findings
+            sound[split.folder, split.split] = index.records_sound
+            shown.finish(_bytes(split))
+        tasks = [replace(task, index_sound=sound[str(looked.folder), task.shard.split]) for looked, task in shards]
+        for number, result in pool.run(check_shard, tasks, tick=shown.tick):
+            looked, task = shards[number]
             if isinstance(result, Crashed):
-                result = ShardResult(findings=(_crash(f"{task.split}/{task.entry.name}", result),))
+                result = ShardResult(findings=(_crash(task.name, result),))
             findings[looked.folder] += result.findings
             sizes[looked.folder].update(result.sizes)
-            shown.finish(task)
-        if deep:
-            for looked in surveys:
-                # With frames missing or broken, their number says nothing new.
-                if looked.manifest is not None and not findings[looked.folder]:
-                    findings[looked.folder] += check_sizes(looked.manifest, sizes[looked.folder])
-            again = [(looked, task) for looked in surveys for task in _statistics(looked, findings[looked.folder])]
-            for index, found in pool.run(check_statistics, [task for _, task in again], tick=shown.tick):
-                looked = again[index][0]
-                findings[looked.folder] += (_crash(MANIFEST_NAME, found),) if isinstance(found, Crashed) else found
+            shown.finish(_bytes(task))
+    for looked in surveys:
+        # With frames missing or broken, their number says nothing new.
+        if deep and looked.manifest is not None and not findings[looked.folder]:
+            findings[looked.folder] += check_sizes(looked.manifest, sizes[looked.folder])
     owners = _owners(surveys)
     return Report(
         root=str(root),
@@ -137,27 +146,12 @@ def _build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_root(parser)
-    parser.add_argument("--deep", action="store_true", help="decode every frame and compute the statistics again")
+    parser.add_argument(
+        "--deep", action="store_true", help="decode every frame, compute derived columns and statistics again"
+    )
     parser.add_argument("--jobs", type=int, help="processes; 1: all in one (default: one per core)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def _statistics(looked: Survey, findings: Iterable[Finding]) -> Iterable[StatisticsTask]:
-    """The splits of which all steps files are as they should be."""
-    if looked.manifest is None:
-        return
-    damaged = {finding.file for finding in findings}
-    for name, split in looked.manifest.splits.items():
-        shards = tuple(shard.name for shard in split.shards)
-        if not damaged.intersection((name, *(f"{name}/{shard_file(shard, 'steps')}" for shard in shards))):
-            yield StatisticsTask(
-                folder=str(looked.folder),
-                split=name,
-                shards=shards,
-                spec=looked.manifest.spec,
-                statistics=looked.manifest.statistics.get(name, {}),
-            )
 
 
 def _crash(file: str, crashed: Crashed) -> Finding:
@@ -169,15 +163,14 @@ def _crash(file: str, crashed: Crashed) -> Finding:
 
 
 def _owners(surveys: Iterable[Survey]) -> dict[str, str]:
-    """Which file has which SHA-256, by the manifests."""
-    return {
-        file.sha256: str(looked.folder / split / shard_file(shard.name, kind))
-        for looked in surveys
-        if looked.manifest is not None
-        for split, entry in looked.manifest.splits.items()
-        for shard in entry.shards
-        for kind, file in shard.files.items()
-    }
+    """Return the file that has a SHA-256, by the manifests."""
+    owners: dict[str, str] = {}
+    for looked in surveys:
+        for split, entry in (looked.manifest.splits if looked.manifest is not None else {}).items():
+            folder = looked.folder / split
+            owners |= {table.sha256: str(folder / table_file(kind)) for kind, table in entry.index.items()}
+            owners |= {shard.file.sha256: str(folder / shard_file(shard.name)) for shard in entry.shards}
+    return owners
 
 
 def _problem(looked: Survey, finding: Finding, owners: dict[str, str]) -> Problem:
@@ -203,19 +196,20 @@ def _summarise(looked: Survey, *, damaged: bool) -> DatasetReport:
         splits=tuple(splits),
         shards=len(shards),
         records=sum(shard.records for shard in shards),
-        bytes=sum(file.bytes for shard in shards for file in shard.files.values()),
+        bytes=sum(shard.file.bytes for shard in shards)
+        + sum(table.bytes for split in splits.values() for table in split.index.values()),
         verdict="incomplete" if looked.incomplete else "damaged" if damaged else "ok",
         notes=looked.notes,
     )
 
 
 class _Progress:
-    """Shards, MB/s and ETA: in place on a terminal, else a line now and then."""
+    """Files, MB/s and ETA: in place on a terminal, else a line now and then."""
 
-    def __init__(self, tasks: Sequence[ShardTask], stream: TextIO | None) -> None:
+    def __init__(self, sizes: Sequence[int], stream: TextIO | None) -> None:
         self._stream = stream
-        self._total = len(tasks)
-        self._total_bytes = sum(_size(task) for task in tasks)
+        self._total = len(sizes)
+        self._total_bytes = sum(sizes)
         self._done = 0
         self._bytes = 0
         self._started = self._shown = time.monotonic()
@@ -228,9 +222,9 @@ class _Progress:
         if self._tty:
             print("\r\x1b[K", end="", file=self._stream, flush=True)
 
-    def finish(self, task: ShardTask) -> None:
+    def finish(self, size: int) -> None:
         self._done += 1
-        self._bytes += _size(task)
+        self._bytes += size
 
     def tick(self) -> None:
         now = time.monotonic()
@@ -239,16 +233,15 @@ class _Progress:
         self._shown = now
         rate = self._bytes / max(now - self._started, 1e-6)
         left = f", ETA {human_seconds((self._total_bytes - self._bytes) / rate)}" if rate else ""
-        line = (
-            f"{self._done:,}/{self._total:,} shards, {human_bytes(rate)}/s, {human_seconds(now - self._started)}{left}"
-        )
-        if self._done == self._total:
-            line = f"{self._done:,} shards, computing statistics, {human_seconds(now - self._started)}"
+        done = f"{self._done:,}/{self._total:,} indexes and shards"
+        line = f"{done}, {human_bytes(rate)}/s, {human_seconds(now - self._started)}{left}"
         print(f"\r\x1b[K{line}" if self._tty else line, end="" if self._tty else "\n", file=self._stream, flush=True)
 
 
-def _size(task: ShardTask) -> int:
-    return sum(file.bytes for file in task.entry.files.values())
+def _bytes(task: IndexTask | ShardTask) -> int:
+    if isinstance(task, IndexTask):
+        return sum(table.bytes for table in task.entry.index.values())
+    return task.shard.entry.file.bytes
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One converted dataset as a whole: the manifest, what lies around it, the quarantine list."""
+"""One converted dataset as a whole: the manifest, the files around it, the quarantine list."""
 
 from __future__ import annotations
 
@@ -14,12 +14,25 @@ from pydantic import ValidationError
 from convert.errors import ConvertError, UsageError
 from convert.journal import FOLDER, Journal, QuarantineEntry
 from convert.pairs import frame_offsets
-from convert.verify_frames import first_line
+from convert.registry import load_registry
+from convert.report import first_line
+from convert.split_shard import list_shards, open_regular
+from convert.verify_files import is_unchanged
+from convert.verify_index import IndexTask
 from convert.verify_report import Finding, Findings
-from convert.verify_shard import ShardTask, hash_file, open_regular
+from convert.verify_shard import ShardTask
 from stream.errors import closest
-from stream.format import FETCHED_NAME, FILE_KINDS, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
-from stream.manifest import FileEntry, Manifest, ShardEntry, read_manifest
+from stream.format import (
+    FETCHED_NAME,
+    MANIFEST_NAME,
+    QUARANTINE_NAME,
+    TABLE_KINDS,
+    FormatError,
+    shard_file,
+    split_of,
+    table_file,
+)
+from stream.manifest import Manifest, ShardEntry, read_manifest
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
@@ -31,9 +44,18 @@ _UNLISTED = "pair_of_corrupt_frame"
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What can be said of a version folder without opening its shards.
+    """What can be said of a version folder without opening its index and shards.
 
-    manifest: None if there is none that is sound. incomplete: there is none, but a conversion that can go on.
+    Attributes:
+        folder: ``ROOT/<dataset>/<version>``.
+        dataset: Name of the first folder.
+        version: Name of the second folder.
+        manifest: Manifest, None if there is none that is sound.
+        findings: Everything that is wrong.
+        notes: What the user may want to know and is not wrong.
+        incomplete: Whether there is no manifest, but a conversion that can go on.
+        splits: Indexes to check.
+        shards: Shards to check.
     """
 
     folder: Path
@@ -43,7 +65,8 @@ class Survey:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     incomplete: bool = False
-    tasks: tuple[ShardTask, ...] = field(default=(), repr=False)
+    splits: tuple[IndexTask, ...] = field(default=(), repr=False)
+    shards: tuple[ShardTask, ...] = field(default=(), repr=False)
 
 
 def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> list[Path]:
@@ -105,17 +128,44 @@ def survey(folder: Path, *, deep: bool) -> Survey:
     present = [split for split in manifest.splits if _check_split_folder(folder, manifest, split, findings)]
     _check_surroundings(folder, manifest, journal, findings)
     _check_quarantine(folder, manifest, journal, findings)
-    notes = (
-        f"{FOLDER} is there: a split is being added, or that was interrupted; the same convert.run command goes on",
-    )
+    notes = []
+    if journal:
+        notes.append(
+            f"{FOLDER} is there: a split is being added, or that was interrupted; the same convert.run command goes on"
+        )
+    if keys := changed_entry(manifest):
+        notes.append(reindex_hint(folder, keys))
     return Survey(
         folder=folder,
         dataset=dataset,
         version=version,
         manifest=manifest,
         findings=findings.close(),
-        notes=notes if journal else (),
-        tasks=tuple(_tasks(folder, manifest, present, deep)),
+        notes=tuple(notes),
+        splits=tuple(_index_tasks(folder, manifest, present, deep)),
+        shards=tuple(_shard_tasks(folder, manifest, present, deep)),
+    )
+
+
+def changed_entry(manifest: Manifest) -> list[str]:
+    """Return the keys of a manifest's registry entry that differ from the packaged registry.
+
+    A dataset or version that the packaged registry does not have differs in nothing.
+    """
+    spec = load_registry().datasets.get(manifest.dataset)
+    if spec is None or spec.version != manifest.version:
+        return []
+    packaged = spec.model_dump(mode="json")
+    return [key for key in sorted({*packaged, *manifest.spec}) if packaged.get(key) != manifest.spec.get(key)]
+
+
+def reindex_hint(folder: Path, keys: Sequence[str]) -> str:
+    """Return what to do about ``changed_entry``, in one sentence."""
+    root = Path(os.path.abspath(folder)).parent.parent
+    return (
+        f"was converted with another registry entry than the packaged one ({', '.join(keys)} differ); "
+        f"`python -m convert.reindex {root} --datasets {_names(folder)[0]}` brings derived columns and statistics "
+        "up to date"
     )
 
 
@@ -144,14 +194,10 @@ def _versions(root: Path) -> list[Path]:
 
 
 def _is_version(folder: Path) -> bool:
-    """Whether something was converted into this very folder, even if only ruins of that are left."""
+    """Return whether something was converted into this very folder, even if only ruins of that are left."""
     if any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME)):
         return True
-    return any(
-        _is_shard_file(name) and name.startswith(f"{split.name}-")
-        for split in _folders(folder)
-        for name in _listdir(split)
-    )
+    return any(_is_ours(name, split.name) for split in _folders(folder) for name in _listdir(split))
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -165,8 +211,11 @@ def _listdir(folder: Path) -> list[str]:
         return []
 
 
-def _is_shard_file(name: str) -> bool:
-    return bool(_SHARD.search(name)) and name.endswith((".arrayrecord", ".arrow"))
+def _is_ours(name: str, split: str = "") -> bool:
+    """Return whether a file of a split's folder has the name of a shard or of a table."""
+    if name in map(table_file, TABLE_KINDS):
+        return True
+    return bool(_SHARD.search(name)) and name.endswith(".arrayrecord") and name.startswith(f"{split}-" if split else "")
 
 
 def _names(folder: Path) -> tuple[str, str]:
@@ -217,7 +266,7 @@ def _check_manifest(manifest: Manifest, findings: Findings) -> None:
             f"counts {sum(sizes.values()):,} frames by size, {sum(frames):,} passed through or transcoded",
         )
     if _pair(manifest) == (None, None):
-        findings.add(MANIFEST_NAME, "field parameters has no offset and frames of a pair")
+        findings.add(MANIFEST_NAME, "field parameters has no offset, frames and frame_offsets of a pair that agree")
 
 
 def _check_shard_names(split: str, shards: Sequence[ShardEntry], findings: Findings) -> None:
@@ -240,9 +289,10 @@ def _check_split_folder(folder: Path, manifest: Manifest, split: str, findings: 
         names = sorted(os.listdir(folder / split))
     except OSError as error:
         if shards:
-            findings.add(split, f"cannot be listed: {error.strerror}; expected {len(shards) * len(FILE_KINDS):,} files")
+            count = len(shards) + len(TABLE_KINDS)
+            findings.add(split, f"cannot be listed: {error.strerror}; expected {count:,} files")
         return False
-    known = {shard_file(shard.name, kind) for shard in shards for kind in FILE_KINDS}
+    known = {*map(table_file, TABLE_KINDS), *(shard_file(shard.name) for shard in shards)}
     for name in names:
         if name not in known:
             findings.add(f"{split}/{name}", "is not in the manifest; remove it if nobody needs it")
@@ -254,9 +304,9 @@ def _check_surroundings(folder: Path, manifest: Manifest, journal: bool, finding
         path = folder / name
         if name.startswith(".") or name in manifest.splits:
             continue
-        if _is_shard_file(name):
+        if _is_ours(name):
             findings.add(name, "is not in the folder of a split; remove it if nobody needs it")
-        elif not journal and path.is_dir() and any(_is_shard_file(inner) for inner in _listdir(path)):
+        elif not journal and path.is_dir() and any(_is_ours(inner) for inner in _listdir(path)):
             findings.add(name, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
 
 
@@ -264,19 +314,14 @@ def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings:
     """Compare the list of what was left out with the counts of each shard."""
     shards = {shard.name: shard for split in manifest.splits.values() for shard in split.shards}
     listed: Counter[tuple[str, str]] = Counter()
-    if manifest.quarantine and not journal:
-        try:
-            digest, size = hash_file(folder / QUARANTINE_NAME)
-        except FileNotFoundError:
-            size = 0
-        except OSError as error:
-            findings.add(QUARANTINE_NAME, f"cannot be read: {error.strerror or error}")
+    path = folder / QUARANTINE_NAME
+    if manifest.quarantine and not journal and path.exists():
+        is_unchanged(path, manifest.quarantine, name=QUARANTINE_NAME, findings=findings)
+        # The lines of a list that has changed say what has.
+        if not path.is_file():
             return
-        if size and (size, digest) != (manifest.quarantine.bytes, manifest.quarantine.sha256):
-            there = FileEntry(bytes=size, sha256=digest)
-            findings.add(QUARANTINE_NAME, f"has {there}, expected {manifest.quarantine}")
     try:
-        with open_regular(folder / QUARANTINE_NAME) as file:
+        with open_regular(path) as file:
             for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
                 try:
                     entry = QuarantineEntry.model_validate_json(line)
@@ -311,16 +356,27 @@ def _check_quarantine(folder: Path, manifest: Manifest, journal: bool, findings:
             )
 
 
-def _tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: bool) -> Iterable[ShardTask]:
-    offset, offsets = _pair(manifest)
+def _index_tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: bool) -> Iterable[IndexTask]:
+    offset, _ = _pair(manifest)
+    for split in splits:
+        yield IndexTask(
+            folder=str(folder),
+            split=split,
+            entry=manifest.splits[split],
+            offset=offset,
+            spec=manifest.spec,
+            statistics=dict(manifest.statistics.get(split, {}).items()),
+            deep=deep,
+        )
+
+
+def _shard_tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: bool) -> Iterable[ShardTask]:
+    _, offsets = _pair(manifest)
     sizes = _sizes(manifest)
     for split in splits:
-        for entry in manifest.splits[split].shards:
+        for shard in list_shards(folder, split, manifest.splits[split]):
             yield ShardTask(
-                folder=str(folder),
-                split=split,
-                entry=entry,
-                offset=offset,
+                shard=shard,
                 frame_offsets=offsets,
                 sizes=frozenset(sizes) if sizes is not None else None,
                 deep=deep,
@@ -328,14 +384,15 @@ def _tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: bool) 
 
 
 def _pair(manifest: Manifest) -> tuple[int | None, tuple[int, ...] | None]:
-    """Return the offset of all pairs and of the frames in them, if the manifest says so."""
+    """Return the offset of all pairs and of the frames in them, if the manifest says so and agrees with itself."""
     offset, frames = manifest.parameters.get("offset"), manifest.parameters.get("frames")
     if not isinstance(offset, int) or not isinstance(frames, str) or not 1 <= offset <= _MAX_OFFSET:
         return None, None
     try:
-        return offset, frame_offsets(frames, offset)
+        offsets = frame_offsets(frames, offset)
     except ConvertError:
         return None, None
+    return (offset, offsets) if manifest.parameters.get("frame_offsets") == list(offsets) else (None, None)
 
 
 def _sizes(manifest: Manifest) -> dict[str, int] | None:

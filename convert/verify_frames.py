@@ -1,4 +1,4 @@
-"""Every record of a shard: read, taken apart, decoded, and compared with its row in the sidecar."""
+"""Every record of a shard: read twice, taken apart, decoded, and compared with its row in the index."""
 
 from __future__ import annotations
 
@@ -13,60 +13,62 @@ from array_record.python import array_record_module
 
 from convert.errors import CorruptFrame
 from convert.images import decode_frame, decode_jpeg
-from stream.format import FormatError, frame_spans
+from convert.report import first_line
+from stream.format import FormatError, decode_record
 from stream.record_reader import RecordFile
 
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
+_PLACE = ("position", "num_bytes", "xxh3_64")
 
 
 def check_frames(
     path: Path,
     rows: Mapping[str, np.ndarray] | None,
-    places: Sequence[np.ndarray] | None,
     *,
     offsets: Sequence[int] | None,
     sizes: Collection[str] | None,
     report: Callable[[str], None],
 ) -> Counter[str]:
-    """Read every record and decode every frame.
+    """Read every record, by array_record and by the index, and decode every frame.
 
     Args:
-        path: an ArrayRecord file.
-        rows: ``episode``, ``step`` and ``num_frames``, int64 [records], of its records sidecar; None where that is not
-            sound.
-        places: PLACE_FIELDS of it, in order; None where it is not sound or does not have them.
-        offsets: which steps the frames of a record are of, as distances from the first; None if that is not known.
-        sizes: "HxW" that frames may have; None for any.
-        report: called with each problem.
+        path: ArrayRecord file.
+        rows: ``episode``, ``step``, ``position``, ``num_bytes`` and ``xxh3_64`` of each record, [records]; None where
+            the index is not sound.
+        offsets: Distances from t of a record's frames, None if unknown.
+        sizes: "HxW" that frames may have, None for any.
+        report: Called with each problem.
 
     Returns:
-        How many steps of the shard have a frame of which size ("HxW"); empty without rows or offsets.
+        Number of steps of the shard that have a frame, by size ("HxW"); empty without rows or offsets.
     """
     checker = _FrameChecker(offsets=offsets, sizes=sizes, report=report)
-    file = RecordFile(str(path), *places) if places is not None else None
+    file = RecordFile(str(path)) if rows is not None else None
     reader = array_record_module.ArrayRecordReader(str(path), _READER_OPTIONS)
+    if not reader.ok():
+        return checker.sizes
     try:
-        for index in range(reader.num_records() if reader.ok() else 0):
+        for index in range(reader.num_records()):
             place, row = f"record {index}", None
             if rows is not None:
-                row = (int(rows["episode"][index]), int(rows["step"][index]), int(rows["num_frames"][index]))
+                row = (int(rows["episode"][index]), int(rows["step"][index]))
                 place += f" (episode {row[0]}, step {row[1]})"
             try:
                 (record,) = reader.read(index, index + 1)
             except (RuntimeError, ValueError, IndexError) as error:
                 report(f"{place}: does not read: {first_line(error)}")
                 continue
-            if file is not None and not _is_there(file, index, record):
-                report(f"{place}: is not where the records sidecar says, or has another checksum")
+            if file is not None and not _is_there(file, [int(rows[name][index]) for name in _PLACE], record):  # type: ignore[index]
+                report(f"{place}: is not where the index says, or has another checksum")
             checker.check(record, row, place)
     finally:
         reader.close()
     return checker.sizes
 
 
-def _is_there(file: RecordFile, index: int, record: bytes) -> bool:
+def _is_there(file: RecordFile, place: Sequence[int], record: bytes) -> bool:
     try:
-        return file.read(index) == record
+        return file.read(*place) == record
     except (FormatError, OSError, ValueError, MemoryError):
         # The places may be anything.
         return False
@@ -85,36 +87,35 @@ class _FrameChecker:
         self._episode: int | None = None
         self._seen: dict[int, bytes] = {}
 
-    def check(self, record: bytes, row: tuple[int, int, int] | None, place: str) -> None:
-        """Check one record; ``row`` is its (episode, step, num_frames)."""
+    def check(self, record: bytes, row: tuple[int, int] | None, place: str) -> None:
+        """Check one record; ``row`` is its (episode, step)."""
         try:
-            spans = frame_spans(record)
+            frames = decode_record(record)
         except FormatError as error:
             self._report(f"{place}: {error}")
             return
-        if row is not None and len(spans) != row[2]:
-            self._report(f"{place}: holds {len(spans)} frames, the records sidecar says {row[2]}")
         steps: Sequence[int] | None = None
-        if row is not None and self._offsets is not None and len(spans) == len(self._offsets):
+        if self._offsets is not None and len(frames) != len(self._offsets):
+            self._report(f"{place}: holds {len(frames)} frames, the manifest says {len(self._offsets)}")
+        elif self._offsets is not None and row is not None:
             steps = [row[1] + offset for offset in self._offsets]
             if row[0] != self._episode:
                 self._episode = row[0]
                 self._seen.clear()
-        for number, (start, stop) in enumerate(spans):
-            frame = record[start:stop]
+        for number, frame in enumerate(frames):
             fresh = steps is None or self._is_new(steps[number], frame, place)
             if not fresh:
                 continue
             try:
                 size = self._decode(frame)
             except CorruptFrame as error:
-                self._report(f"{place}: frame {number} of {len(spans)}: {error}")
+                self._report(f"{place}: frame {number} of {len(frames)}: {error}")
                 continue
             if steps is not None:
                 self.sizes[size] += 1
 
     def _is_new(self, step: int, frame: bytes, place: str) -> bool:
-        """Whether this frame of a step was not decoded before; reports one that is not what it was before."""
+        """Return whether this frame of a step was not decoded before; reports one that is not what it was before."""
         digest = hashlib.blake2b(frame, digest_size=16).digest()
         before = self._seen.get(step)
         self._seen[step] = digest
@@ -135,13 +136,3 @@ class _FrameChecker:
         else:
             raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(self._allowed)) or 'there are none'}")
         return size
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, for one-line lists; libraries append traces of their own.
-
-    >>> first_line(ValueError("chunk data hash mismatch; reading record 7\\n  at reader.cc:12"))
-    'chunk data hash mismatch; reading record 7'
-    """
-    text = str(error).strip().split("\n", 1)[0]
-    return text[:300] or type(error).__name__

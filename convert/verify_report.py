@@ -17,7 +17,7 @@ _PER_FILE = 10
 class Finding:
     """Something wrong with one file of a dataset.
 
-    file: below the version folder, ``train/train-00000-of-00001.steps.arrow``. sha256: of what was found there, where
+    file: below the version folder, ``train/steps.arrow``. sha256: of what was found there, where
     that is not what the manifest says.
     """
 
@@ -64,7 +64,7 @@ class Problem:
 class DatasetReport:
     """One version of a dataset, as its manifest says; all zero where there is none.
 
-    bytes: of the shards' files. notes: what the user may want to know and is not wrong.
+    bytes: of its indexes and shards. notes: what the user may want to know and is not wrong.
     """
 
     dataset: str
@@ -119,7 +119,7 @@ class Report:
             lines += _advice(self.datasets, self.problems)
         else:
             shards = sum(dataset.shards for dataset in self.datasets)
-            how = "every frame decoded" if self.deep else "sizes, checksums and sidecars; --deep decodes every frame"
+            how = "every frame decoded" if self.deep else "sizes, checksums and indexes; --deep decodes every frame"
             lines.append(f"no problems in {_count(shards, 'shard')} ({how}), {human_seconds(self.seconds)}")
         return "\n".join(lines)
 
@@ -135,7 +135,7 @@ def _advice(datasets: Sequence[DatasetReport], problems: Sequence[Problem]) -> l
     if damaged:
         lines.append(
             f"to repair {', '.join(damaged)}: remove the named files and run the same convert.run command again, which "
-            f"converts those shards anew; if {MANIFEST_NAME} or {QUARANTINE_NAME} is named, run it with "
+            f"makes them again; if {MANIFEST_NAME} or {QUARANTINE_NAME} is named, run it with "
             f"--datasets {','.join(damaged)} --overwrite"
         )
     return lines
