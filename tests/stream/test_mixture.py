@@ -254,7 +254,9 @@ def test_a_weight_alone_is_a_member_of_a_yaml_file(catalog: Catalog, tmp_path: P
 
 
 def test_convert_reads_a_weight_alone_too(tmp_path: Path) -> None:
-    (bridge, kuka) = load_registry().resolve(str(write(tmp_path, "members: {bridge: 1, kuka: size}\n")))
+    (bridge, kuka) = load_registry().resolve(
+        str(write(tmp_path, "description: Two.\nmembers: {bridge: 1, kuka: size}\n"))
+    )
     assert (bridge.member.weight, kuka.member.weight) == (1, "size")
 
 
