@@ -20,13 +20,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convert.errors import ConflictError, ConvertError, ShardError, UsageError
-from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, table_file
-from stream.manifest import FileEntry, Manifest, ShardEntry, Statistics, TableEntry, encode_manifest, read_manifest
+from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
+from stream.manifest import (
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    Statistics,
+    TableEntry,
+    describe_file,
+    encode_manifest,
+    read_manifest,
+)
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
@@ -38,8 +47,9 @@ STATUS = ".status.json"
 FAILURE = ".failure.json"
 INDEX = ".index"
 """Suffix of the lock under which the index of a split is merged, and of its status before ``.json``."""
-RECORDS = "arrayrecord"
-KINDS = (RECORDS, *TABLE_KINDS)
+RECORDS: Final = "arrayrecord"
+FileKind = Literal["arrayrecord", "episodes", "steps", "records"]
+KINDS: tuple[FileKind, ...] = (RECORDS, *TABLE_KINDS)
 """The files that converting a shard writes: its ArrayRecord file and its part of each table of the index."""
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
@@ -175,7 +185,7 @@ class Journal:
         """
         return self.folder / f"{name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
 
-    def status(self, stem: str, split: str) -> ShardStatus | None:
+    def status(self, stem: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files exist with the right sizes."""
         try:
             status = ShardStatus.model_validate_json((self.folder / (stem + STATUS)).read_bytes())
@@ -184,17 +194,17 @@ class Journal:
         parts = ((self._part(stem, kind), entry) for kind, entry in status.parts.items())
         if not all(_has_size(path, entry.bytes) for path, entry in parts):
             return None
-        return status if self.has_file(status.entry, split) else None
+        return status if self.has_file(status.entry) else None
 
-    def statuses(self, stems: Mapping[str, str]) -> dict[str, ShardStatus]:
-        """Return the statuses of the shards that are finished, of those that are given with their splits."""
+    def statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
+        """Return the statuses of the shards that are finished, of those that are given."""
         existing = self.finished()
-        found = {stem: self.status(stem, split) for stem, split in stems.items() if stem in existing}
+        found = {stem: self.status(stem) for stem in stems if stem in existing}
         return {stem: status for stem, status in found.items() if status is not None}
 
-    def has_file(self, entry: ShardEntry, split: str) -> bool:
+    def has_file(self, entry: ShardEntry) -> bool:
         """Return whether the ArrayRecord file of a shard is in place with the right size."""
-        return _has_size(self.output / split / shard_file(entry.name), entry.file.bytes)
+        return _has_size(self.output / split_of(entry.name) / shard_file(entry.name), entry.file.bytes)
 
     def has_index(self, index: Mapping[TableKind, TableEntry], split: str) -> bool:
         """Return whether the tables of a split are in place with the right sizes."""
@@ -277,22 +287,22 @@ class Journal:
             os.close(file)
 
     @contextlib.contextmanager
-    def staged(self, stem: str) -> Iterator[dict[str, Path]]:
+    def staged(self, stem: str) -> Iterator[dict[FileKind, Path]]:
         """Give the files of a shard, by ``KINDS``, paths to be written at, for the time of the context."""
-        files = {kind: self.temporary(f"{stem}.{kind}") for kind in KINDS}
+        files: dict[FileKind, Path] = {kind: self.temporary(f"{stem}.{kind}") for kind in KINDS}
         try:
             yield files
         finally:
             for path in files.values():
                 path.unlink(missing_ok=True)
 
-    def place(self, stem: str, split: str, files: Mapping[str, Path]) -> None:
-        """Rename the files of a shard, by kind, that were written and checked, into place."""
+    def place(self, stem: str, files: Mapping[FileKind, Path]) -> None:
+        """Rename files of a shard, by ``KINDS``, that were written and checked, into place."""
         with writing(self.output):
             for kind in TABLE_KINDS:
                 files[kind].replace(self._part(stem, kind))
             if RECORDS in files:
-                folder = self.output / split
+                folder = self.output / split_of(stem)
                 folder.mkdir(parents=True, exist_ok=True)
                 files[RECORDS].replace(folder / shard_file(stem))
 
@@ -503,6 +513,22 @@ def write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def describe_durably(path: Path) -> FileEntry:
+    """Return the entry of a file once it is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return describe_file(path)
+
+
+def parse_quarantine(content: bytes) -> dict[str, list[QuarantineEntry]]:
+    """Return what was left out by shard, from the content of ``quarantine.jsonl``."""
+    found: dict[str, list[QuarantineEntry]] = {}
+    for line in content.splitlines():
+        entry = QuarantineEntry.model_validate_json(line)
+        found.setdefault(entry.shard, []).append(entry)
+    return found
 
 
 @contextlib.contextmanager

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from convert.errors import SourceError, UsageError
 from convert.features import Feature
 from convert.images import FramePolicy
-from convert.pairs import check_frames, offset_in_steps
-from convert.registry import Camera, DatasetSpec, Instruction, Selected
+from convert.pairs import check_frames, frame_offsets, offset_in_steps
+from convert.registry import Camera, DatasetSpec, Instruction, Part, Selected
 from convert.source import SourceDataset, SourceShard, Span
 from stream.errors import closest
-from stream.format import FORMAT_VERSION, STEP_FIELDS, shard_stem
+from stream.format import FORMAT_VERSION, shard_stem
+from stream.manifest import ShardEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +38,16 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetPlan:
-    """Everything that a worker needs to convert any shard of one dataset; small, and the same for all of them.
+    """Everything that a worker needs for any shard or split of one dataset; small, and the same for all of them.
 
-    output: the folder ``ROOT/<dataset>/<version>``. camera: the feature whose frames are stored. features: what goes
-    into the sidecars. language: the features that the instruction is read from, the first that is not empty wins.
-    staging: the local folder for files on their way to an object store, None for the system's.
+    Attributes:
+        output: Folder ``ROOT/<dataset>/<version>``.
+        camera: Feature whose frames are stored.
+        features: Features that the index gets.
+        language: Features that the instruction is read from; the first that is not empty wins.
+        action: Parts of the derived column ``action``.
+        state: Parts of the derived column ``state``.
+        staging: Local folder for files on their way to an object store, None for the system's.
     """
 
     dataset: str
@@ -55,6 +61,8 @@ class DatasetPlan:
     features: tuple[Feature, ...]
     language: tuple[Feature, ...]
     language_encoding: Literal["text", "utf8_codes"]
+    action: tuple[Part, ...]
+    state: tuple[Part, ...]
     robot: str
     robot_feature: Feature | None
     on_error: Literal["quarantine", "fail"]
@@ -63,11 +71,17 @@ class DatasetPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """One source shard to convert. spans: the ranges [start, stop) of record numbers that are wanted."""
+    """One source shard to convert.
+
+    Attributes:
+        spans: Ranges [start, stop) of record numbers that are wanted.
+        entry: Entry of the manifest, if the shard of a complete dataset is converted again.
+    """
 
     dataset: str
     shard: SourceShard
     spans: tuple[Span, ...]
+    entry: ShardEntry | None = None
 
     @property
     def stem(self) -> str:
@@ -75,14 +89,49 @@ class ShardJob:
         return shard_stem(self.shard.split, self.shard.index, self.shard.count)
 
     @property
+    def name(self) -> str:
+        """The stem."""
+        return self.stem
+
+    @property
     def episodes(self) -> int:
-        """How many records are wanted."""
+        """Number of records that are wanted."""
         return sum(stop - start for start, stop in self.spans)
 
     @property
-    def bytes(self) -> int:
-        """About how many bytes of the source they are."""
+    def size(self) -> int:
+        """Estimated bytes of the source that they take."""
         return self.shard.bytes * self.episodes // max(self.shard.records, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitJob:
+    """One split whose index is to be merged.
+
+    Attributes:
+        shards: Numbers of its converted shards, in order.
+        count: Number of the source's shards.
+    """
+
+    dataset: str
+    split: str
+    shards: tuple[int, ...]
+    count: int
+
+    @property
+    def stems(self) -> list[str]:
+        """Return the stems of its converted shards, in order."""
+        return [shard_stem(self.split, index, self.count) for index in self.shards]
+
+    @property
+    def name(self) -> str:
+        """The name of the split."""
+        return self.split
+
+    @property
+    def size(self) -> int:
+        """Number of its shards."""
+        return len(self.shards)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +151,10 @@ class Conversion:
     def splits(self) -> list[str]:
         """The splits that are converted, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))
+
+    def split_jobs(self, split: str) -> list[ShardJob]:
+        """Return the shards of a split, in the order of the source."""
+        return [job for job in self.jobs if job.shard.split == split]
 
 
 def plan_conversion(selected: Selected, source: SourceDataset, options: Options, *, output: str) -> Conversion:
@@ -158,6 +211,8 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         features=features,
         language=language,
         language_encoding=spec.instruction.encoding if spec.instruction else "text",
+        action=spec.action,
+        state=spec.state,
         robot=spec.robot or "",
         robot_feature=robot_feature,
         on_error=options.on_error,
@@ -199,6 +254,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "quality": plan.policy.quality,
         "offset": plan.offset,
         "frames": plan.frames,
+        "frame_offsets": list(frame_offsets(plan.frames, plan.offset)),
         "episodes": options.episodes,
         "columns": [_notation(feature) for feature in plan.features],
         "language": [_notation(feature) for feature in plan.language],
@@ -264,10 +320,6 @@ def _check_part(
     size = feature.size
     if feature.dtype == "string" or size is None or feature.sequences:
         raise UsageError(f"{spec.name}: {path} is {feature.dtype} {feature.shape}, not a vector of numbers")
-    if path in {field.name for field in STEP_FIELDS}:
-        raise UsageError(
-            f"{spec.name}: {path} cannot be part of action or state, the sidecars have a column of that name"
-        )
     if (select is None and dims != size) or (select is not None and max(select) >= size):
         raise UsageError(
             f"{spec.name}: {path} has {size} values {feature.shape}; the registry takes "

@@ -27,6 +27,7 @@ from convert.journal import (
     RECORDS,
     STATUS,
     WITHDRAWN,
+    FileKind,
     IndexStatus,
     Journal,
     Parts,
@@ -40,7 +41,7 @@ from convert.journal import (
     writing,
 )
 from convert.staging import stage, staging_base, sweep
-from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, table_file
+from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
 from stream.manifest import FileEntry, Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote
 
@@ -78,18 +79,18 @@ class RemoteJournal:
             self.folder.write(PARAMETERS, content, unless_there=True)
         check_parameters(self.parameters() or {}, parameters, where=str(self.output))
 
-    def status(self, stem: str, split: str) -> ShardStatus | None:
+    def status(self, stem: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files exist with the right sizes."""
-        return self.statuses({stem: split}).get(stem)
+        names = [stem + STATUS, *(part_file(stem, kind) for kind in TABLE_KINDS)]
+        sizes = {name: size for name in names if (size := self.folder.size(name)) is not None}
+        return self._statuses([stem], sizes).get(stem)
 
-    def statuses(self, stems: Mapping[str, str]) -> dict[str, ShardStatus]:
-        """Return the statuses of the shards that are finished, of those that are given with their splits."""
+    def statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
+        """Return the statuses of the shards that are finished, of those that are given."""
+        return self._statuses(stems, self.folder.sizes())
+
+    def _statuses(self, stems: Iterable[str], existing: Mapping[str, int]) -> dict[str, ShardStatus]:
         names = {stem + STATUS: stem for stem in stems}
-        if len(stems) > 1:
-            existing = self.folder.sizes()
-        else:
-            wanted = [*names, *(part_file(stem, kind) for stem in stems for kind in TABLE_KINDS)]
-            existing = {name: size for name in wanted if (size := self.folder.size(name)) is not None}
         names = {name: stem for name, stem in names.items() if name in existing}
         found = {}
         for name, content in self.folder.read_some(names).items():
@@ -97,13 +98,13 @@ class RemoteJournal:
                 status = ShardStatus.model_validate_json(content)
                 stem = names[name]
                 parts = all(existing.get(part_file(stem, kind)) == file.bytes for kind, file in status.parts.items())
-                if parts and self.has_file(status.entry, stems[stem]):
+                if parts and self.has_file(status.entry):
                     found[stem] = status
         return found
 
-    def has_file(self, entry: ShardEntry, split: str) -> bool:
+    def has_file(self, entry: ShardEntry) -> bool:
         """Return whether the ArrayRecord file of a shard is in place with the right size, as first seen."""
-        return self._existing(split).get(shard_file(entry.name)) == entry.file.bytes
+        return self._existing(split_of(entry.name)).get(shard_file(entry.name)) == entry.file.bytes
 
     def has_index(self, index: Mapping[TableKind, TableEntry], split: str) -> bool:
         """Return whether the tables of a split are in place with the right sizes, as first seen."""
@@ -161,7 +162,7 @@ class RemoteJournal:
         yield True
 
     @contextlib.contextmanager
-    def staged(self, stem: str) -> Iterator[dict[str, Path]]:
+    def staged(self, stem: str) -> Iterator[dict[FileKind, Path]]:
         """Give the files of a shard, by ``KINDS``, paths to be written at, for the time of the context."""
         with self._stage() as folder:
             yield {kind: folder / kind for kind in KINDS}
@@ -173,12 +174,12 @@ class RemoteJournal:
                 folder = stack.enter_context(stage(self.workplace))
             yield folder
 
-    def place(self, stem: str, split: str, files: Mapping[str, Path]) -> None:
-        """Store the files of a shard, by kind, that were written and checked."""
+    def place(self, stem: str, files: Mapping[FileKind, Path]) -> None:
+        """Store files of a shard, by ``KINDS``, that were written and checked."""
         for kind in TABLE_KINDS:
             self.folder.upload(files[kind], part_file(stem, kind))
         if RECORDS in files:
-            (self.output / split).upload(files[RECORDS], shard_file(stem))
+            (self.output / split_of(stem)).upload(files[RECORDS], shard_file(stem))
 
     @contextlib.contextmanager
     def parts(self, statuses: Sequence[ShardStatus]) -> Iterator[list[Parts]]:

@@ -57,7 +57,8 @@ class ShardEntry(_Model):
     """One shard: its stem, counts, its ArrayRecord file, and the source file that it was made of.
 
     source_digest: SHA-256 over the lengths and checksums that the source file stores. paired_episodes: how many of the
-    episodes have records. left_out: counts by reason.
+    episodes have records. left_out: counts by reason. sizes: stored frames by "HxW", counted once however many records
+    have them. passed: those of them that are the source's own bytes.
     """
 
     name: _NAME
@@ -69,6 +70,8 @@ class ShardEntry(_Model):
     records: _COUNT
     paired_episodes: _COUNT
     left_out: dict[str, _COUNT]
+    sizes: dict[str, _COUNT] = Field(default_factory=dict)
+    passed: _COUNT = 0
     file: FileEntry
 
 
