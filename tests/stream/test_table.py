@@ -276,10 +276,10 @@ def test_a_table_that_is_not_of_one_batch_is_refused(tmp_path: Path, batches: in
         open_table(path, "steps")
 
 
-@pytest.mark.parametrize("value", [0x00, 0x01, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("value", [0x01, 0xFF])
 def test_a_changed_byte_leads_nowhere_but_to_a_format_error(sample: Path, value: int) -> None:
     sound, refused = sample.read_bytes(), 0
-    for place in range(0, len(sound)):
+    for place in range(len(sound)):
         # A new file each time: the one before is mapped.
         sample.unlink()
         sample.write_bytes(sound[:place] + bytes([value]) + sound[place + 1 :])
