@@ -1,4 +1,4 @@
-"""The Beam graph: one element a source shard, one linear ParDo.
+"""The Beam graphs: one element a source shard, then one a split; one linear ParDo each.
 
 No image goes through a shuffle, no output is tagged and no bundle is finished, so that it runs on every runner: Beam's
 Dask runner, for one, runs only the ancestors of the last transform and merges tagged outputs.
@@ -16,19 +16,24 @@ from apache_beam.metrics import Metrics
 
 from beam_jobs.stop import tell
 from convert.errors import ConvertError, ShardError, UsageError
-from convert.journal import ShardFailure
-from convert.plan import DatasetPlan, ShardJob
+from convert.merge import merge_split
+from convert.plan import DatasetPlan, ShardJob, SplitJob
 from convert.remote_journal import open_journal
 from convert.shard import convert_shard
+from convert.status import ShardFailure
 
 _LOGGER = logging.getLogger(__name__)
 
 NAMESPACE = "convert"
-"""Of the counters: shards, episodes, pairs, bytes_in, bytes_out, left_out, shards_elsewhere and shards_failed."""
+"""Of the counters: shards, episodes, pairs, splits, bytes_in, bytes_out, left_out, shards_elsewhere, splits_elsewhere,
+shards_failed and splits_failed."""
+
+Job = ShardJob | SplitJob
+Summary = dict[str, str | int]
 
 
-class ConvertShard(beam.DoFn):
-    """Converts the shard that an element describes and yields a small record of what came out.
+class DoJob(beam.DoFn):
+    """Converts the shard, or merges the split, that an element describes, and yields a small record of what came out.
 
     What it did is counted, for the pages of services. Runners keep no counts of a bundle that failed, so a shard that
     failed also leaves a note in the journal.
@@ -47,39 +52,23 @@ class ConvertShard(beam.DoFn):
         self._plans = dict(plans)
         self._stop_address = stop
 
-    def process(self, job: ShardJob) -> Iterator[dict[str, str | int]]:
-        """Yield dataset, shard, records, episodes and bytes; nothing where another process is converting the shard."""
+    def process(self, job: Job) -> Iterator[Summary]:
+        """Yield dataset, shard or split, and counts; nothing if another process is doing the job."""
         plan = self._plans[job.dataset]
         try:
-            status = convert_shard(job, plan)
+            yield from _convert(job, plan) if isinstance(job, ShardJob) else _merge(job, plan)
         except Exception as error:
-            _LOGGER.info("%s %s failed", job.dataset, job.stem, exc_info=True)
-            failure = _name_shard(error, job)
-            _count(shards_failed=1)
-            note = ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure))
-            open_journal(plan.output, plan.staging).fail(note)
+            _LOGGER.info("%s %s failed", job.dataset, job.name, exc_info=True)
+            failure = _name_job(error, job)
+            if isinstance(job, ShardJob):
+                _count(shards_failed=1)
+                note = ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure))
+                open_journal(plan.output, plan.staging).fail(note)
+            else:
+                _count(splits_failed=1)
             self._stop(failure)
             # Runners send the whole chain as text; the first of our messages in it is the one that is shown.
             raise failure from None
-        if status is None:
-            _count(shards_elsewhere=1)
-            return
-        entry = status.entry
-        _count(
-            shards=1,
-            episodes=entry.episodes,
-            pairs=entry.records,
-            bytes_in=status.bytes_in,
-            bytes_out=status.bytes_out,
-            left_out=sum(entry.left_out.values()),
-        )
-        yield {
-            "dataset": job.dataset,
-            "shard": job.stem,
-            "records": entry.records,
-            "episodes": entry.episodes,
-            "bytes": status.bytes_out,
-        }
 
     def _stop(self, error: ConvertError) -> None:
         # Told again and again, to see whether somebody is there who will end this process.
@@ -87,35 +76,68 @@ class ConvertShard(beam.DoFn):
             time.sleep(1)
 
 
+def _convert(job: ShardJob, plan: DatasetPlan) -> Iterator[Summary]:
+    status = convert_shard(job, plan)
+    if status is None:
+        _count(shards_elsewhere=1)
+        return
+    entry = status.entry
+    _count(
+        shards=1,
+        episodes=entry.episodes,
+        pairs=entry.records,
+        bytes_in=status.bytes_in,
+        bytes_out=status.bytes_out,
+        left_out=sum(entry.left_out.values()),
+    )
+    yield {
+        "dataset": job.dataset,
+        "shard": job.stem,
+        "records": entry.records,
+        "episodes": entry.episodes,
+        "bytes": status.bytes_out,
+    }
+
+
+def _merge(job: SplitJob, plan: DatasetPlan) -> Iterator[Summary]:
+    status = merge_split(job, plan)
+    if status is None:
+        _count(splits_elsewhere=1)
+        return
+    _count(splits=1, bytes_out=status.bytes_out)
+    yield {"dataset": job.dataset, "split": job.split, "bytes": status.bytes_out}
+
+
 def _count(**amounts: int) -> None:
     for name, amount in amounts.items():
         Metrics.counter(NAMESPACE, name).inc(amount)
 
 
-def _name_shard(error: Exception, job: ShardJob) -> ConvertError:
-    """The same failure with the shard in its message: what comes back from a worker is little more than that."""
+def _name_job(error: Exception, job: Job) -> ConvertError:
+    """Return the same failure with the shard or split in its message: little more comes back from a worker."""
     message = str(error) if isinstance(error, ConvertError) else f"{type(error).__name__}: {error}"
-    if job.shard.name not in message and job.stem not in message:
-        message = f"{message} (in {job.dataset} {job.stem})"
+    known = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
+    if not any(name in message for name in known):
+        message = f"{message} (in {job.dataset} {job.name})"
     kind = UsageError if isinstance(error, UsageError) else ShardError
     return kind(message)
 
 
 def build_graph(
     pipeline: beam.Pipeline,
-    jobs: Sequence[ShardJob],
+    jobs: Sequence[Job],
     plans: Mapping[str, DatasetPlan],
     *,
     stop: bytes | None = None,
-) -> beam.PCollection[dict[str, str | int]]:
-    """Add the conversion of ``jobs`` to a pipeline.
+) -> beam.PCollection[Summary]:
+    """Add the conversion of shards, or the merging of splits, to a pipeline.
 
-    The largest shards come first: a runner that deals them out in order then ends evenly.
+    The largest come first: a runner that deals them out in order then ends evenly.
     """
-    ordered = sorted(jobs, key=lambda job: (-job.bytes, job.dataset, job.stem))
+    ordered = sorted(jobs, key=lambda job: (-job.size, job.dataset, job.name))
     return (
         pipeline
-        | "Shards" >> beam.Create(ordered, reshuffle=False)
+        | "Jobs" >> beam.Create(ordered, reshuffle=False)
         | "Spread" >> beam.Reshuffle()
-        | "Convert" >> beam.ParDo(ConvertShard(plans, stop=stop))
+        | "Convert" >> beam.ParDo(DoJob(plans, stop=stop))
     )

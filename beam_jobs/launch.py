@@ -15,12 +15,12 @@ import psutil
 from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.graph import NAMESPACE, build_graph
+from beam_jobs.graph import NAMESPACE, Job, build_graph
 from beam_jobs.options import SCRATCH, choose_runner, open_runner
-from beam_jobs.scratch import remove_abandoned
 from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
-from convert.plan import DatasetPlan, ShardJob
+from convert.plan import DatasetPlan
+from convert.staging import staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -29,7 +29,7 @@ _POLL = 0.2
 
 
 def run_pipeline(
-    jobs: Sequence[ShardJob],
+    jobs: Sequence[Job],
     plans: Mapping[str, DatasetPlan],
     arguments: Sequence[str],
     *,
@@ -37,12 +37,12 @@ def run_pipeline(
     known: Sequence[str],
     progress: AbstractContextManager[object],
 ) -> dict[str, int] | None:
-    """Convert ``jobs`` with the runner that Beam's ``arguments`` name.
+    """Convert shards, or merge splits, with the runner that Beam's ``arguments`` name.
 
     Args:
         plans: by dataset.
         arguments: Beam's options as on the command line.
-        num_workers: worker processes of a local runner; not more than shards are started.
+        num_workers: worker processes of a local runner; not more than jobs are started.
         known: the program's own options, to suggest one for a typo.
         progress: entered while the pipeline runs.
 
@@ -54,7 +54,7 @@ def run_pipeline(
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
     # Of a run on Dask that was killed, whatever the runner is now, and though it left nothing to convert.
-    remove_abandoned(SCRATCH)
+    sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
         return {}
     before = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -76,7 +76,7 @@ def run_pipeline(
     finally:
         _end_children(before)
         # Of one that ran beside this one.
-        remove_abandoned(SCRATCH)
+        sweep(staging_base(None), prefix=SCRATCH)
 
 
 def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:

@@ -1,33 +1,39 @@
 """Synthetic roots of any size in the real formats, made in seconds.
 
-Each dataset has one shard that is really written, of tiny frames; all others are hard links to its files under their
-own names, each with its own entry in the manifest. So opening, planning, sidecars and reading are those of a root of
-that size; only the disk is not filled, and the page cache holds what a real root would not.
+Each dataset has one shard that is really written, of tiny frames; all others are hard links to its ArrayRecord file
+under their own names, each with its own entry in the manifest. The index of the dataset is merged from the part of the
+one shard, taken once for each shard. So opening, planning, index and reading are those of a root of that size; only
+records do not fill the disk, and the page cache holds what a real root would not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import simplejpeg
 
+from convert.dataset import Part
+from convert.index_file import merge_index, write_part
 from convert.record_file import RecordWriter
-from convert.sidecars import write_sidecar
 from stream.format import (
-    EPISODE_FIELDS,
-    FILE_KINDS,
+    FIRST_FIELDS,
     FORMAT_VERSION,
     MANIFEST_NAME,
-    RECORDS_SCHEMA,
-    STEP_FIELDS,
+    TABLE_KINDS,
+    TableKind,
     encode_record,
+    feature_column,
     shard_file,
     shard_stem,
+    table_file,
 )
 from stream.manifest import (
     Manifest,
@@ -35,6 +41,7 @@ from stream.manifest import (
     Source,
     SplitEntry,
     Statistics,
+    TableEntry,
     describe_file,
     encode_manifest,
 )
@@ -44,7 +51,8 @@ EPISODE_PAIRS = 60
 OFFSET = 5
 _SIZE = 16
 _FRAMES = 64
-_ACTION, _STATE = 7, 8
+_ACTION = Part(path="action", dims=7, quantity="other", mode="absolute")
+_STATE = Part(path="observation/state", dims=8, quantity="other", mode="absolute")
 
 
 @dataclass(frozen=True)
@@ -74,33 +82,35 @@ def make_root(folder: Path, scale: Scale) -> None:
         split = place / "train"
         split.mkdir(parents=True)
         count = scale.shards // DATASETS
-        entry = _write_shard(split, shard_stem("train", 0, count), scale.records // scale.shards, seed=number)
+        with TemporaryDirectory(dir=place) as journal:
+            part = {kind: Path(journal, table_file(kind)) for kind in TABLE_KINDS}
+            records = scale.records // scale.shards
+            entry = _write_shard(split, shard_stem("train", 0, count), records, part, seed=number)
+            index = merge_index(split, [part] * count, action=(_ACTION,), state=(_STATE,))
         shards = [entry]
-        for index in range(1, count):
-            stem = shard_stem("train", index, count)
-            for kind in FILE_KINDS:
-                os.link(split / shard_file(entry.name, kind), split / shard_file(stem, kind))
+        for shard in range(1, count):
+            stem = shard_stem("train", shard, count)
+            os.link(split / shard_file(entry.name), split / shard_file(stem))
             shards.append(entry.model_copy(update={"name": stem, "source_file": f"{stem}.tfrecord"}))
         temporary = place / f"{MANIFEST_NAME}.tmp"
-        temporary.write_bytes(encode_manifest(_manifest(name, tuple(shards))))
+        temporary.write_bytes(encode_manifest(_manifest(name, tuple(shards), index)))
         temporary.replace(place / MANIFEST_NAME)
 
 
-def _write_shard(folder: Path, stem: str, records: int, *, seed: int) -> ShardEntry:
+def _write_shard(
+    folder: Path, stem: str, records: int, part: Mapping[TableKind, Path], *, seed: int
+) -> ShardEntry:
+    """Write a shard, and its part of the index to the files of ``part``."""
     random = np.random.default_rng(seed)
     pictures = random.integers(0, 255, (_FRAMES, _SIZE, _SIZE, 3), np.uint8)
     frames = [simplejpeg.encode_jpeg(picture, quality=50) for picture in pictures]
     episodes, steps = records // EPISODE_PAIRS, EPISODE_PAIRS + OFFSET
-    with RecordWriter(folder / shard_file(stem, "arrayrecord"), output=folder) as writer:
+    with RecordWriter(folder / shard_file(stem), output=folder) as writer:
         for record in range(records):
             writer.write(encode_record([frames[record % _FRAMES], frames[(record + OFFSET) % _FRAMES]]))
-    episode = np.repeat(np.arange(episodes, dtype=np.int32), EPISODE_PAIRS)
-    step = np.tile(np.arange(EPISODE_PAIRS, dtype=np.int32), episodes)
-    columns = [episode, step, np.full(records, OFFSET, np.int32), episode.astype(np.int64) * steps + step]
-    arrays = [pa.array(values) for values in (*columns, np.full(records, 2, np.int32), *writer.places().values())]
-    write_sidecar(folder / shard_file(stem, "records"), pa.Table.from_arrays(arrays, schema=RECORDS_SCHEMA))
-    write_sidecar(folder / shard_file(stem, "steps"), _steps(episodes, steps, random))
-    write_sidecar(folder / shard_file(stem, "episodes"), _episodes(stem, episodes, steps))
+    write_part(part["records"], _records(episodes, steps, writer.places()))
+    write_part(part["steps"], _steps(episodes, steps, random))
+    write_part(part["episodes"], _episodes(stem, episodes, steps))
     return ShardEntry(
         name=stem,
         source_file=f"{stem}.tfrecord",
@@ -111,66 +121,85 @@ def _write_shard(folder: Path, stem: str, records: int, *, seed: int) -> ShardEn
         records=records,
         paired_episodes=episodes,
         left_out={},
-        files={kind: describe_file(folder / shard_file(stem, kind), kind) for kind in FILE_KINDS},
+        file=describe_file(folder / shard_file(stem)),
     )
+
+
+def _table(kind: TableKind, values: Mapping[str, Any], more: Mapping[str, pa.Array] | None = None) -> pa.Table:
+    fields = FIRST_FIELDS[kind]
+    more = more or {}
+    arrays = [*(pa.array(values[field.name], field.type) for field in fields), *more.values()]
+    return pa.Table.from_arrays(
+        arrays, schema=pa.schema([*fields, *(pa.field(name, array.type) for name, array in more.items())])
+    )
+
+
+def _records(episodes: int, steps: int, places: Mapping[str, np.ndarray]) -> pa.Table:
+    episode = np.repeat(np.arange(episodes), EPISODE_PAIRS)
+    step = np.tile(np.arange(EPISODE_PAIRS), episodes)
+    zeros = np.zeros(len(step), np.int64)
+    numbers = {"shard": zeros, "episode": episode, "step": step, "camera": zeros, "offset": zeros + OFFSET}
+    return _table("records", {**numbers, "steps_row": episode * steps + step, **places})
 
 
 def _steps(episodes: int, steps: int, random: np.random.Generator) -> pa.Table:
     rows = episodes * steps
-    texts = pa.array(["pick up the cup", "open the drawer"])
-    language = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32) % 2), texts)
-
-    def vector(size: int) -> pa.Array:
-        return pa.FixedSizeListArray.from_arrays(pa.array(random.standard_normal(rows * size, np.float32)), size)
-
-    action, state = vector(_ACTION), vector(_STATE)
-    more = [pa.field("action", action.type), pa.field("observation/state", state.type)]
-    number = np.repeat(np.arange(episodes, dtype=np.int32), steps)
-    step = np.tile(np.arange(steps, dtype=np.int32), episodes)
-    arrays = [pa.array(number), pa.array(step), language, action, state]
-    return pa.Table.from_arrays(arrays, schema=pa.schema([*STEP_FIELDS, *more]))
+    texts = ["pick up the cup", "open the drawer"]
+    values = {
+        "episode": np.repeat(np.arange(episodes), steps),
+        "step": np.tile(np.arange(steps), episodes),
+        "language": [texts[row % 2] for row in range(rows)],
+    }
+    vectors = {
+        feature_column("steps", part.path): pa.FixedSizeListArray.from_arrays(
+            pa.array(random.standard_normal(rows * part.dims, np.float32)), part.dims
+        )
+        for part in (_ACTION, _STATE)
+    }
+    return _table("steps", values, vectors)
 
 
 def _episodes(stem: str, episodes: int, steps: int) -> pa.Table:
-    numbers = np.arange(episodes, dtype=np.int64)
+    numbers = np.arange(episodes)
     values = {
+        "episode": numbers,
+        "shard": np.zeros(episodes, np.int64),
         "episode_id": [f"{stem}__{number}" for number in range(episodes)],
         "source_file": [f"{stem}.tfrecord"] * episodes,
         "source_position": numbers,
         "status": ["ok"] * episodes,
-        "num_steps": np.full(episodes, steps, np.int32),
+        "num_steps": np.full(episodes, steps),
         "first_steps_row": numbers * steps,
-        "num_records": np.full(episodes, EPISODE_PAIRS, np.int32),
+        "num_records": np.full(episodes, EPISODE_PAIRS),
         "first_record": numbers * EPISODE_PAIRS,
         "language": ["pick up the cup"] * episodes,
         "robot": ["arm"] * episodes,
     }
-    arrays = [pa.array(values[entry.name], entry.type) for entry in EPISODE_FIELDS]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(EPISODE_FIELDS))
+    return _table("episodes", values)
 
 
-def _manifest(name: str, shards: tuple[ShardEntry, ...]) -> Manifest:
+def _manifest(name: str, shards: tuple[ShardEntry, ...], index: dict[TableKind, TableEntry]) -> Manifest:
     counts = {
         "episodes": sum(shard.episodes for shard in shards),
         "steps": sum(shard.steps for shard in shards),
         "records": sum(shard.records for shard in shards),
     }
     signature = hashlib.sha256(name.encode()).hexdigest()
-    vectors = {"action": ("action", _ACTION), "state": ("observation/state", _STATE)}
-    spec = {key: [{"path": path, "dims": dims, "mode": "absolute"}] for key, (path, dims) in vectors.items()}
-    statistics = {key: _statistics(path, dims, counts["steps"]) for key, (path, dims) in vectors.items()}
+    vectors = {"action": _ACTION, "state": _STATE}
+    spec = {key: [{"path": part.path, "dims": part.dims, "mode": part.mode}] for key, part in vectors.items()}
+    statistics = {key: _statistics(part.path, part.dims, counts["steps"]) for key, part in vectors.items()}
     return Manifest(
         format_version=FORMAT_VERSION,
         layout="pairs",
         dataset=name,
         version="1.0.0",
         source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=signature),
-        parameters={"columns": ["action", "observation/state"], "offset": OFFSET, "frames": "endpoints"},
+        parameters={"columns": ["action", "observation/state"], "offset": OFFSET, "frame_offsets": [0, OFFSET]},
         spec={**spec, "offset": OFFSET},
         image={"encoding": "jpeg", "sizes": {f"{_SIZE}x{_SIZE}": 2 * counts["records"]}},
         left_out={},
         quarantine=None,
-        splits={"train": SplitEntry(shards=shards, **counts)},
+        splits={"train": SplitEntry(shards=shards, index=index, **counts)},
         statistics={"train": statistics},
         versions={},
         **counts,

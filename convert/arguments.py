@@ -78,8 +78,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--leave-out",
         action="append",
         metavar="PATTERN",
-        help="feature not to copy to the sidecars, e.g. 'observation/depth_*'; replaces the registry's list; "
-        "'none' keeps all",
+        help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
+        "sentence embeddings ('*language_embedding'); 'none' keeps all",
     )
 
     work = parser.add_argument_group("how to work")
@@ -90,7 +90,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="leave damaged input out and list it, or stop (default: quarantine)",
     )
     work.add_argument(
-        "--num-workers", type=int, default=os.cpu_count() or 1, help="local processes (default: all cores)"
+        "--num-workers",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="local processes (default: the cores that this process may use)",
     )
     work.add_argument("--task-index", type=int, default=0, help="which share of the shards this process takes, from 0")
     work.add_argument("--task-count", type=int, default=1, help="into how many shares they are divided (default: 1)")
@@ -103,9 +106,17 @@ def build_parser() -> argparse.ArgumentParser:
     work.add_argument(
         "--finalize",
         action="store_true",
-        help="convert nothing: write the manifests of what all tasks together have finished, and name what is missing",
+        help="convert no shard: merge and write the manifests of what all tasks together have finished, and name what "
+        "is missing",
     )
     work.add_argument("--overwrite", action="store_true", help="remove what an earlier conversion left there")
+    work.add_argument(
+        "--redo",
+        metavar="SHARD",
+        action="append",
+        default=[],
+        help="convert this shard again (train-00001-of-00004), also if it is complete; may be repeated",
+    )
     work.add_argument("--dry-run", action="store_true", help="say what would be done and what is done; write nothing")
     work.add_argument("--verbose", action="store_true", help="show the log of Beam and its runner")
     work.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -133,6 +144,8 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
     if arguments.finalize and (arguments.overwrite or arguments.dry_run or arguments.task_count > 1):
         raise UsageError("--finalize goes without --overwrite, --dry-run and --task-count: it only looks at all shards")
+    if arguments.redo and (arguments.overwrite or arguments.finalize):
+        raise UsageError("--redo goes without --overwrite and --finalize: it converts single shards again")
     for name in ("output", "camera", "staging"):
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name} is empty; is a variable of the shell not set?")

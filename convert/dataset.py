@@ -63,6 +63,9 @@ FeaturePath = Annotated[str, AfterValidator(_feature_path)]
 StepPath = Annotated[str, AfterValidator(_step_path)]
 Offset = Annotated[int | str, PlainValidator(_offset)]
 
+SENTENCE_EMBEDDINGS = ("*language_embedding",)
+"""Default of ``leave_out``: hundreds of numbers a step that repeat what the instruction says."""
+
 Quantity = Literal[
     "ee_position",
     "ee_rotation_euler",
@@ -186,7 +189,8 @@ class DatasetSpec(Entry):
         default=None, description="Mean of the train split, for estimates."
     )
     leave_out: tuple[FeaturePath, ...] = Field(
-        default=(), description="Patterns (fnmatch) of large dense features that are not copied to the sidecars."
+        default=SENTENCE_EMBEDDINGS,
+        description="Patterns (fnmatch) of large features that are not converted; default the embeddings of sentences.",
     )
     quirks: tuple[Text, ...] = Field(default=(), description="What surprises in the data, one sentence each.")
     success_path: FeaturePath | None = Field(default=None, description="Feature that tells success of the episode.")

@@ -45,5 +45,5 @@ def estimate(conversion: Conversion) -> Estimate:
             pairs += len(first_steps(episode.num_steps, plan.offset))
     if not record_bytes:
         return Estimate(pairs=None, bytes=None)
-    total = round(pairs / record_bytes * sum(job.bytes for job in conversion.jobs))
+    total = round(pairs / record_bytes * sum(job.size for job in conversion.jobs))
     return Estimate(pairs=total, bytes=total * frame_bytes * len(frame_offsets(plan.frames, plan.offset)))

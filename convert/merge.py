@@ -12,12 +12,14 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from convert.durable import describe_durably, writing
 from convert.errors import ConvertError, ShardError, UsageError
 from convert.index_file import extract_part, merge_index
-from convert.journal import INDEX, IndexStatus, QuarantineEntry, ShardStatus, describe_durably, parse_quarantine, writing
+from convert.journal import INDEX
 from convert.plan import DatasetPlan, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.statistics import split_statistics
+from convert.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
 from stream.format import TABLE_KINDS, FormatError, table_file
 from stream.manifest import ShardEntry, SplitEntry
 from stream.remote import RemoteError
@@ -89,7 +91,7 @@ def _merge(
         for kind in TABLE_KINDS:
             rows = sum(getattr(status.entry, kind) for status in statuses)
             open_table(folder / table_file(kind), kind, entry=index[kind], rows=rows)
-        statistics = split_statistics(folder, plan.action, plan.state)
+        statistics = split_statistics(folder, action=plan.action, state=plan.state)
         if old is not None and old.index != index:
             journal.withdraw()
         journal.place_index(job.split, folder)
@@ -116,18 +118,18 @@ def _extract_shard(
     number: int, entry: ShardEntry, journal: AnyJournal, folder: Path, listed: Sequence[QuarantineEntry]
 ) -> ShardStatus:
     with journal.staged(entry.name) as files:
-        paths = {kind: files[kind] for kind in TABLE_KINDS}
+        parts = {kind: files[kind] for kind in TABLE_KINDS}
         with writing(journal.workplace):
-            extract_part(folder, number, paths)
-        lengths = open_table(paths["episodes"], "episodes", rows=entry.episodes).array("num_steps")
+            extract_part(folder, number, parts)
+        lengths = open_table(parts["episodes"], "episodes", rows=entry.episodes).array("num_steps")
         status = ShardStatus(
             entry=entry,
-            parts={kind: describe_durably(path) for kind, path in paths.items()},
+            parts={kind: describe_durably(path) for kind, path in parts.items()},
             longest=int(lengths.max(initial=0)),
             bytes_in=0,
             quarantine=tuple(listed),
         )
-        journal.place(entry.name, paths)
+        journal.place(entry.name, {kind: files[kind] for kind in TABLE_KINDS})
     journal.finish(status)
     return status
 

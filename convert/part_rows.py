@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -137,7 +138,7 @@ class PartRows:
         arrays = [_array({**joined, **places}[field.name], field) for field in RECORD_FIELDS]
         return pa.Table.from_arrays(arrays, schema=pa.schema(RECORD_FIELDS))
 
-    def _table(self, kind: TableKind, own: dict[str, Sequence[str | int] | np.ndarray]) -> pa.Table:
+    def _table(self, kind: TableKind, own: dict[str, Any]) -> pa.Table:
         fields = list(FIRST_FIELDS[kind])
         arrays = [_array(own[field.name], field) for field in fields]
         for feature in self._features[kind]:
@@ -150,7 +151,7 @@ class PartRows:
 _EPISODES = [field.name for field in FIRST_FIELDS["episodes"]]
 
 
-def _array(values: Sequence[str | int] | np.ndarray, field: pa.Field) -> pa.Array:
+def _array(values: Any, field: pa.Field) -> pa.Array:
     if pa.types.is_dictionary(field.type):
         return pa.array(values, field.type.value_type).dictionary_encode()
     return pa.array(values, field.type)

@@ -29,7 +29,7 @@ class Progress:
         self._waiting = {(output, job.stem): job for job, output in jobs}
         self._poll = _POLL_REMOTE if any(is_remote(output) for _, output in jobs) else _POLL
         self._total = len(jobs)
-        self._total_bytes = sum(job.bytes for job, _ in jobs)
+        self._total_bytes = sum(job.size for job, _ in jobs)
         self._bytes = 0
         self._pairs = 0
         self._started = time.monotonic()
@@ -65,10 +65,10 @@ class Progress:
         journal = open_journal(output)
         finished = journal.finished()
         jobs = {job.stem: job for (where, _), job in self._waiting.items() if where == output and job.stem in finished}
-        statuses = journal.statuses({stem: job.shard.split for stem, job in jobs.items()}) if jobs else {}
+        statuses = journal.statuses(jobs) if jobs else {}
         for stem, job in jobs.items():
             del self._waiting[output, stem]
-            self._bytes += job.bytes
+            self._bytes += job.size
             self._pairs += statuses[stem].entry.records if stem in statuses else 0
 
     def _show(self, *, end: str) -> None:

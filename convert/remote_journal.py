@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from convert.durable import writing
 from convert.errors import ShardError
 from convert.journal import (
     FAILURE,
@@ -27,19 +28,17 @@ from convert.journal import (
     RECORDS,
     STATUS,
     WITHDRAWN,
-    IndexStatus,
+    FileKind,
     Journal,
     Parts,
-    ShardFailure,
-    ShardStatus,
     check_parameters,
     is_output_file,
     journal_files,
     parse_parameters,
     part_file,
-    writing,
 )
 from convert.staging import stage, staging_base, sweep
+from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
 from stream.manifest import FileEntry, Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote
@@ -161,7 +160,7 @@ class RemoteJournal:
         yield True
 
     @contextlib.contextmanager
-    def staged(self, stem: str) -> Iterator[dict[str, Path]]:
+    def staged(self, stem: str) -> Iterator[dict[FileKind, Path]]:
         """Give the files of a shard, by ``KINDS``, paths to be written at, for the time of the context."""
         with self._stage() as folder:
             yield {kind: folder / kind for kind in KINDS}
@@ -173,7 +172,7 @@ class RemoteJournal:
                 folder = stack.enter_context(stage(self.workplace))
             yield folder
 
-    def place(self, stem: str, files: Mapping[str, Path]) -> None:
+    def place(self, stem: str, files: Mapping[FileKind, Path]) -> None:
         """Store files of a shard, by ``KINDS``, that were written and checked."""
         for kind in TABLE_KINDS:
             self.folder.upload(files[kind], part_file(stem, kind))

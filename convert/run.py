@@ -1,18 +1,20 @@
 """``python -m convert.run``: convert datasets.
 
 Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the
-shards that are not finished; then the manifests of complete datasets are written. ``--finalize`` does the last only.
+shards that are not finished, and a second one merges the index of each split whose shards are; then the manifests of
+complete datasets are written. ``--finalize`` leaves the first out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convert.arguments import build_parser, check_arguments
@@ -26,41 +28,25 @@ from convert.errors import (
     ShardError,
     UsageError,
 )
-from convert.estimate import estimate
-from convert.finalise import existing_manifest, finalise
+from convert.finalise import finalise
 from convert.journal import check_parameters
 from convert.limits import check_address_space
 from convert.missing import Missing, describe_missing
-from convert.plan import Conversion, Options, ShardJob, plan_conversion
+from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
-from convert.remote_journal import AnyJournal, open_journal
-from convert.report import format_table, human_bytes
+from convert.remote_journal import open_journal
+from convert.run_report import Work, print_plan, print_result, summarise
 from convert.shard import DAMAGE
 from convert.source import find_source
+from convert.survey import Survey, barren_split, changed_fields, find_redo, repaired_sources, survey
 from stream.manifest import Manifest
 from stream.remote import RemoteError, RemoteFolder, is_remote, join
 
 _OUR_ERROR = re.compile(r"convert\.(?:errors|config_file)\.(\w+): (.+)")
 _BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
+_LISTED = 5
 _interrupted: list[int] = []
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Work:
-    """A dataset, the shards of it that are not finished, and the manifest if it is complete."""
-
-    conversion: Conversion
-    todo: tuple[ShardJob, ...]
-    manifest: Manifest | None
-
-    @property
-    def output(self) -> str:
-        return self.conversion.plan.output
-
-    @property
-    def journal(self) -> AnyJournal:
-        return open_journal(self.output, self.conversion.plan.staging)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,20 +72,21 @@ def _run(parsed: Any, beam_arguments: list[str]) -> int:
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
                 RemoteFolder(place).check()
-        works = [_look(conversion, parsed.overwrite) for conversion in _plan(parsed, options)]
+        works = _look(_plan(parsed, options), parsed)
         if parsed.dry_run:
-            _print_plan(works, as_json=parsed.json)
+            print_plan(works, as_json=parsed.json)
             return 0
         if parsed.overwrite and not only_translates:
             for work in works:
                 work.journal.remove_output()
         if parsed.finalize:
-            return _finish([work for work in works if not work.todo], parsed, missing=_missing(works))
+            ready = [work for work in works if not work.found.todo]
+            return _finish(ready, parsed, beam_arguments, counters={}, missing=_missing(works))
         counters = _convert(works, parsed, beam_arguments, begin=not only_translates)
         if only_translates:
             print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
             return 0
-        return _finish(works, parsed, counters=counters)
+        return _finish(works, parsed, beam_arguments, counters=counters)
     except RemoteError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE if error.refused else EXIT_FAILED
@@ -136,40 +123,79 @@ def _flags() -> list[str]:
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
     registry = load_registry(config=parsed.config)
     conversions = []
-    for selected in registry.resolve(parsed.datasets):
+    selection = registry.resolve(parsed.datasets)
+    check_rates(selection, options.offset)
+    for selected in selection:
         spec = selected.spec
         source = find_source(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
-        if spec.warning:
-            print(f"warning: {spec.name}: {spec.warning}", file=sys.stderr)
+        for warning in conversions[-1].warnings:
+            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
     return conversions
 
 
-def _look(conversion: Conversion, overwrite: bool) -> _Work:
+def _look(conversions: Sequence[Conversion], parsed: Any) -> list[Work]:
     """See what is finished already."""
-    if overwrite:
-        return _Work(conversion=conversion, todo=conversion.jobs, manifest=None)
-    manifest = existing_manifest(conversion)
-    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    if parsed.overwrite:
+        return [_look_to_overwrite(conversion, parsed) for conversion in conversions]
+    redo = find_redo(conversions, parsed.redo)
+    return [_look_at(conversion, redo[conversion.spec.name]) for conversion in conversions]
+
+
+def _look_to_overwrite(conversion: Conversion, parsed: Any) -> Work:
+    existing = open_journal(conversion.plan.output).splits()
+    others = [split for split in existing if split not in conversion.splits]
+    if others and (parsed.splits is not None or parsed.episodes is not None):
+        asked = f"--splits {parsed.splits}" if parsed.splits is not None else f"--episodes {parsed.episodes}"
+        raise ConflictError(
+            f"{conversion.plan.output} has {', '.join(others)} too, which --overwrite {asked} would remove and not "
+            "convert again; leave that option out, or remove the folder yourself"
+        )
+    nothing = Survey(before=None, withdrawn=False, todo=conversion.jobs, merges=(), merged={}, finished={})
+    return Work(conversion=conversion, found=nothing, removes=tuple(existing))
+
+
+def _look_at(conversion: Conversion, redo: frozenset[str]) -> Work:
+    plan = conversion.plan
+    journal = open_journal(plan.output, plan.staging)
+    found = survey(conversion, again=redo, redo=redo)
     if (started := journal.parameters()) is not None:
         check_parameters(started, _journalled(conversion), where=str(journal.output))
-    done = {shard.name: shard for split in (manifest.splits.values() if manifest else ()) for shard in split.shards}
-    finished = journal.statuses({job.stem: job.shard.split for job in conversion.jobs if job.stem not in done})
-    todo = []
-    for job in conversion.jobs:
-        entry = done.get(job.stem)
-        if entry is None and job.stem in finished:
-            entry = finished[job.stem].entry
-        if entry is None or not journal.has_files(entry, job.shard.split):
-            todo.append(job)
-        elif entry.source_bytes != job.shard.bytes:
-            raise ConflictError(
-                f"{job.shard.path} has {job.shard.bytes:,} bytes, but {entry.source_bytes:,} when {journal.output} was "
-                "converted; use the same source, another --output or --overwrite"
-            )
-    complete = manifest is not None and set(conversion.splits) <= set(manifest.splits) and not todo
-    return _Work(conversion=conversion, todo=tuple(todo), manifest=manifest if complete else None)
+    before = found.before
+    if before is None:
+        return Work(conversion=conversion, found=found, again=redo)
+    repaired = repaired_sources(conversion, before)
+    again = redo | set(repaired)
+    if repaired:
+        found = survey(conversion, again=again, redo=redo)
+    if changed := changed_fields(before, conversion.spec):
+        _tell_changed_entry(conversion, changed, refuse=not found.complete)
+    _tell_again(plan.dataset, found, repaired)
+    return Work(conversion=conversion, found=found, again=again)
+
+
+def _tell_changed_entry(conversion: Conversion, changed: Sequence[str], *, refuse: bool) -> None:
+    """Say that the registry has another entry than the one that the dataset was converted with."""
+    name, output = conversion.spec.name, conversion.plan.output
+    root = output.removesuffix(join("", name, conversion.spec.version)) or "."
+    told = (
+        f"{output} was converted with another registry entry of {name} ({', '.join(changed)} changed); "
+        f"`python -m convert.reindex {root} --datasets {name}` brings the new one to data that are converted"
+    )
+    if refuse:
+        raise ConflictError(f"{told}. Run it before anything is added, or use the entry as it was")
+    print(f"warning: {told}", file=sys.stderr)
+
+
+def _tell_again(dataset: str, found: Survey, repaired: Mapping[str, str]) -> None:
+    """Say which shards of a complete dataset are converted again."""
+    jobs = [job for job in found.todo if job.entry is not None]
+    for job in jobs[:_LISTED]:
+        why = repaired.get(job.stem, "asked for, or a file of it or of its split's index is missing or incomplete")
+        print(f"{dataset}: {job.stem} is converted again: {why}", file=sys.stderr)
+    if len(jobs) > _LISTED:
+        print(f"{dataset}: and {len(jobs) - _LISTED:,} more", file=sys.stderr)
 
 
 def _journalled(conversion: Conversion) -> dict[str, Any]:
@@ -177,43 +203,68 @@ def _journalled(conversion: Conversion) -> dict[str, Any]:
     return {**conversion.parameters, "source": conversion.source.fingerprint}
 
 
-def _missing(works: Sequence[_Work]) -> list[Missing]:
-    found = []
+def _missing(works: Sequence[Work]) -> list[Missing]:
+    missing = []
     for work in works:
-        if stems := tuple(job.stem for job in work.todo):
+        if stems := tuple(job.stem for job in work.found.todo):
             failures = work.journal.failures(stems)
-            count = len(work.conversion.jobs)
-            found.append(Missing(dataset=work.conversion.spec.name, shards=stems, of=count, failures=failures))
-    return found
+            missing.append(Missing(dataset=work.name, shards=stems, of=len(work.conversion.jobs), failures=failures))
+    return missing
 
 
 def _convert(
-    works: Sequence[_Work], parsed: Any, beam_arguments: Sequence[str], *, begin: bool
+    works: Sequence[Work], parsed: Any, beam_arguments: Sequence[str], *, begin: bool
 ) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns what Beam counted, if the runner can."""
-    check_address_space()
-    from beam_jobs.launch import run_pipeline
-
     share = {
         (job.dataset, job.stem)
         for index, job in enumerate(job for work in works for job in work.conversion.jobs)
         if index % parsed.task_count == parsed.task_index
     }
-    jobs = [(job, work) for work in works for job in work.todo if (job.dataset, job.stem) in share]
+    jobs = [(job, work) for work in works for job in work.found.todo if (job.dataset, job.stem) in share]
     for work in works:
-        if work.manifest is None and begin:
+        if begin and not work.found.complete:
             journal = work.journal
             journal.begin(_journalled(work.conversion))
             journal.remove_stale()
-    plans = {work.conversion.plan.dataset: work.conversion.plan for work in works}
+    for job, work in jobs if begin else ():
+        if job.stem in work.again or job.stem in work.found.finished:
+            work.journal.forget(job.stem)
+    progress = Progress([(job, work.output) for job, work in jobs])
+    return _run_jobs([job for job, _ in jobs], works, parsed, beam_arguments, progress=progress)
+
+
+def _merge(works: Sequence[Work], parsed: Any, beam_arguments: Sequence[str]) -> dict[str, int] | None:
+    """Merge the splits all shards of which are finished; returns what Beam counted, if the runner can."""
+    jobs: list[SplitJob] = []
+    for work in works:
+        found = survey(work.conversion, again=work.again)
+        jobs += found.merges if not found.todo else ()
+    if not jobs:
+        return {}
+    print(f"merging the index of {len(jobs):,} split{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
+    return _run_jobs(jobs, works, parsed, beam_arguments, progress=contextlib.nullcontext())
+
+
+def _run_jobs(
+    jobs: Sequence[ShardJob] | Sequence[SplitJob],
+    works: Sequence[Work],
+    parsed: Any,
+    beam_arguments: Sequence[str],
+    *,
+    progress: contextlib.AbstractContextManager[object],
+) -> dict[str, int] | None:
+    check_address_space()
+    from beam_jobs.launch import run_pipeline
+
     try:
         return run_pipeline(
-            [job for job, _ in jobs],
-            plans,
+            jobs,
+            {work.name: work.conversion.plan for work in works},
             beam_arguments,
             num_workers=parsed.num_workers,
             known=_flags(),
-            progress=Progress([(job, work.output) for job, work in jobs]),
+            progress=progress,
         )
     except Exception as error:
         if _interrupted:
@@ -239,30 +290,44 @@ def _explain(error: Exception) -> ConvertError:
 
 
 def _finish(
-    works: Sequence[_Work], parsed: Any, *, counters: dict[str, int] | None = None, missing: Sequence[Missing] = ()
+    works: Sequence[Work],
+    parsed: Any,
+    beam_arguments: Sequence[str],
+    *,
+    counters: dict[str, int] | None,
+    missing: Sequence[Missing] = (),
 ) -> int:
-    """Write the manifests of what is complete, and print the result."""
+    """Merge the splits and write the manifests of what is complete, and print the result."""
+    barren = {work.name: told for work in works if (told := barren_split(work.conversion))}
+    fruitful = [work for work in works if work.name not in barren]
+    merged = _merge(fruitful, parsed, beam_arguments)
+    if counters is not None:
+        counters = None if merged is None else dict(sorted((Counter(counters) + Counter(merged)).items()))
     manifests: list[Manifest] = []
     waiting: list[str] = []
-    for work in works:
+    for work in fruitful:
         try:
-            manifest = finalise(work.conversion)
+            manifest = finalise(work.conversion, again=work.again)
         except (ConvertError, RemoteError):
             work.journal.remove_stale()
             raise
         if manifest is None:
-            waiting.append(work.conversion.spec.name)
+            waiting.append(work.name)
         else:
             manifests.append(manifest)
     if parsed.json:
-        result = {"complete": [_summary(m, works) for m in manifests], "waiting": waiting, "counters": counters}
+        result = {"complete": [summarise(m, works) for m in manifests], "waiting": waiting, "counters": counters}
         if parsed.finalize:
             result["missing"] = [one.as_json() for one in missing]
         print(json.dumps(result, indent=1))
     else:
-        _print_result(manifests, works)
+        print_result(manifests, works)
         for one in missing:
             print(describe_missing(one))
+    for told in barren.values():
+        print(f"error: {told}", file=sys.stderr)
+    if barren:
+        return EXIT_FAILED
     if missing:
         listed = ", ".join(f"{one.dataset} ({len(one.shards):,} of {one.of:,} shards)" for one in missing)
         print(f"error: not complete, shards are missing: {listed}; run those tasks again, then this", file=sys.stderr)
@@ -280,109 +345,12 @@ def _finish(
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
         print(
             f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in "
-            f"{parsed.output}/<dataset>/<version>. Copy the damaged files again and run with --overwrite",
+            f"{parsed.output}/<dataset>/<version>. Copy the damaged files again and run the same command: it converts "
+            "their shards again",
             file=sys.stderr,
         )
         return EXIT_DAMAGED
     return 0
-
-
-def _summary(manifest: Manifest, works: Sequence[_Work]) -> dict[str, Any]:
-    work = next(work for work in works if work.conversion.spec.name == manifest.dataset)
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    return {
-        "dataset": manifest.dataset,
-        "version": manifest.version,
-        "output": work.output,
-        "splits": {name: split.records for name, split in manifest.splits.items()},
-        "episodes": manifest.episodes,
-        "steps": manifest.steps,
-        "pairs": manifest.records,
-        "bytes_in": sum(shard.source_bytes for shard in shards),
-        "bytes_out": sum(file.bytes for shard in shards for file in shard.files.values()),
-        "shards": len(shards),
-        "shards_converted": len(work.todo),
-        "left_out": manifest.left_out,
-    }
-
-
-def _print_result(manifests: Sequence[Manifest], works: Sequence[_Work]) -> None:
-    rows = []
-    for manifest in manifests:
-        summary = _summary(manifest, works)
-        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in manifest.left_out.items())
-        rows.append(
-            [
-                manifest.dataset,
-                manifest.version,
-                ", ".join(manifest.splits),
-                manifest.episodes,
-                manifest.records,
-                human_bytes(summary["bytes_in"]),
-                human_bytes(summary["bytes_out"]),
-                reasons or "-",
-            ]
-        )
-    if rows:
-        header = ["dataset", "version", "splits", "episodes", "pairs", "in", "out", "left out"]
-        if len(rows) > 1:
-            summaries = [_summary(manifest, works) for manifest in manifests]
-            total = {key: sum(s[key] for s in summaries) for key in ("episodes", "pairs", "bytes_in", "bytes_out")}
-            sizes = (human_bytes(total["bytes_in"]), human_bytes(total["bytes_out"]))
-            rows.append([f"{len(rows)} datasets", "", "", total["episodes"], total["pairs"], *sizes, ""])
-        print(format_table(header, rows))
-        done = sum(not work.todo for work in works if work.manifest)
-        if done:
-            print(f"{done} of {len(works)} were complete already")
-
-
-def _print_plan(works: Sequence[_Work], *, as_json: bool) -> None:
-    rows: list[dict[str, Any]] = []
-    for work in works:
-        conversion = work.conversion
-        expected = estimate(conversion)
-        rows.append(
-            {
-                "dataset": conversion.spec.name,
-                "version": conversion.spec.version,
-                "source": conversion.source.path,
-                "output": work.output,
-                "splits": conversion.splits,
-                "episodes": sum(job.episodes for job in conversion.jobs),
-                "shards": len(conversion.jobs),
-                "shards_done": len(conversion.jobs) - len(work.todo),
-                "complete": work.manifest is not None,
-                "offset": conversion.plan.offset,
-                "bytes_in": sum(job.bytes for job in conversion.jobs),
-                "estimated_pairs": expected.pairs,
-                "estimated_bytes": expected.bytes,
-            }
-        )
-    if as_json:
-        print(json.dumps(rows, indent=1))
-        return
-    header = ["dataset", "version", "splits", "episodes", "offset", "shards done", "in", "pairs (est.)", "out (est.)"]
-    table = [
-        [
-            row["dataset"],
-            row["version"],
-            ", ".join(row["splits"]),
-            row["episodes"],
-            row["offset"],
-            f"{row['shards_done']:,}/{row['shards']:,}" + (" complete" if row["complete"] else ""),
-            human_bytes(row["bytes_in"]),
-            row["estimated_pairs"] if row["estimated_pairs"] is not None else "?",
-            human_bytes(row["estimated_bytes"]) if row["estimated_bytes"] is not None else "?",
-        ]
-        for row in rows
-    ]
-    if len(rows) > 1:
-        known = {key: sum(row[key] or 0 for row in rows) for key in ("episodes", "bytes_in", "estimated_pairs")}
-        shards = f"{sum(row['shards_done'] for row in rows):,}/{sum(row['shards'] for row in rows):,}"
-        out = human_bytes(sum(row["estimated_bytes"] or 0 for row in rows))
-        total = [known["episodes"], "", shards, human_bytes(known["bytes_in"]), known["estimated_pairs"], out]
-        table.append([f"{len(rows)} datasets", "", "", *total])
-    print(format_table(header, table))
 
 
 __all__ = ["EXIT_USAGE", "UsageError", "main"]

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow.compute  # noqa: F401  (The first shard of a worker would import it otherwise.)
 
+from convert.durable import describe_durably, writing
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError, UsageError
 from convert.features import Feature
 from convert.images import EncodedFrame, convert_frame
 from convert.index_file import write_part
-from convert.journal import RECORDS, QuarantineEntry, ShardStatus, describe_durably, writing
+from convert.journal import RECORDS, FileKind
 from convert.language import step_language
 from convert.pairs import first_steps, frame_offsets
 from convert.part_rows import PartRows
@@ -27,8 +27,9 @@ from convert.plan import DatasetPlan, ShardJob
 from convert.record_file import RecordWriter
 from convert.remote_journal import AnyJournal, open_journal
 from convert.rlds import Episode, EpisodeParser
+from convert.status import QuarantineEntry, ShardStatus
 from convert.tfrecord import TFRecordFile
-from stream.format import TABLE_KINDS, FormatError, TableKind, encode_record
+from stream.format import TABLE_KINDS, FormatError, encode_record
 from stream.manifest import FileEntry, ShardEntry
 from stream.remote import RemoteError
 from stream.table import open_table
@@ -93,7 +94,7 @@ def _in_manifest(journal: AnyJournal, job: ShardJob) -> bool:
 class _ShardWriter:
     """The state of converting one shard."""
 
-    def __init__(self, job: ShardJob, plan: DatasetPlan, files: Mapping[str, Path], *, workplace: Path) -> None:
+    def __init__(self, job: ShardJob, plan: DatasetPlan, files: Mapping[FileKind, Path], *, workplace: Path) -> None:
         """``files``: where to write, by kind. ``workplace``: their folder, to name in messages."""
         self._job = job
         self._plan = plan
@@ -245,15 +246,15 @@ class _ShardWriter:
             )
         )
 
-    def _describe(self, kind: TableKind | Literal["arrayrecord"]) -> FileEntry:
+    def _describe(self, kind: FileKind) -> FileEntry:
         """Reopen a file that was written, compare its rows, and return its size and hash once it is on the disk."""
         path = self._temporary[kind]
-        if kind != RECORDS:
-            rows = {
-                "episodes": self._rows.num_episodes,
-                "steps": self._rows.num_steps,
-                "records": self._rows.num_records,
-            }
+        rows = {
+            "episodes": self._rows.num_episodes,
+            "steps": self._rows.num_steps,
+            "records": self._rows.num_records,
+        }
+        if kind != "arrayrecord":
             try:
                 open_table(path, kind, rows=rows[kind])
             except FormatError as error:

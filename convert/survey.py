@@ -10,13 +10,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from convert.errors import ConflictError
-from convert.journal import IndexStatus, ShardStatus, check_parameters
+from pydantic import ValidationError
+
+from convert.dataset import DatasetSpec
+from convert.errors import ConflictError, UsageError
+from convert.journal import check_parameters
 from convert.merge import index_inputs
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.shard import DAMAGE, wanted_records
+from convert.status import IndexStatus, ShardStatus
 from convert.tfrecord import TFRecordFile
+from stream.errors import closest
 from stream.format import FormatError
 from stream.manifest import Manifest, ShardEntry, SplitEntry
 
@@ -134,6 +139,55 @@ def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest |
             f"those of {conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
+
+
+def changed_fields(before: Manifest, spec: DatasetSpec) -> list[str]:
+    """Return the fields of the registry's entry that are not as the manifest has them."""
+    try:
+        old = DatasetSpec.model_validate(before.spec)
+    except ValidationError:
+        return ["all"]
+    return [name for name in DatasetSpec.model_fields if getattr(old, name) != getattr(spec, name)]
+
+
+def barren_split(conversion: Conversion) -> str | None:
+    """Return what is wrong with a split all shards of which are finished and gave no pair, None if there is none.
+
+    Damage explains a split without pairs; it is told otherwise.
+    """
+    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    offset = conversion.plan.offset
+    for split in conversion.splits:
+        stems = [job.stem for job in conversion.split_jobs(split)]
+        statuses = journal.statuses(stems)
+        entries = [status.entry for status in statuses.values()]
+        damaged = any(entry.left_out.get(reason) for entry in entries for reason in DAMAGE)
+        if len(statuses) == len(stems) and not damaged and not any(entry.records for entry in entries):
+            longest = max(status.longest for status in statuses.values())
+            return (
+                f"{conversion.spec.name}: split {split} gives no pair at offset {offset}: its longest episode has "
+                f"{longest} steps, a pair takes {offset + 1}; give a smaller --offset with --overwrite, or leave the "
+                "split out with --splits"
+            )
+    return None
+
+
+def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Return the shards that ``--redo`` names, by dataset.
+
+    Raises:
+        UsageError: There is no such shard, or several datasets have one of that name.
+    """
+    found: dict[str, set[str]] = {conversion.spec.name: set() for conversion in conversions}
+    for stem in stems:
+        having = [one.spec.name for one in conversions if any(job.stem == stem for job in one.jobs)]
+        if not having:
+            known = [job.stem for one in conversions for job in one.jobs]
+            raise UsageError(f"--redo {stem}: no such shard; {closest(stem, known, noun='shards')}")
+        if len(having) > 1:
+            raise UsageError(f"--redo {stem}: {', '.join(having)} have such a shard; name one with --datasets")
+        found[having[0]].add(stem)
+    return {name: frozenset(shards) for name, shards in found.items()}
 
 
 def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:

@@ -12,11 +12,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from convert.errors import ConvertError, UsageError
-from convert.journal import FOLDER, Journal, QuarantineEntry
+from convert.journal import FOLDER, Journal
 from convert.pairs import frame_offsets
 from convert.registry import load_registry
 from convert.report import first_line
 from convert.split_shard import list_shards, open_regular
+from convert.status import QuarantineEntry
 from convert.verify_files import is_unchanged
 from convert.verify_index import IndexTask
 from convert.verify_report import Finding, Findings

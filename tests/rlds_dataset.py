@@ -19,10 +19,12 @@ from tensorflow_datasets.core.splits import SplitDict
 
 from convert.finalise import finalise
 from convert.journal import Journal
+from convert.merge import merge_split
 from convert.plan import Conversion, Options, plan_conversion
 from convert.registry import load_registry
 from convert.shard import convert_shard
 from convert.source import find_source
+from convert.survey import survey
 from convert.tfrecord import encode_tfrecord
 from stream.manifest import Manifest
 
@@ -163,13 +165,20 @@ def _to_lists(value: Any) -> Any:
 
 
 def convert_dataset(conversion: Conversion) -> Manifest:
-    """Convert all shards of a dataset in this process, without a runner, and return the manifest."""
+    """Convert a dataset in this process, without a runner, and return the manifest."""
     Journal(conversion.plan.output).begin(conversion.parameters)
     for job in conversion.jobs:
         convert_shard(job, conversion.plan)
+    merge_splits(conversion)
     manifest = finalise(conversion)
     assert manifest is not None
     return manifest
+
+
+def merge_splits(conversion: Conversion) -> None:
+    """Merge all splits whose shards are finished."""
+    for split in survey(conversion).merges:
+        assert merge_split(split, conversion.plan)
 
 
 def write_dataset(
