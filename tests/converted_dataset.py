@@ -12,52 +12,6 @@ import pyarrow as pa
 from array_record.python import array_record_module
 
 from stream.format import TableKind, dataset_dir, decode_record, shard_file, table_file
-<<<<<<< HEAD
-from stream.manifest import Manifest, SplitEntry, read_manifest
-
-_PAIR_COLUMNS = ("step", "offset", "steps_row")
-
-
-@dataclass(frozen=True)
-class ConvertedSplit:
-    """One split: its entry in the manifest, its index and its records."""
-
-    folder: Path
-    name: str
-    entry: SplitEntry
-
-    def table(self, kind: TableKind) -> pa.Table:
-        """Return a table of the index, read by Arrow."""
-        with pa.memory_map(str(self.folder / table_file(kind))) as source:
-            return pa.ipc.open_file(source).read_all()
-
-    @cached_property
-    def steps(self) -> pa.Table:
-        return self.table("steps")
-
-    @cached_property
-    def episodes(self) -> pa.Table:
-        return self.table("episodes")
-
-    @cached_property
-    def pairs(self) -> list[Pair]:
-        """What ``records`` and ``episodes`` say of each record."""
-        ids = self.episodes["episode_id"].to_pylist()
-        firsts = [0]
-        for shard in self.entry.shards:
-            firsts.append(firsts[-1] + shard.records)
-        return [
-            Pair(
-                split=self,
-                shard=self.entry.shards[row["shard"]].name,
-                record=number - firsts[row["shard"]],
-                episode_id=ids[row["episode"]],
-                **{key: row[key] for key in _PAIR_COLUMNS},
-            )
-            for number, row in enumerate(self.table("records").to_pylist())
-        ]
-
-=======
 from stream.manifest import Manifest, ShardEntry, read_manifest
 from stream.table import open_table
 
@@ -145,14 +99,12 @@ class ConvertedShard:
         finally:
             reader.close()
 
->>>>>>> run
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A record: its number in its shard, and the steps and the episode that it is of."""
+    """A record: which steps of which episode it is of."""
 
-    split: ConvertedSplit
-    shard: str
+    shard: ConvertedShard
     record: int
     episode_id: str
     step: int
@@ -161,21 +113,12 @@ class Pair:
 
     @property
     def frames(self) -> list[bytes]:
-        """The encoded frames, as array_record's own reader reads them."""
-        reader = array_record_module.ArrayRecordReader(str(self.split.folder / shard_file(self.shard)))
-        try:
-            return decode_record(reader.read(self.record, self.record + 1)[0])
-        finally:
-            reader.close()
+        """Its encoded frames."""
+        return self.shard.frames(self.record)
 
     def row(self, *columns: str) -> dict[str, Any]:
-<<<<<<< HEAD
-        """Return the values of columns of ``steps`` at the first step."""
-        return {column: self.split.steps[column][self.steps_row].as_py() for column in columns}
-=======
         """The values of columns of ``steps`` at its first step."""
         return {column: self.shard.index.steps[column][self.steps_row].as_py() for column in columns}
->>>>>>> run
 
 
 @dataclass(frozen=True)
@@ -186,11 +129,6 @@ class ConvertedDataset:
     manifest: Manifest
 
     @cached_property
-<<<<<<< HEAD
-    def splits(self) -> list[ConvertedSplit]:
-        """All splits."""
-        return [ConvertedSplit(self.folder / name, name, entry) for name, entry in self.manifest.splits.items()]
-=======
     def splits(self) -> dict[str, ConvertedSplit]:
         """The index of each split."""
         return {name: ConvertedSplit(self.folder, self.manifest, name) for name in self.manifest.splits}
@@ -203,16 +141,15 @@ class ConvertedDataset:
             for name, split in self.manifest.splits.items()
             for number, entry in enumerate(split.shards)
         ]
->>>>>>> run
 
     @property
     def pairs(self) -> Iterator[Pair]:
-        """All records of all splits."""
-        for split in self.splits:
-            yield from split.pairs
+        """All records of all shards."""
+        for shard in self.shards:
+            yield from shard.pairs
 
     def some_pairs(self) -> list[Pair]:
-        """Return the first and the last pair of each episode."""
+        """The first and the last pair of each episode."""
         ends: dict[tuple[str, bool], Pair] = {}
         for pair in self.pairs:
             ends.setdefault((pair.episode_id, False), pair)

@@ -34,7 +34,7 @@ def paired_rows(
     converted: ConvertedDataset, reference: Reference, leaf: Leaf
 ) -> Iterator[tuple[ReferenceEpisode, list[Any], list[Any]]]:
     """For each episode what the index has of a feature and what TFDS decodes, row by row."""
-    for split in converted.splits:
+    for split in converted.splits.values():
         table = split.steps if leaf.of_steps else split.episodes
         values = table[column_name(leaf)].to_pylist()
         for number, row in enumerate(split.episodes.to_pylist()):

@@ -73,7 +73,7 @@ def images(features: Any, camera: str) -> list[bytes]:
 
 
 def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKind = "steps") -> list[Any]:
-    (table,) = (getattr(part, kind) for part in converted.splits if part.name == split)
+    table = getattr(converted.splits[split], kind)
     values: list[Any] = table[name].to_pylist()
     return values
 
@@ -90,7 +90,7 @@ def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(conv
 def test_every_pair_of_every_episode_is_there_in_the_order_of_the_records(
     native: ConvertedDataset, stored: dict[str, Any], split: str
 ) -> None:
-    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.split.name == split]
+    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.shard.split == split]
     ids = [name for name in stored if f"-{split}." in name]
     assert found == [(name, step, OFFSET) for name in ids for step in range(STEPS - OFFSET)]
     assert len(found) == 125
@@ -148,7 +148,7 @@ def test_the_language_of_pairs_and_episodes_is_the_instruction(
 ) -> None:
     wanted = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
     assert len(set(wanted.values())) > 1
-    pairs = [pair for pair in native.pairs if pair.split.name == split]
+    pairs = [pair for pair in native.pairs if pair.shard.split == split]
     assert [pair.row("language")["language"] for pair in pairs] == [wanted[pair.episode_id] for pair in pairs]
     assert column(native, "language", split=split, kind="episodes") == list(wanted.values())
 
@@ -263,7 +263,7 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
 ) -> None:
     converted = convert("--episodes", expression, "--image-size", "native")
     wanted = sorted(set(reference.ids(expression)))
-    found = [row["episode_id"] for part in converted.splits for row in part.episodes.to_pylist()]
+    found = [row["episode_id"] for part in converted.splits.values() for row in part.episodes.to_pylist()]
     assert sorted(found) == wanted
     assert converted.manifest.records == len(wanted) * (STEPS - OFFSET)
 

@@ -76,7 +76,7 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
     for split in reference.splits:
         found = [
             (row["episode_id"], f"{row['source_file']}__{row['source_position']}", row["num_steps"], row["status"])
-            for part in converted.splits
+            for part in converted.splits.values()
             if part.name == split
             for row in part.episodes.to_pylist()
         ]
@@ -88,7 +88,7 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
 def test_every_step_of_every_episode_has_a_row(converted: ConvertedDataset, reference: Reference, name: str) -> None:
     found = [
         (split.episodes["episode_id"][row["episode"]].as_py(), row["step"])
-        for split in converted.splits
+        for split in converted.splits.values()
         for row in split.steps.select(["episode", "step"]).to_pylist()
     ]
     wanted = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
@@ -222,9 +222,10 @@ def test_every_text_of_every_step_and_episode_is_what_tfds_decodes_without_paddi
 def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
+    split = next(iter(converted.splits.values()))
     for leaf in reference.leaves.values():
         if is_kept(leaf, spec):
-            table = converted.splits[0].steps if leaf.of_steps else converted.splits[0].episodes
+            table = split.steps if leaf.of_steps else split.episodes
             column = table.schema.field(column_name(leaf))
             declared = np.dtype(leaf.connector.np_dtype)
             stored = np.dtype(np.float32) if declared == np.float64 else declared
@@ -247,7 +248,7 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
     derived = {vector for vector in DERIVED if getattr(spec, vector)}
     own = {kind: {field.name for field in FIRST_FIELDS[kind]} for kind in TABLE_KINDS}
-    for split in converted.splits:
+    for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
         assert set(split.steps.column_names) == steps | own["steps"] | derived
         episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
@@ -272,7 +273,7 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
         episode = reference.episodes[pair.episode_id]
         wanted = instruction_of(episode.steps[pair.step], episode.values, spec)
         found = pair.row("episode", "step", "language")
-        ids = pair.split.episodes["episode_id"]
+        ids = pair.shard.index.episodes["episode_id"]
         assert (ids[found["episode"]].as_py(), found["step"]) == (pair.episode_id, pair.step)
         assert found["language"] == wanted
         texts.append(wanted)
@@ -283,7 +284,7 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
 def test_the_instruction_of_an_episode_is_its_first_that_is_not_empty(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    for split in converted.splits:
+    for split in converted.splits.values():
         for row in split.episodes.to_pylist():
             episode = reference.episodes[row["episode_id"]]
             texts = [instruction_of(step, episode.values, spec) for step in episode.steps]
@@ -307,7 +308,7 @@ def test_an_empty_instruction_is_taken_from_an_alternative_and_left_empty_where_
 def test_the_robot_is_the_one_that_the_registry_or_the_episode_names(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    for split in converted.splits:
+    for split in converted.splits.values():
         for row in split.episodes.to_pylist():
             episode = reference.episodes[row["episode_id"]]
             named = {**episode.values, **episode.steps[0]}.get(spec.robot_path or "", (spec.robot or "").encode())
