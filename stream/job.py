@@ -5,11 +5,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from stream.batch import Assembled, Assembler, Span
+from stream.batch import Assembled, Assembler
 from stream.errors import RecordError
 from stream.ring import ALIGN, Layout
 from stream.rows import ROW_TYPE, Rows
@@ -42,6 +42,9 @@ class Request(NamedTuple):
     is_new: bool
 
 
+Item = Literal["own", "place", "value"]
+
+
 class Place(NamedTuple):
     """The location of an array in a slot."""
 
@@ -55,16 +58,17 @@ class Reply(NamedTuple):
 
     Attributes:
         job: That of the request.
-        batch: For each key, in order, the place of an array in the slot, or the value itself.
+        batch: For each key, in order: that of the array of the layout that it is, a Place in the slot, or the value
+            itself, each behind the name of its kind.
         failed: Rows that could not be read.
-        spans, bytes: Work.
+        spans, bytes: Work; each span is the tuple of a ``stream.batch.Span``.
         error: Exception of a transform, as text.
     """
 
     job: int
-    batch: Sequence[tuple[str, Any]] = ()
+    batch: Sequence[tuple[str, Item, Any]] = ()
     failed: Sequence[tuple[int, RecordError]] = ()
-    spans: Sequence[Span] = ()
+    spans: Sequence[tuple[Any, ...]] = ()
     bytes: int = 0
     error: str = ""
 
@@ -135,7 +139,8 @@ class SlotWriter:
             batch, done = self._maker.make(request.step, self.rows, self._arrays)
         except Exception:
             return Reply(request.job, error=traceback.format_exc()), [], 0
-        reply = Reply(request.job, (), done.failed, done.work.spans, done.work.bytes)
+        # Plain tuples are smaller, and faster to unpickle.
+        reply = Reply(request.job, (), done.failed, [tuple(span) for span in done.work.spans], done.work.bytes)
         if done.failed:
             return reply, [], 0
         items, left, needed = self._place(batch)
@@ -146,40 +151,50 @@ class SlotWriter:
         for offset, array in arrays:
             np.ndarray(array.shape, array.dtype, self.buffer, offset)[...] = array
 
-    def _place(self, batch: Batch) -> tuple[list[tuple[str, Any]], list[tuple[int, np.ndarray]], int]:
+    def _place(self, batch: Batch) -> tuple[list[tuple[str, Item, Any]], list[tuple[int, np.ndarray]], int]:
         """Find a place in the slot for each array of a batch: where it is already, where the array of its key was, or
         behind all others."""
         base, offsets = self._maker.base, self._maker.layout.offsets
         own = {id(array): name for name, array in self._arrays.items()}
         kept = {own[id(value)] for value in batch.values() if id(value) in own}
         end = base + self._maker.layout.nbytes
-        items: list[tuple[str, Any]] = []
+        items: list[tuple[str, Item, Any]] = []
         left: list[tuple[int, np.ndarray]] = []
         for key, value in batch.items():
             # A masked array has a mask of its own, and objects are no numbers.
             if type(value) is not np.ndarray or value.dtype.hasobject:
-                items.append((key, value))
+                items.append((key, "value", value))
                 continue
-            here = own.get(id(value))
-            fresh = here is None
+            if id(value) in own:
+                items.append((key, "own", own[id(value)]))
+                continue
             mine = self._arrays.get(key)
             if mine is not None and key not in kept and (mine.dtype, mine.shape) == (value.dtype, value.shape):
-                here = key
-            if here is not None:
-                offset = base + offsets[here]
+                offset = base + offsets[key]
+                items.append((key, "own", key))
             else:
                 offset = -(-end // ALIGN) * ALIGN
                 end = offset + value.nbytes
-            if fresh:
-                # Writing to its place could change another array that is a view of the same memory.
-                left.append((offset, value.copy() if np.may_share_memory(value, self._memory) else value))
-            items.append((key, Place(value.dtype, value.shape, offset)))
+                items.append((key, "place", Place(value.dtype, value.shape, offset)))
+            # Writing to its place could change another array that is a view of the same memory.
+            left.append((offset, value.copy() if np.may_share_memory(value, self._memory) else value))
         return items, left, end
 
 
-def read_slot(items: Sequence[tuple[str, Any]], buffer: Any) -> Batch:
-    """Return the batch of a reply, its arrays over the slot's buffer."""
-    return {
-        key: np.ndarray(value.shape, value.dtype, buffer, value.offset) if isinstance(value, Place) else value
-        for key, value in items
-    }
+def read_slot(items: Sequence[tuple[str, Item, Any]], own: Mapping[str, np.ndarray], buffer: Any) -> Batch:
+    """Return the batch of a reply.
+
+    Args:
+        items: See ``Reply.batch``.
+        own: Arrays of the layout over the slot's buffer.
+        buffer: Memory of the slot.
+    """
+    batch = {}
+    for key, kind, value in items:
+        if kind == "own":
+            batch[key] = own[value]
+        elif kind == "place":
+            batch[key] = np.ndarray(value.shape, value.dtype, buffer, value.offset)
+        else:
+            batch[key] = value
+    return batch

@@ -246,7 +246,7 @@ class Loader(grain.IterDataset[Batch]):
         ring.reserve(depth + 1)
         source: BatchSource
         if workers:
-            source = ProcessSource(self.steps.setup(), workers=workers, replacer=replacer, ring=ring)
+            source = ProcessSource(maker, workers=workers, replacer=replacer, ring=ring)
         else:
             source = ThreadSource(replacer=replacer, ring=ring, maker=maker)
         return source, ring, depth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -95,6 +96,7 @@ class WorkerPool:
 
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
+        self._poll = select.poll()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
@@ -104,6 +106,7 @@ class WorkerPool:
                 fd = os.open(f"/proc/self/fd/{setup_fd}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     self.workers.append(Worker(number, fd))
+                    self._poll.register(self.workers[-1].connection.fileno(), select.POLLIN)
                 finally:
                     os.close(fd)
         except OSError as error:
@@ -119,6 +122,11 @@ class WorkerPool:
         finally:
             os.close(setup_fd)
 
+    def ready(self) -> list[Worker]:
+        """Return the workers whose next reply, or end, can be received without waiting."""
+        there = {fd for fd, _ in self._poll.poll(0)}
+        return [worker for worker in self.workers if worker.connection.fileno() in there]
+
     def receive(self, worker: Worker) -> Reply | WorkerError:
         """Wait for a worker's next reply.
 
@@ -131,6 +139,7 @@ class WorkerPool:
             message = ""
         if isinstance(message, str):
             self.workers.remove(worker)
+            self._poll.unregister(worker.connection.fileno())
             gone = _gone(worker, message)
             worker.close()
             return gone

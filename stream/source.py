@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from stream.batch import Work
+from stream.batch import Span, Work
 from stream.errors import RecordError, StreamError, WorkerError
-from stream.job import BatchMaker, Reply, Setup, read_slot
+from stream.job import BatchMaker, Reply, read_slot
 from stream.plan import Plan
 from stream.pool import Worker, WorkerPool
 from stream.ring import Ring, Slot
@@ -106,13 +106,14 @@ class _Job:
 class ProcessSource:
     """Batches from worker processes, through the ring; each is made by one worker, in its slot."""
 
-    def __init__(self, setup: Setup, *, workers: int, replacer: Replacer, ring: Ring) -> None:
+    def __init__(self, maker: BatchMaker, *, workers: int, replacer: Replacer, ring: Ring) -> None:
+        self._maker = maker
         self._replacer = replacer
         self._ring = ring
         self._jobs: dict[int, _Job] = {}
         self._by_step: dict[int, int] = {}
         self._next_job = 0
-        self._pool = WorkerPool(setup, workers)
+        self._pool = WorkerPool(maker.setup, workers)
         self._lost: WorkerError | None = None
 
     def submit(self, step: int, rows: Rows) -> None:
@@ -121,10 +122,9 @@ class ProcessSource:
         self._next_job += 1
         job = self._jobs[number] = _Job(step, self._ring.take(), rows)
         self._by_step[step] = number
-        for worker in list(self._pool.workers):
-            # What a worker has done that was not waited for is not known otherwise.
-            while worker.jobs and worker.connection.poll():
-                self._receive(worker)
+        # What workers have done that was not waited for is not known otherwise.
+        for worker in self._pool.ready():
+            self._receive(worker)
         if self._lost is not None:
             job.error = self._lost
             return
@@ -144,7 +144,9 @@ class ProcessSource:
         assert job.reply is not None, "without a worker or an error there is a reply"
         # Its worker may have made the slot larger.
         job.slot.refit()
-        return Made(read_slot(job.reply.batch, self._ring.lend(job.slot)), job.rows, job.work, job.replaced)
+        buffer = self._ring.lend(job.slot)
+        own = self._maker.layout.arrays(buffer, base=self._maker.base)
+        return Made(read_slot(job.reply.batch, own, buffer), job.rows, job.work, job.replaced)
 
     def forget(self) -> None:
         """Drop what was submitted; slots come back as the workers finish with them."""
@@ -179,7 +181,7 @@ class ProcessSource:
         if self._by_step.get(job.step) != reply.job:
             self._ring.give(self._jobs.pop(reply.job).slot)
             return
-        job.work.add(Work(list(reply.spans), reply.bytes))
+        job.work.add(Work([Span(*span) for span in reply.spans], reply.bytes))
         if reply.error:
             job.error = _transform_failed(reply.error, job.step)
         elif reply.failed:

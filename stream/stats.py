@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stream.batch import Work
 from stream.errors import RecordError
 from stream.ring import Ring
 from stream.source import Made
 
 _KEPT = 100
-_TOGETHER = 64
-"""So many batches are counted at a time; the trainer has better things to do after each."""
 
 
 class Stats:
@@ -26,7 +23,6 @@ class Stats:
         self._names = names
         self._lock = threading.Lock()
         self._counts = np.zeros(len(names), np.int64)
-        self._not_counted: list[tuple[np.ndarray, Work]] = []
         self._sums = dict.fromkeys(("batches", "bytes", "replaced"), 0)
         self._seconds = dict.fromkeys(("wait_s", "read_s", "decode_s", "metadata_s"), 0.0)
         self._errors: deque[str] = deque(maxlen=_KEPT)
@@ -38,11 +34,12 @@ class Stats:
     def add(self, made: Made, waited: float) -> None:
         """Count a batch that was handed out after ``waited`` seconds."""
         with self._lock:
-            self._not_counted.append((made.rows.member, made.work))
-            if len(self._not_counted) >= _TOGETHER:
-                self._count()
+            self._counts += np.bincount(made.rows.member, minlength=len(self._names))
             self._sums["batches"] += 1
+            self._sums["bytes"] += made.work.bytes
             self._seconds["wait_s"] += waited
+            for kind, seconds in made.work.seconds().items():
+                self._seconds[f"{kind}_s"] += seconds
         if made.replaced:
             self.add_replaced(made.replaced)
         if self.on_batch is not None:
@@ -57,7 +54,6 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """See ``Loader.stats``."""
         with self._lock:
-            self._count()
             slots = [] if self.ring is None else [slot.size for slot in self.ring.slots]
             return {
                 **self._sums,
@@ -68,14 +64,3 @@ class Stats:
                 "per_dataset": dict(zip(self._names, self._counts.tolist(), strict=True)),
                 "replaced_records": list(self._errors),
             }
-
-    def _count(self) -> None:
-        if not self._not_counted:
-            return
-        members, works = zip(*self._not_counted, strict=True)
-        self._counts += np.bincount(np.concatenate(members), minlength=len(self._names))
-        for work in works:
-            self._sums["bytes"] += work.bytes
-            for kind, seconds in work.seconds().items():
-                self._seconds[f"{kind}_s"] += seconds
-        self._not_counted.clear()
