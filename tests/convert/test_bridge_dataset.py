@@ -74,11 +74,7 @@ def images(features: Any, camera: str) -> list[bytes]:
 
 def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKind = "steps") -> list[Any]:
     table = getattr(converted.splits[split], kind)
-<<<<<<< HEAD
     values: list[Any] = table[feature_column(kind, name) if kind == "steps" else name].to_pylist()
-=======
-    values: list[Any] = table[name].to_pylist()
->>>>>>> fetch
     return values
 
 
@@ -267,11 +263,7 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
 ) -> None:
     converted = convert("--episodes", expression, "--image-size", "native")
     wanted = sorted(set(reference.ids(expression)))
-<<<<<<< HEAD
     found = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
-=======
-    found = [row["episode_id"] for part in converted.splits.values() for row in part.episodes.to_pylist()]
->>>>>>> fetch
     assert sorted(found) == wanted
     assert converted.manifest.records == len(wanted) * (STEPS - OFFSET)
 

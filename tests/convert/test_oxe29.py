@@ -76,15 +76,9 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
     for split in reference.splits:
         found = [
             (row["episode_id"], f"{row['source_file']}__{row['source_position']}", row["num_steps"], row["status"])
-<<<<<<< HEAD
             for shard in converted.shards
             if shard.split == split
             for row in shard.episodes.to_pylist()
-=======
-            for part in converted.splits.values()
-            if part.name == split
-            for row in part.episodes.to_pylist()
->>>>>>> fetch
         ]
         wanted = [(e.tfds_id, e.tfds_id, len(e.steps), "ok") for e in reference.of_split(split)]
         assert found == wanted
@@ -229,13 +223,9 @@ def test_every_text_of_every_step_and_episode_is_what_tfds_decodes_without_paddi
 def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    split = next(iter(converted.splits.values()))
     for leaf in reference.leaves.values():
         if is_kept(leaf, spec):
-<<<<<<< HEAD
             split = next(iter(converted.splits.values()))
-=======
->>>>>>> fetch
             table = split.steps if leaf.of_steps else split.episodes
             column = table.schema.field(column_name(leaf))
             declared = np.dtype(leaf.connector.np_dtype)
@@ -258,10 +248,6 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
     derived = {vector for vector in DERIVED if getattr(spec, vector)}
-<<<<<<< HEAD
-=======
-    own = {kind: {field.name for field in FIRST_FIELDS[kind]} for kind in TABLE_KINDS}
->>>>>>> fetch
     for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
         assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
@@ -313,13 +299,8 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
 def test_the_instruction_of_an_episode_is_its_first_that_is_not_empty(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-<<<<<<< HEAD
     for shard in converted.shards:
         for row in shard.episodes.to_pylist():
-=======
-    for split in converted.splits.values():
-        for row in split.episodes.to_pylist():
->>>>>>> fetch
             episode = reference.episodes[row["episode_id"]]
             texts = [instruction_of(step, episode.values, spec) for step in episode.steps]
             assert row["language"] == next(filter(None, texts), "")
@@ -342,13 +323,8 @@ def test_an_empty_instruction_is_taken_from_an_alternative_and_left_empty_where_
 def test_the_robot_is_the_one_that_the_registry_or_the_episode_names(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-<<<<<<< HEAD
     for shard in converted.shards:
         for row in shard.episodes.to_pylist():
-=======
-    for split in converted.splits.values():
-        for row in split.episodes.to_pylist():
->>>>>>> fetch
             episode = reference.episodes[row["episode_id"]]
             named = {**episode.values, **episode.steps[0]}.get(spec.robot_path or "", (spec.robot or "").encode())
             assert row["robot"] == named.decode()
