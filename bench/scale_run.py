@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,11 +16,11 @@ from bench.child import answer
 from bench.machine import proportional_set
 from bench.scale_root import DATASETS
 from stream import Normalize, make_loader
+from stream.loader import Loader
 
 FAR = 10**8
 _PLANNED = 256
-_AGAIN = 60
-"""Batches of 64 from so many shards that not all stay open."""
+_COLD = 100
 
 
 def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> dict[str, Any]:
@@ -28,18 +29,20 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
     Returns:
         open_s: of ``make_loader``, with all its imports done. first_batch_s: from ``iter`` on, workers started.
         plan_ms: of planning 256 samples, median over steps all over the order; plan_first_ms: the first time.
-        batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half; of many shards most are read from
-        for the first time, and so compared with the manifest. again_cpu_ms: of making a batch in this process of shards
-        that were read from before, though they need not be open still. resume_s: from ``set_state`` to
+        batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half. resume_s: from ``set_state`` to
         the batch of step 10^8. describe_ms: of a batch at 10^8. normalize_ms: making the tables of all statistics.
-        trainer_pss_bytes, worker_pss_bytes: at the end, the largest worker's.
+        cold_batch_ms, warm_batch_ms: wall time of a batch, of the first hundred after the index was dropped from the
+        page cache and of the rest. trainer_pss_bytes, worker_pss_bytes: at the end, the largest worker's.
     """
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
     # What is imported when it is first used is not what opening costs.
     make_loader(root, {"synthetic_00": 1.0}, batch_size=1).batch_at(0)
-    loader, open_seconds = _timed(
-        lambda: make_loader(root, mixture, batch_size=batch_size, num_workers=num_workers, seed=1)
-    )
+
+    def open_loader() -> Loader:
+        return make_loader(root, mixture, batch_size=batch_size, num_workers=num_workers, seed=1)
+
+    cold, warm = _cold(root, open_loader, batches=batches)
+    loader, open_seconds = _timed(open_loader)
 
     def plan(place: int) -> float:
         samples = loader.data.plan.batch_samples(place, _PLANNED)
@@ -67,29 +70,35 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
     _, described = _timed(lambda: loader.describe(FAR))
     _, normalized = _timed(lambda: Normalize(loader))
     iterator.close()
-    maker = loader.steps.maker
-    plans = loader.steps.plan(range(_AGAIN)).split(batch_size)
-    out = maker.assembler.empty(batch_size)
-    for _ in range(2):
-        again = time.process_time()
-        for rows in plans:
-            maker.assembler.assemble(rows, out)
-        again = (time.process_time() - again) / _AGAIN
     return {
         "records": sum(loader.sizes.values()),
-        "shards": len(loader.data.views.shards),
+        "shards": sum(len(dataset.shards["train"].episodes) for dataset in loader.data.datasets),
         "open_s": open_seconds,
         "first_batch_s": first_batch,
         "plan_first_ms": 1000 * first_plan,
         "plan_ms": 1000 * float(np.median(planned)),
         "batch_cpu_ms": 1000 * cpu,
-        "again_cpu_ms": 1000 * again,
+        "cold_batch_ms": 1000 * cold,
+        "warm_batch_ms": 1000 * warm,
         "resume_s": resumed,
         "describe_ms": 1000 * described,
         "normalize_ms": 1000 * normalized,
         "trainer_pss_bytes": memory[0],
         "worker_pss_bytes": max((pss for pss in memory[1:] if pss is not None), default=None),
     }
+
+
+def _cold(root: str, open_loader: Callable[[], Loader], *, batches: int) -> tuple[float, float]:
+    """Return the seconds of a batch after the index was dropped from the page cache, of the first and of the rest."""
+    for path in Path(root).rglob("*.arrow"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    iterator = iter(open_loader())
+    first = min(_COLD, batches // 2)
+    _, cold = _timed(lambda: [next(iterator) for _ in range(first)])
+    _, warm = _timed(lambda: [next(iterator) for _ in range(batches - first)])
+    iterator.close()
+    return cold / first, warm / (batches - first)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from convert.errors import EXIT_USAGE
 from convert.registry import load_registry
 from convert.run import main
+from stream.format import TableKind, feature_column
 from tests.command import Result, run, tree
 from tests.converted_dataset import ConvertedDataset, open_converted
 from tests.tfds_reference import Reference, decode_jpeg, resize, summary
@@ -43,10 +44,10 @@ def stored(shared_data: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def native(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedDataset:
-    """Everything at its native size, by the command in a process of its own with two workers."""
+    """Everything at its native size, embeddings too, by the command in a process of its own with two workers."""
     output = tmp_path_factory.mktemp("native")
     arguments = ["--datasets", NAME, "--source", str(shared_data), "--output", str(output), "--image-size", "native"]
-    done = run(*arguments, "--num-workers", "2")
+    done = run(*arguments, "--leave-out", "none", "--num-workers", "2")
     assert done.code == 0, done.err
     return open_converted(output, NAME, VERSION)
 
@@ -71,9 +72,10 @@ def images(features: Any, camera: str) -> list[bytes]:
     return list(features[f"steps/{camera}"].bytes_list.value)
 
 
-def column(converted: ConvertedDataset, name: str, *, split: str, kind: str = "steps") -> list[Any]:
-    tables = [getattr(shard, kind) for shard in converted.shards if shard.split == split]
-    return [value for table in tables for value in table[name].to_pylist()]
+def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKind = "steps") -> list[Any]:
+    table = getattr(converted.splits[split], kind)
+    values: list[Any] = table[feature_column(kind, name) if kind == "steps" else name].to_pylist()
+    return values
 
 
 def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(convert: Convert) -> None:
@@ -195,7 +197,7 @@ def test_records_hold_the_frames_that_were_asked_for(
     for pair in converted.pairs:
         jpegs = images(stored[pair.episode_id], "observation/image_0")
         assert pair.frames == [jpegs[pair.step + offset] for offset in offsets]
-        assert pair.num_frames == len(offsets)
+    assert converted.manifest.parameters["frame_offsets"] == list(offsets)
 
 
 @pytest.mark.parametrize(
@@ -269,10 +271,11 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
 def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
     convert: Convert, native: ConvertedDataset
 ) -> None:
-    first = convert("--splits", "train", "--image-size", "native")
+    options = ("--image-size", "native", "--leave-out", "none")
+    first = convert("--splits", "train", *options)
     assert list(first.manifest.splits) == ["train"]
     before = {path: path.stat().st_mtime_ns for path in (first.folder / "train").iterdir()}
-    both = convert("--splits", "val", "--image-size", "native")
+    both = convert("--splits", "val", *options)
     assert list(both.manifest.splits) == ["train", "val"]
     assert {path: path.stat().st_mtime_ns for path in (both.folder / "train").iterdir()} == before
     assert tree(both.folder) == tree(native.folder)

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 
 from convert.registry import DatasetSpec, Part
+from stream.format import DERIVED, EPISODE_FIELDS, STEP_FIELDS
 from stream.manifest import Statistics
 from tests.converted_dataset import ConvertedDataset
+from tests.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
 from tests.oxe29_sample import NAMES, SELECTED, SWAPPED_WRISTS, make_and_convert, read_converted, read_reference
 from tests.shared_folder import run_folder, shared_folder
-from tests.sidecar_reference import RESERVED, codes, column_name, instruction_of, is_kept, plain, unequal
 from tests.tfds_reference import Reference, decode_jpeg, resize, summary
 
 REPOSITORY = Path(__file__).parents[2]
@@ -86,9 +87,9 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
 @every_dataset
 def test_every_step_of_every_episode_has_a_row(converted: ConvertedDataset, reference: Reference, name: str) -> None:
     found = [
-        (shard.episodes["episode_id"][row["episode"]].as_py(), row["step"])
-        for shard in converted.shards
-        for row in shard.steps.select(["episode", "step"]).to_pylist()
+        (split.episodes["episode_id"][row["episode"]].as_py(), row["step"])
+        for split in converted.splits.values()
+        for row in split.steps.select(["episode", "step"]).to_pylist()
     ]
     wanted = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
     assert sorted(found) == sorted(wanted)
@@ -100,10 +101,9 @@ def test_every_step_that_has_one_an_offset_later_starts_a_pair(
 ) -> None:
     offset = SELECTED[name].offset
     assert isinstance(offset, int)
-    found = [(pair.episode_id, pair.step, pair.offset, pair.num_frames) for pair in converted.pairs]
-    wanted = [
-        (e.tfds_id, step, offset, 2) for e in reference.episodes.values() for step in range(len(e.steps) - offset)
-    ]
+    found = [(pair.episode_id, pair.step, pair.offset) for pair in converted.pairs]
+    wanted = [(e.tfds_id, step, offset) for e in reference.episodes.values() for step in range(len(e.steps) - offset)]
+    assert converted.manifest.parameters["frame_offsets"] == [0, offset]
     assert found
     assert sorted(found) == sorted(wanted)
 
@@ -225,11 +225,12 @@ def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
 ) -> None:
     for leaf in reference.leaves.values():
         if is_kept(leaf, spec):
-            table = converted.shards[0].steps if leaf.of_steps else converted.shards[0].episodes
+            split = next(iter(converted.splits.values()))
+            table = split.steps if leaf.of_steps else split.episodes
             column = table.schema.field(column_name(leaf))
             declared = np.dtype(leaf.connector.np_dtype)
             stored = np.dtype(np.float32) if declared == np.float64 else declared
-            wanted = pa.string() if leaf.is_text else pa.from_numpy_dtype(stored)
+            wanted = pa.large_string() if leaf.is_text else pa.from_numpy_dtype(stored)
             assert innermost(column.type) == wanted, leaf.name
             assert column.metadata[b"dtype"].decode() == ("string" if leaf.is_text else declared.name)
             assert column.metadata[b"shape"].decode() == str(list(leaf.shape))
@@ -242,21 +243,37 @@ def innermost(kind: pa.DataType) -> pa.DataType:
 
 
 @every_dataset
-def test_the_sidecars_have_every_feature_but_those_that_the_registry_leaves_out(
+def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
-    for shard in converted.shards:
+    derived = {vector for vector in DERIVED if getattr(spec, vector)}
+    for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
-        assert set(shard.steps.column_names) == steps | RESERVED["step"]
+        assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
         episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
-        assert set(shard.episodes.column_names) == episodes | RESERVED["episode"]
+        assert set(split.episodes.column_names) == episodes | {field.name for field in EPISODE_FIELDS}
 
 
 @every_dataset
-def test_only_pictures_are_left_out(reference: Reference, name: str, spec: DatasetSpec) -> None:
+@pytest.mark.parametrize("vector", DERIVED)
+def test_derived_columns_are_the_vectors_of_the_values_that_tfds_decodes(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec, vector: str
+) -> None:
+    parts: tuple[Part, ...] = getattr(spec, vector)
+    for split in reference.splits if parts else ():
+        column = converted.splits[split].steps[vector].combine_chunks()
+        found = column.flatten().to_numpy().reshape(len(column), -1)
+        np.testing.assert_array_equal(found, reference.vectors(split, parts).astype(np.float32))
+
+
+@every_dataset
+def test_only_pictures_and_sentence_embeddings_are_left_out(
+    reference: Reference, name: str, spec: DatasetSpec
+) -> None:
     left = [leaf for leaf in reference.leaves.values() if not is_kept(leaf, spec) and leaf.name not in codes(spec)]
-    assert [leaf.name for leaf in left if len(leaf.shape) < 2 or min(leaf.shape[:2]) < 64] == []
+    small = [leaf for leaf in left if len(leaf.shape) < 2 or min(leaf.shape[:2]) < 64]
+    assert [leaf.name for leaf in small if not leaf.name.endswith("language_embedding")] == []
 
 
 # The instruction
@@ -271,7 +288,7 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
         episode = reference.episodes[pair.episode_id]
         wanted = instruction_of(episode.steps[pair.step], episode.values, spec)
         found = pair.row("episode", "step", "language")
-        ids = pair.shard.episodes["episode_id"]
+        ids = pair.shard.index.episodes["episode_id"]
         assert (ids[found["episode"]].as_py(), found["step"]) == (pair.episode_id, pair.step)
         assert found["language"] == wanted
         texts.append(wanted)
