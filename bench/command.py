@@ -14,10 +14,20 @@ from typing import Any
 
 from bench.child import ChildFailed
 from convert.errors import ConvertError
+from stream.arguments import whole
 from stream.errors import ArgumentError, StreamError
 from stream.format import FormatError
 
 _FAILURES = (ChildFailed, ConvertError, FormatError, StreamError)
+
+
+def wholes(least: int) -> Callable[[str], list[int]]:
+    """Return a reader of whole numbers from ``least`` on with commas between; it raises argparse.ArgumentTypeError.
+
+    >>> wholes(1)("64, 1_000")
+    [64, 1000]
+    """
+    return lambda text: [whole(least)(part.strip().replace("_", "")) for part in text.split(",")]
 
 
 def refuse_repeated_sweeps(parser: argparse.ArgumentParser, sweeps: Sequence[tuple[str, Sequence[Any]]]) -> None:

@@ -40,6 +40,11 @@ def peak_resident(pid: int) -> int | None:
     return _proc_bytes(pid, "status", "VmHWM:")
 
 
+def resident_of_no_file(pid: int) -> int | None:
+    """Return the memory of a process that is of no file, in bytes; quicker than ``own_set``, None if unknown."""
+    return _proc_bytes(pid, "status", "RssAnon:")
+
+
 def proportional_set(pid: int) -> int | None:
     """Return the memory of a process in bytes, shared pages divided among their users; None if that is not known."""
     return _proc_bytes(pid, "smaps_rollup", "Pss:")

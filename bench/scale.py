@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import ChildFailed, ask
-from bench.command import run_points
+from bench.command import run_points, wholes
 from bench.machine import describe_machine
 from bench.points import Point, measure_points, tell
 from bench.scale_root import Scale, make_root
@@ -115,15 +115,10 @@ def format_result(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _sizes(text: str) -> list[int]:
-    read = whole(1)
-    return [read(part.strip().replace("_", "")) for part in text.split(",")]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m bench.scale", description="Measure how the loader's cost grows with the data.")
     parser.add_argument(
-        "--records", dest="sizes", type=_sizes, default=_SIZES, metavar="A,B", help="(default: %(default)s)"
+        "--records", dest="sizes", type=wholes(1), default=_SIZES, metavar="A,B", help="(default: %(default)s)"
     )
     parser.add_argument("--batch-size", type=whole(1), default=64, help="(default: %(default)s)")
     parser.add_argument("--num-workers", type=whole(0), default=2, help="(default: %(default)s)")

@@ -1,50 +1,54 @@
-"""Synthetic roots of any size in the real formats, made in seconds.
+"""Synthetic roots and journals of any size in the real formats, made in seconds.
 
-Each dataset has one shard that is really written, of tiny frames; all others are hard links to its files under their
-own names, each with its own entry in the manifest. So opening, planning, sidecars and reading are those of a root of
-that size; only the disk is not filled, and the page cache holds what a real root would not.
+Each dataset has one shard that is really written, of tiny frames; all others are hard links to its file under their own
+names, each with its own entry in the manifest. The index is complete. So opening, planning, lookups and reading are
+those of a root of that size; only the disk is not filled with frames, and the page cache holds what it would not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import simplejpeg
 
+from convert.dataset import Part
+from convert.derived import part_names, vector_field
+from convert.index_file import write_part
 from convert.record_file import RecordWriter
-from convert.sidecars import write_sidecar
+from convert.table_writer import one_batch, write_table
 from stream.format import (
     EPISODE_FIELDS,
-    FILE_KINDS,
     FORMAT_VERSION,
     MANIFEST_NAME,
-    RECORDS_SCHEMA,
+    RECORD_FIELDS,
     STEP_FIELDS,
+    TABLE_KINDS,
+    TEXT,
+    TableKind,
     encode_record,
+    feature_column,
     shard_file,
     shard_stem,
+    table_file,
 )
-from stream.manifest import (
-    Manifest,
-    ShardEntry,
-    Source,
-    SplitEntry,
-    Statistics,
-    describe_file,
-    encode_manifest,
-)
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, describe_file, encode_manifest
 
 DATASETS = 29
 EPISODE_PAIRS = 60
 OFFSET = 5
 _SIZE = 16
 _FRAMES = 64
-_ACTION, _STATE = 7, 8
+_GROUP = 64
+"""Shards whose rows are written at once."""
+ACTION = (Part(path="action", dims=7, quantity="other", mode="absolute"),)
+STATE = (Part(path="observation/state", dims=8, quantity="other", mode="absolute"),)
 
 
 @dataclass(frozen=True)
@@ -66,118 +70,194 @@ def make_root(folder: Path, scale: Scale) -> None:
     """Write a root of 29 datasets, ``synthetic_00`` and on.
 
     Raises:
-        OSError: the folder cannot be written to, or its file system has no hard links.
+        OSError: The folder cannot be written to, or its file system has no hard links.
     """
     for number in range(DATASETS):
         name = f"synthetic_{number:02}"
         place = folder / name / "1.0.0"
         split = place / "train"
         split.mkdir(parents=True)
-        count = scale.shards // DATASETS
-        entry = _write_shard(split, shard_stem("train", 0, count), scale.records // scale.shards, seed=number)
+        entry, tables = _write_shard(split, scale, seed=number)
         shards = [entry]
-        for index in range(1, count):
-            stem = shard_stem("train", index, count)
-            for kind in FILE_KINDS:
-                os.link(split / shard_file(entry.name, kind), split / shard_file(stem, kind))
+        for other in range(1, scale.shards // DATASETS):
+            stem = shard_stem("train", other, scale.shards // DATASETS)
+            os.link(split / shard_file(entry.name), split / shard_file(stem))
             shards.append(entry.model_copy(update={"name": stem, "source_file": f"{stem}.tfrecord"}))
+        index = {
+            kind: write_table(split / table_file(kind), kind, partial(_repeat, kind, tables, len(shards)))
+            for kind in TABLE_KINDS
+        }
+        counts = {kind: sum(getattr(shard, kind) for shard in shards) for kind in TABLE_KINDS}
+        manifest = _manifest(name, SplitEntry(shards=tuple(shards), index=index, **counts))
         temporary = place / f"{MANIFEST_NAME}.tmp"
-        temporary.write_bytes(encode_manifest(_manifest(name, tuple(shards))))
+        temporary.write_bytes(encode_manifest(manifest))
         temporary.replace(place / MANIFEST_NAME)
 
 
-def _write_shard(folder: Path, stem: str, records: int, *, seed: int) -> ShardEntry:
+def make_parts(folder: Path, *, episodes: int, shards: int) -> list[dict[TableKind, Path]]:
+    """Write the parts of an index as converting leaves them, one shard really and the others as hard links.
+
+    Args:
+        folder: New folder.
+        episodes: Episodes of a shard.
+        shards: Number of shards.
+
+    Returns:
+        The files of each shard. ``ACTION`` and ``STATE`` are among their raw columns.
+    """
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    records = episodes * EPISODE_PAIRS
+    places = {
+        "position": np.arange(records) * 1000,
+        "num_bytes": np.full(records, 1000, np.int32),
+        "xxh3_64": random.integers(0, 1 << 64, records, np.uint64),
+    }
+    tables = _tables("train-00000", episodes, places, random, derived=False)
+    parts = [{kind: folder / f"{shard:05}.{table_file(kind)}" for kind in TABLE_KINDS} for shard in range(shards)]
+    for kind, table in tables.items():
+        write_part(parts[0][kind], table)
+        for files in parts[1:]:
+            os.link(parts[0][kind], files[kind])
+    return parts
+
+
+def _write_shard(folder: Path, scale: Scale, *, seed: int) -> tuple[ShardEntry, dict[TableKind, pa.Table]]:
+    stem, records = shard_stem("train", 0, scale.shards // DATASETS), scale.records // scale.shards
     random = np.random.default_rng(seed)
     pictures = random.integers(0, 255, (_FRAMES, _SIZE, _SIZE, 3), np.uint8)
     frames = [simplejpeg.encode_jpeg(picture, quality=50) for picture in pictures]
-    episodes, steps = records // EPISODE_PAIRS, EPISODE_PAIRS + OFFSET
-    with RecordWriter(folder / shard_file(stem, "arrayrecord"), output=folder) as writer:
+    with RecordWriter(folder / shard_file(stem), output=folder) as writer:
         for record in range(records):
             writer.write(encode_record([frames[record % _FRAMES], frames[(record + OFFSET) % _FRAMES]]))
-    episode = np.repeat(np.arange(episodes, dtype=np.int32), EPISODE_PAIRS)
-    step = np.tile(np.arange(EPISODE_PAIRS, dtype=np.int32), episodes)
-    columns = [episode, step, np.full(records, OFFSET, np.int32), episode.astype(np.int64) * steps + step]
-    arrays = [pa.array(values) for values in (*columns, np.full(records, 2, np.int32), *writer.places().values())]
-    write_sidecar(folder / shard_file(stem, "records"), pa.Table.from_arrays(arrays, schema=RECORDS_SCHEMA))
-    write_sidecar(folder / shard_file(stem, "steps"), _steps(episodes, steps, random))
-    write_sidecar(folder / shard_file(stem, "episodes"), _episodes(stem, episodes, steps))
-    return ShardEntry(
+    tables = _tables(stem, records // EPISODE_PAIRS, writer.places(), random, derived=True)
+    entry = ShardEntry(
         name=stem,
         source_file=f"{stem}.tfrecord",
         source_bytes=1,
         source_digest="",
-        episodes=episodes,
-        steps=episodes * steps,
-        records=records,
-        paired_episodes=episodes,
+        **{kind: table.num_rows for kind, table in tables.items()},
+        paired_episodes=tables["episodes"].num_rows,
         left_out={},
-        files={kind: describe_file(folder / shard_file(stem, kind), kind) for kind in FILE_KINDS},
+        file=describe_file(folder / shard_file(stem)),
     )
+    return entry, tables
 
 
-def _steps(episodes: int, steps: int, random: np.random.Generator) -> pa.Table:
-    rows = episodes * steps
-    texts = pa.array(["pick up the cup", "open the drawer"])
-    language = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32) % 2), texts)
+def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table of the index, of shards that are all alike."""
+    episodes, steps, records = (tables[kind].num_rows for kind in ("episodes", "steps", "records"))
+    grows: dict[TableKind, dict[str, int]] = {
+        "episodes": {"episode": episodes, "shard": 1, "first_steps_row": steps, "first_record": records},
+        "steps": {"episode": episodes},
+        "records": {"shard": 1, "episode": episodes, "steps_row": steps},
+    }
+    rows = tables[kind].num_rows
+    for first in range(0, shards, _GROUP):
+        count = min(_GROUP, shards - first)
+        batch = one_batch(pa.concat_tables([tables[kind]] * count))
+        shard = np.repeat(np.arange(first, first + count), rows)
+        for name, growth in grows[kind].items():
+            place = batch.schema.get_field_index(name)
+            field = batch.schema.field(place)
+            values = batch.column(place).to_numpy() + growth * shard
+            batch = batch.set_column(place, field, pa.array(values, field.type))
+        yield batch
 
-    def vector(size: int) -> pa.Array:
-        return pa.FixedSizeListArray.from_arrays(pa.array(random.standard_normal(rows * size, np.float32)), size)
 
-    action, state = vector(_ACTION), vector(_STATE)
-    more = [pa.field("action", action.type), pa.field("observation/state", state.type)]
-    number = np.repeat(np.arange(episodes, dtype=np.int32), steps)
-    step = np.tile(np.arange(steps, dtype=np.int32), episodes)
-    arrays = [pa.array(number), pa.array(step), language, action, state]
-    return pa.Table.from_arrays(arrays, schema=pa.schema([*STEP_FIELDS, *more]))
-
-
-def _episodes(stem: str, episodes: int, steps: int) -> pa.Table:
-    numbers = np.arange(episodes, dtype=np.int64)
-    values = {
-        "episode_id": [f"{stem}__{number}" for number in range(episodes)],
+def _tables(
+    stem: str, episodes: int, places: Mapping[str, object], random: np.random.Generator, *, derived: bool
+) -> dict[TableKind, pa.Table]:
+    """Return the tables of one shard; ``steps`` has its vectors as derived or as raw columns."""
+    length = EPISODE_PAIRS + OFFSET
+    number = np.arange(episodes)
+    texts = ["pick up the cup", "open the drawer"]
+    heads = {
+        "episode": number,
+        "shard": 0 * number,
+        "episode_id": [f"{stem}__{episode}" for episode in number],
         "source_file": [f"{stem}.tfrecord"] * episodes,
-        "source_position": numbers,
+        "source_position": number,
         "status": ["ok"] * episodes,
-        "num_steps": np.full(episodes, steps, np.int32),
-        "first_steps_row": numbers * steps,
-        "num_records": np.full(episodes, EPISODE_PAIRS, np.int32),
-        "first_record": numbers * EPISODE_PAIRS,
-        "language": ["pick up the cup"] * episodes,
+        "num_steps": np.full(episodes, length),
+        "first_steps_row": number * length,
+        "num_records": np.full(episodes, EPISODE_PAIRS),
+        "first_record": number * EPISODE_PAIRS,
+        "language": [texts[episode % 2] for episode in number],
         "robot": ["arm"] * episodes,
     }
-    arrays = [pa.array(values[entry.name], entry.type) for entry in EPISODE_FIELDS]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(EPISODE_FIELDS))
-
-
-def _manifest(name: str, shards: tuple[ShardEntry, ...]) -> Manifest:
-    counts = {
-        "episodes": sum(shard.episodes for shard in shards),
-        "steps": sum(shard.steps for shard in shards),
-        "records": sum(shard.records for shard in shards),
+    episode, step = np.repeat(number, EPISODE_PAIRS), np.tile(np.arange(EPISODE_PAIRS), episodes)
+    records = {
+        "shard": 0 * episode,
+        "episode": episode,
+        "step": step,
+        "camera": 0 * episode,
+        "offset": np.full(len(episode), OFFSET),
+        "steps_row": episode * length + step,
+        **places,
     }
-    signature = hashlib.sha256(name.encode()).hexdigest()
-    vectors = {"action": ("action", _ACTION), "state": ("observation/state", _STATE)}
-    spec = {key: [{"path": path, "dims": dims, "mode": "absolute"}] for key, (path, dims) in vectors.items()}
-    statistics = {key: _statistics(path, dims, counts["steps"]) for key, (path, dims) in vectors.items()}
+    steps = {
+        "episode": np.repeat(number, length),
+        "step": np.tile(np.arange(length), episodes),
+        "language": [texts[episode % 2] for episode in np.repeat(number, length)],
+    }
+    vectors = []
+    for name, parts in (("action", ACTION), ("state", STATE)):
+        field = vector_field(name if derived else feature_column("steps", parts[0].path), parts)
+        values = random.standard_normal(episodes * length * parts[0].dims, np.float32)
+        vectors.append((field, pa.FixedSizeListArray.from_arrays(pa.array(values), type=field.type)))
+    return {
+        "episodes": _table(EPISODE_FIELDS, heads, ()),
+        "steps": _table(STEP_FIELDS, steps, vectors),
+        "records": _table(RECORD_FIELDS, records, ()),
+    }
+
+
+def _table(
+    fields: Sequence[pa.Field], values: Mapping[str, object], more: Sequence[tuple[pa.Field, pa.Array]]
+) -> pa.Table:
+    arrays = [
+        pa.array(values[field.name], TEXT.value_type).dictionary_encode()
+        if field.type == TEXT
+        else pa.array(values[field.name], field.type)
+        for field in fields
+    ]
+    schema = pa.schema([*fields, *(field for field, _ in more)])
+    return pa.Table.from_arrays([*arrays, *(array for _, array in more)], schema=schema)
+
+
+def _manifest(name: str, split: SplitEntry) -> Manifest:
+    counts = {kind: getattr(split, kind) for kind in TABLE_KINDS}
+    vectors = {"action": ACTION, "state": STATE}
     return Manifest(
         format_version=FORMAT_VERSION,
         layout="pairs",
         dataset=name,
         version="1.0.0",
-        source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=signature),
-        parameters={"columns": ["action", "observation/state"], "offset": OFFSET, "frames": "endpoints"},
-        spec={**spec, "offset": OFFSET},
-        image={"encoding": "jpeg", "sizes": {f"{_SIZE}x{_SIZE}": 2 * counts["records"]}},
+        source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=hashlib.sha256(name.encode()).hexdigest()),
+        parameters={
+            "columns": [],
+            "camera": "image",
+            "offset": OFFSET,
+            "frames": "endpoints",
+            "frame_offsets": [0, OFFSET],
+        },
+        spec={
+            **{vector: [part.model_dump(mode="json") for part in parts] for vector, parts in vectors.items()},
+            "offset": OFFSET,
+        },
+        image={"encoding": "jpeg", "sizes": {f"{_SIZE}x{_SIZE}": 2 * split.records}},
         left_out={},
         quarantine=None,
-        splits={"train": SplitEntry(shards=shards, **counts)},
-        statistics={"train": statistics},
+        splits={"train": split},
+        statistics={"train": {vector: _statistics(parts, split.steps) for vector, parts in vectors.items()}},
         versions={},
         **counts,
     )
 
 
-def _statistics(path: str, dims: int, steps: int) -> Statistics:
-    numbers = {key: (value,) * dims for key, value in (("mean", 0.0), ("std", 1.0), ("min", -5.0), ("max", 5.0))}
-    names = tuple(f"{path}[{number}]" for number in range(dims))
-    return Statistics(names=names, count=steps, nonfinite=(0,) * dims, q01=(-2.3,) * dims, q99=(2.3,) * dims, **numbers)
+def _statistics(parts: Sequence[Part], steps: int) -> Statistics:
+    names = part_names(parts)
+    known = {"mean": 0.0, "std": 1.0, "min": -5.0, "max": 5.0, "q01": -2.3, "q99": 2.3}
+    numbers = {key: (value,) * len(names) for key, value in known.items()}
+    return Statistics(names=names, count=steps, nonfinite=(0,) * len(names), **numbers)

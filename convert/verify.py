@@ -13,20 +13,18 @@ import logging
 import os
 import sys
 import time
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TextIO
 
 from convert.command import add_root, print_result, run_command, split_names
 from convert.errors import EXIT_FAILED, UsageError
 from convert.report import human_bytes, human_seconds
-from convert.verify_dataset import Survey, check_sizes, find_datasets, survey
+from convert.verify_dataset import Survey, find_datasets, survey
 from convert.verify_index import IndexResult, IndexTask, check_index
 from convert.verify_pool import Crashed, WorkerPool
 from convert.verify_report import DatasetReport, Finding, Problem, Report
-from convert.verify_shard import ShardResult, ShardTask, check_shard
+from convert.verify_shard import ShardTask, check_shard
 from stream.arguments import interrupt_on_kill
 from stream.format import shard_file, table_file
 
@@ -81,7 +79,6 @@ def verify_root(
     findings = {looked.folder: list(looked.findings) for looked in surveys}
     splits = [(looked, task) for looked in surveys for task in looked.splits]
     shards = [(looked, task) for looked in surveys for task in looked.shards]
-    sizes: dict[Path, Counter[str]] = defaultdict(Counter)
     sound: dict[tuple[str, str], bool] = {}
     shown = _Progress([*(_bytes(task) for _, task in splits), *(_bytes(task) for _, task in shards)], progress)
     # Not more than there is work for, but never in this process unless that was asked for.
@@ -99,15 +96,8 @@ def verify_root(
         tasks = [replace(task, index_sound=sound[str(looked.folder), task.shard.split]) for looked, task in shards]
         for number, result in pool.run(check_shard, tasks, tick=shown.tick):
             looked, task = shards[number]
-            if isinstance(result, Crashed):
-                result = ShardResult(findings=(_crash(task.name, result),))
-            findings[looked.folder] += result.findings
-            sizes[looked.folder].update(result.sizes)
+            findings[looked.folder] += (_crash(task.name, result),) if isinstance(result, Crashed) else result
             shown.finish(_bytes(task))
-    for looked in surveys:
-        # With frames missing or broken, their number says nothing new.
-        if deep and looked.manifest is not None and not findings[looked.folder]:
-            findings[looked.folder] += check_sizes(looked.manifest, sizes[looked.folder])
     owners = _owners(surveys)
     return Report(
         root=str(root),

@@ -169,19 +169,6 @@ def reindex_hint(folder: Path, keys: Sequence[str]) -> str:
     )
 
 
-def check_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[Finding, ...]:
-    """Compare the sizes of all decoded frames with those that the manifest counts."""
-    findings = Findings()
-    known = _sizes(manifest) or {}
-    # A frame of which every pair has another frame that is corrupt was converted and is not stored.
-    exact = not manifest.left_out.get(_UNLISTED)
-    for size in sorted({*known, *sizes}):
-        found, expected = sizes.get(size, 0), known.get(size, 0)
-        if found > expected or (exact and found != expected):
-            findings.add(MANIFEST_NAME, f"counts {expected:,} frames of {size}, in the shards are {found:,}")
-    return findings.close()
-
-
 def _versions(root: Path) -> list[Path]:
     if _is_version(root):
         return [root]
@@ -197,7 +184,11 @@ def _is_version(folder: Path) -> bool:
     """Return whether something was converted into this very folder, even if only ruins of that are left."""
     if any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME)):
         return True
-    return any(_is_ours(name, split.name) for split in _folders(folder) for name in _listdir(split))
+    return any(
+        _is_shard_file(name) and name.startswith(f"{split.name}-")
+        for split in _folders(folder)
+        for name in _listdir(split)
+    )
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -211,11 +202,12 @@ def _listdir(folder: Path) -> list[str]:
         return []
 
 
-def _is_ours(name: str, split: str = "") -> bool:
-    """Return whether a file of a split's folder has the name of a shard or of a table."""
-    if name in map(table_file, TABLE_KINDS):
-        return True
-    return bool(_SHARD.search(name)) and name.endswith(".arrayrecord") and name.startswith(f"{split}-" if split else "")
+def _is_shard_file(name: str) -> bool:
+    return bool(_SHARD.search(name)) and name.endswith(".arrayrecord")
+
+
+def _is_output_file(name: str) -> bool:
+    return _is_shard_file(name) or name in map(table_file, TABLE_KINDS)
 
 
 def _names(folder: Path) -> tuple[str, str]:
@@ -243,11 +235,11 @@ def _without_path(error: Exception) -> str:
 def _check_manifest(manifest: Manifest, findings: Findings) -> None:
     """Check that the manifest adds up, beyond what reading it does."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    left_out = _total(shard.left_out for shard in shards)
-    for reason in sorted({*left_out, *manifest.left_out}):
-        said, total = manifest.left_out.get(reason, 0), left_out[reason]
-        if said != total:
-            findings.add(MANIFEST_NAME, f"says {said:,} left out as {reason}, its shards add up to {total:,}")
+    _compare_counts(manifest.left_out, (shard.left_out for shard in shards), "left out as", findings)
+    _compare_counts(_sizes(manifest) or {}, (shard.sizes for shard in shards), "frames of", findings)
+    passed = sum(shard.passed for shard in shards)
+    if manifest.image.get("passed") != passed:
+        findings.add(MANIFEST_NAME, f"says {manifest.image.get('passed')} frames passed through, its shards {passed:,}")
     for name, split in manifest.splits.items():
         _check_shard_names(name, split.shards, findings)
     if set(manifest.statistics) != set(manifest.splits):
@@ -267,6 +259,19 @@ def _check_manifest(manifest: Manifest, findings: Findings) -> None:
         )
     if _pair(manifest) == (None, None):
         findings.add(MANIFEST_NAME, "field parameters has no offset, frames and frame_offsets of a pair that agree")
+
+
+def _compare_counts(
+    said: Mapping[str, int], shards: Iterable[Mapping[str, int]], what: str, findings: Findings
+) -> None:
+    """Compare counts of a dataset, by key, with those of its shards."""
+    total: Counter[str] = Counter()
+    for counts in shards:
+        total.update(counts)
+    for key in sorted({*said, *total}):
+        if said.get(key, 0) != total[key]:
+            text = f"says {said.get(key, 0):,} {what} {key}, its shards add up to {total[key]:,}"
+            findings.add(MANIFEST_NAME, text)
 
 
 def _check_shard_names(split: str, shards: Sequence[ShardEntry], findings: Findings) -> None:
@@ -304,9 +309,9 @@ def _check_surroundings(folder: Path, manifest: Manifest, journal: bool, finding
         path = folder / name
         if name.startswith(".") or name in manifest.splits:
             continue
-        if _is_ours(name):
+        if _is_output_file(name):
             findings.add(name, "is not in the folder of a split; remove it if nobody needs it")
-        elif not journal and path.is_dir() and any(_is_ours(inner) for inner in _listdir(path)):
+        elif not journal and path.is_dir() and any(_is_output_file(inner) for inner in _listdir(path)):
             findings.add(name, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
 
 
@@ -372,15 +377,9 @@ def _index_tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: 
 
 def _shard_tasks(folder: Path, manifest: Manifest, splits: Sequence[str], deep: bool) -> Iterable[ShardTask]:
     _, offsets = _pair(manifest)
-    sizes = _sizes(manifest)
     for split in splits:
         for shard in list_shards(folder, split, manifest.splits[split]):
-            yield ShardTask(
-                shard=shard,
-                frame_offsets=offsets,
-                sizes=frozenset(sizes) if sizes is not None else None,
-                deep=deep,
-            )
+            yield ShardTask(shard=shard, frame_offsets=offsets, deep=deep)
 
 
 def _pair(manifest: Manifest) -> tuple[int | None, tuple[int, ...] | None]:
@@ -400,10 +399,3 @@ def _sizes(manifest: Manifest) -> dict[str, int] | None:
     if isinstance(sizes, dict) and all(isinstance(count, int) for count in sizes.values()):
         return sizes
     return None
-
-
-def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return total

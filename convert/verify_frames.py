@@ -12,7 +12,7 @@ import simplejpeg
 from array_record.python import array_record_module
 
 from convert.errors import CorruptFrame
-from convert.images import decode_frame, decode_jpeg
+from convert.images import decode_jpeg
 from convert.report import first_line
 from stream.format import FormatError, decode_record
 from stream.record_reader import RecordFile
@@ -26,7 +26,7 @@ def check_frames(
     rows: Mapping[str, np.ndarray] | None,
     *,
     offsets: Sequence[int] | None,
-    sizes: Collection[str] | None,
+    sizes: Collection[str],
     report: Callable[[str], None],
 ) -> Counter[str]:
     """Read every record, by array_record and by the index, and decode every frame.
@@ -36,7 +36,7 @@ def check_frames(
         rows: ``episode``, ``step``, ``position``, ``num_bytes`` and ``xxh3_64`` of each record, [records]; None where
             the index is not sound.
         offsets: Distances from t of a record's frames, None if unknown.
-        sizes: "HxW" that frames may have, None for any.
+        sizes: "HxW" that frames may have.
         report: Called with each problem.
 
     Returns:
@@ -77,9 +77,7 @@ def _is_there(file: RecordFile, place: Sequence[int], record: bytes) -> bool:
 class _FrameChecker:
     """Checks records in their order; a frame that several records of an episode share is decoded once."""
 
-    def __init__(
-        self, *, offsets: Sequence[int] | None, sizes: Collection[str] | None, report: Callable[[str], None]
-    ) -> None:
+    def __init__(self, *, offsets: Sequence[int] | None, sizes: Collection[str], report: Callable[[str], None]) -> None:
         self.sizes: Counter[str] = Counter()
         self._offsets = offsets
         self._allowed = sizes
@@ -129,10 +127,7 @@ class _FrameChecker:
         except ValueError as error:
             raise CorruptFrame(f"{len(frame)} bytes that are no JPEG: {error}") from None
         size = f"{height}x{width}"
-        if self._allowed is None:
-            decode_frame(frame)
-        elif size in self._allowed:
-            decode_jpeg(frame)
-        else:
+        if size not in self._allowed:
             raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(self._allowed)) or 'there are none'}")
+        decode_jpeg(frame)
         return size

@@ -40,6 +40,9 @@ class Findings:
         if self._counts[file] <= _PER_FILE:
             self._found.append(Finding(file=file, text=text, sha256=sha256))
 
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
     def close(self) -> tuple[Finding, ...]:
         """Return what was found."""
         more = {file: count - _PER_FILE for file, count in self._counts.items() if count > _PER_FILE}

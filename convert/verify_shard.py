@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from array_record.python import array_record_module
@@ -13,6 +13,7 @@ from convert.split_shard import SplitShard
 from convert.verify_files import is_unchanged
 from convert.verify_frames import check_frames
 from convert.verify_report import Finding, Findings
+from stream.format import MANIFEST_NAME
 
 _COLUMNS = ("episode", "step", "position", "num_bytes", "xxh3_64")
 
@@ -24,14 +25,12 @@ class ShardTask:
     Attributes:
         shard: Shard and its rows in the index.
         frame_offsets: Distances from t of a record's frames, None if the manifest does not say.
-        sizes: "HxW" of frames, None if the manifest does not say.
         deep: Read every record and decode every frame.
         index_sound: Whether the split's ``records`` says where the records are.
     """
 
     shard: SplitShard
     frame_offsets: tuple[int, ...] | None
-    sizes: frozenset[str] | None
     deep: bool
     index_sound: bool = False
 
@@ -41,50 +40,55 @@ class ShardTask:
         return f"{self.shard.split}/{self.shard.path.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardResult:
-    """Findings about a shard.
-
-    Attributes:
-        findings: Everything that is wrong.
-        sizes: Number of decoded frames by size, one a step, if that could be told.
-    """
-
-    findings: tuple[Finding, ...]
-    sizes: dict[str, int] = field(default_factory=dict)
-
-
-def check_shard(task: ShardTask) -> ShardResult:
-    """Check one shard; never raises, whatever its file holds."""
+def check_shard(task: ShardTask) -> tuple[Finding, ...]:
+    """Return what is wrong with one shard; never raises, whatever its file holds."""
     findings = Findings()
-    sizes: Mapping[str, int] = {}
     try:
         intact = is_unchanged(task.shard.path, task.shard.entry.file, name=task.name, findings=findings)
         sizes = _check_records(task, intact, findings)
+        # With frames missing or broken, their number says nothing new.
+        if sizes is not None and not findings:
+            _check_sizes(task, sizes, findings)
     except Exception as error:
         findings.add(task.name, f"could not be checked: {type(error).__name__}: {first_line(error)}")
-    return ShardResult(findings=findings.close(), sizes=dict(sizes))
+    return findings.close()
 
 
-def _check_records(task: ShardTask, intact: bool, findings: Findings) -> Mapping[str, int]:
-    """Count the records, and with ``deep`` look into them: also of a damaged file, to say which are damaged."""
+def _check_records(task: ShardTask, intact: bool, findings: Findings) -> Mapping[str, int] | None:
+    """Count the records, and with ``deep`` look into them: also of a damaged file, to say which are damaged.
+
+    Returns:
+        Number of decoded frames by size, one a step; None if that could not be told.
+    """
     path = task.shard.path
     if not intact and not (task.deep and path.is_file()):
-        return {}
+        return None
     count, expected = _count_records(str(path)), task.shard.entry.records
     if count != expected:
         what = "does not open as ArrayRecord" if count < 0 else f"holds {count:,} records"
         findings.add(task.name, f"{what}, expected {expected:,} records")
-        return {}
+        return None
     if not task.deep:
-        return {}
-    return check_frames(
+        return None
+    rows = _read_rows(task.shard) if task.index_sound else None
+    sizes = check_frames(
         path,
-        _read_rows(task.shard) if task.index_sound else None,
+        rows,
         offsets=task.frame_offsets,
-        sizes=task.sizes,
+        sizes=task.shard.entry.sizes.keys(),
         report=lambda text: findings.add(task.name, text),
     )
+    return sizes if rows is not None and task.frame_offsets is not None else None
+
+
+def _check_sizes(task: ShardTask, sizes: Mapping[str, int], findings: Findings) -> None:
+    entry = task.shard.entry
+    # A frame of which every pair has another frame that is corrupt was converted and is not stored.
+    exact = not entry.left_out.get("pair_of_corrupt_frame")
+    for size in sorted({*entry.sizes, *sizes}):
+        found, expected = sizes.get(size, 0), entry.sizes.get(size, 0)
+        if found > expected or (exact and found != expected):
+            findings.add(MANIFEST_NAME, f"counts {expected:,} frames of {size} in {entry.name}, found {found:,}")
 
 
 def _count_records(path: str) -> int:

@@ -1,4 +1,4 @@
-"""Files of a converted root, brought from another one: several at a time, checked, whole or not at all."""
+"""Copies of files of a converted root from another place: several at a time, checked, each complete or absent."""
 
 from __future__ import annotations
 
@@ -103,14 +103,20 @@ def open_source(root: str) -> Folder:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file to bring: from where, to where, and what its manifest says of it."""
+    """A file to copy.
+
+    Attributes:
+        folder: Source.
+        target: File to make; it has the same name in the source.
+        entry: Size and SHA-256 that the manifest states.
+    """
 
     folder: Folder
     target: Path
     entry: FileEntry
 
     def is_there(self) -> bool:
-        """Whether it was brought before: it got its name only after it was checked."""
+        """Return whether the file was copied before: it gets its name only after it was checked."""
         try:
             return self.target.stat().st_size == self.entry.bytes
         except OSError:

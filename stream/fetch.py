@@ -1,8 +1,8 @@
-"""``python -m stream.fetch``: bring the shards that a mixture needs from an object store, or from a folder, to this
-machine.
+"""``python -m stream.fetch``: copy what a mixture needs from an object store, or from a folder, to this machine.
 
-The order makes it safe to stop at any time: files get their names when they are whole and checked; then
-``fetched.json`` names their shards; the manifest comes last. Fetching again goes on, and adds to what is there.
+Of a split that the mixture touches, the whole index and the ArrayRecord files with its episodes are copied. The order
+makes it safe to stop at any time: a file gets its name when it is complete and checked; then ``fetched.json`` names
+the shards; the manifest comes last. Fetching again goes on, and adds to what is there.
 """
 
 from __future__ import annotations
@@ -36,13 +36,21 @@ from stream.download import (
 )
 from stream.errors import ArgumentError, StreamError
 from stream.fetched import PARTIAL, Fetched, read_fetched, write_fetched
-from stream.format import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, FormatError, shard_file, split_of
-from stream.manifest import Manifest, ShardEntry, parse_manifest, read_manifest
+from stream.format import (
+    FETCHED_NAME,
+    MANIFEST_NAME,
+    QUARANTINE_NAME,
+    FormatError,
+    shard_file,
+    split_of,
+    table_file,
+)
+from stream.manifest import FileEntry, Manifest, ShardEntry, parse_manifest, read_manifest
 from stream.mixture import resolve_mixture
 from stream.remote import RemoteError, is_remote
 from stream.splits import SplitError, resolve_split
 from stream.units import human_bytes
-from stream.views import cut_range
+from stream.views import touched_shards
 from stream.whole_file import write_whole
 
 EXIT_FAILED = 1
@@ -53,7 +61,7 @@ _THREADS = 16
 _EPILOG = """\
 The fetched folder is a root like the one it came from: samples, batches and loader.json are the same. A split that
 needs shards that were not fetched is refused. Interrupted, the same command goes on; files that are there are not
-fetched again.
+fetched again. After `python -m convert.reindex` on the source the same command brings the new index alone.
 
 exit codes:
   0    what was asked for is there
@@ -69,7 +77,7 @@ examples:
 
 
 class RemoteCatalog(Catalog):
-    """The datasets of a root that is not opened but copied: of a manifest, its bytes are kept too."""
+    """Datasets of a root that is copied; the bytes of each manifest are kept too."""
 
     def __init__(self, source: Folder) -> None:
         self.source = source
@@ -106,41 +114,64 @@ class RemoteCatalog(Catalog):
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is to be brought of one dataset."""
+    """The files to copy of one dataset.
+
+    Attributes:
+        dataset: The dataset, with its complete manifest.
+        folder: Source.
+        target: Folder to copy to.
+        content: Bytes of the manifest.
+        shards: Shards that the mixture needs, of all splits.
+        known: Names of the shards that were fetched before, None if the dataset is complete and up to date.
+        reindexed: Whether the index was made anew since the shards were fetched.
+    """
 
     dataset: Dataset
     folder: Folder
     target: Path
     content: bytes
     shards: tuple[ShardEntry, ...]
+    known: tuple[str, ...] | None = ()
+    reindexed: bool = False
 
     @property
-    def files(self) -> Iterator[Download]:
-        """All files, there or not."""
-        for shard in self.shards:
-            split = split_of(shard.name)
-            for kind, file in shard.files.items():
-                target = self.target / split / shard_file(shard.name, kind)
-                yield Download(folder=self.folder / split, target=target, entry=file)
+    def missing(self) -> list[Download]:
+        """The files that are to be copied."""
+        touched = {split_of(name) for name in (*(shard.name for shard in self.shards), *(self.known or ()))}
+        tables = [
+            self._download(split, table_file(kind), table)
+            for split, entry in self.dataset.manifest.splits.items()
+            # A split without shards has no shard that would bring its index.
+            if split in touched or not entry.shards
+            for kind, table in entry.index.items()
+        ]
+        shards = [self._download(split_of(shard.name), shard_file(shard.name), shard.file) for shard in self.shards]
+        return [
+            *(file for file in tables if self.reindexed or not file.is_there()),
+            *(file for file in shards if not file.is_there()),
+        ]
+
+    def _download(self, split: str, name: str, entry: FileEntry) -> Download:
+        return Download(folder=self.folder / split, target=self.target / split / name, entry=entry)
 
 
 def fetch(
     remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
 ) -> dict[str, Any]:
-    """Bring the shards that a mixture needs.
+    """Copy what a mixture needs.
 
     Args:
-        remote: a converted root: ``s3://...``, ``gs://...``, or a folder.
-        local: the folder to bring them to, which ``make_loader`` then opens.
-        mixture: as of ``make_loader``.
-        splits: as ``split`` of ``make_loader``, one or more.
-        jobs: files that are brought at the same time.
+        remote: Converted root: ``s3://...``, ``gs://...``, or a folder.
+        local: Folder to copy to, which ``make_loader`` then opens.
+        mixture: Mixture as ``make_loader`` takes it.
+        splits: One or more splits, each as ``split`` of ``make_loader``.
+        jobs: Files that are copied at the same time.
 
     Returns:
-        What was brought and what is there, a small JSON.
+        The counts of what was copied and of what is present, a small JSON.
 
     Raises:
-        ArgumentError, FetchError, FormatError, RemoteError, OSError: one clear reason. What was complete stays.
+        ArgumentError, FetchError, FormatError, RemoteError, OSError: One clear reason. Complete files stay.
     """
     local = Path(local)
     catalog = RemoteCatalog(open_source(remote))
@@ -150,23 +181,23 @@ def fetch(
     except OSError as error:
         raise ArgumentError(f"{local}: cannot be made: {error.strerror}; choose another folder") from None
     with _alone(local):
-        known = {order.target: _known(order) for order in orders}
+        orders = [_beside_fetched(order) for order in orders]
         for order in orders:
             for folder in (order.target, *(order.target / split for split in order.dataset.manifest.splits)):
                 remove_leftovers(folder)
-        missing = [file for order in orders for file in order.files if not file.is_there()]
+        missing = [file for order in orders for file in order.missing]
         check_source(missing)
         size = sum(file.entry.bytes for file in missing)
         _check_room(local, size)
         for order in orders:
-            _begin(order, str(catalog.source), known[order.target])
+            _begin(order, str(catalog.source))
         for folder in {file.target.parent for file in missing}:
             folder.mkdir(parents=True, exist_ok=True)
         progress = Progress(len(missing), size)
         with progress.shown() if missing else contextlib.nullcontext():
             download(missing, jobs=jobs, progress=progress)
         for order in orders:
-            _finish(order, str(catalog.source), known[order.target])
+            _finish(order, str(catalog.source))
     return {
         "remote": remote,
         "local": str(local),
@@ -177,23 +208,21 @@ def fetch(
 
 
 def _order(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str], local: Path) -> list[Order]:
-    """Find out which shards the splits of a mixture touch; only manifests are read."""
+    """Return the shards that the splits of a mixture touch, by dataset; only manifests are read."""
     wanted: dict[tuple[str, str], set[str]] = {}
     datasets: dict[tuple[str, str], Dataset] = {}
     for split in splits:
         for member in resolve_mixture(mixture, split, catalog):
             dataset = catalog.open(member.dataset)
-            lengths = dataset.shard_lengths
             try:
-                ranges = resolve_split(member.split, lengths)
+                ranges = resolve_split(member.split, dataset.shard_lengths)
             except SplitError as error:
                 raise ArgumentError(f"dataset {dataset.name}: {error}") from None
             key = dataset.name, dataset.version
             datasets[key] = dataset
             chosen = wanted.setdefault(key, set())
             for episodes in ranges:
-                shards = dataset.manifest.splits[episodes.split].shards
-                chosen |= {shards[segment.shard].name for segment in cut_range(episodes, lengths[episodes.split], 0)}
+                chosen.update(touched_shards(episodes, dataset))
     orders = []
     for key, stems in wanted.items():
         dataset = datasets[key]
@@ -227,20 +256,36 @@ def _alone(local: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _known(order: Order) -> tuple[str, ...] | None:
-    """The shards that were fetched before, None if the dataset is whole; refuses another conversion."""
+def _beside_fetched(order: Order) -> Order:
+    """Complete an order by what its target holds.
+
+    Raises:
+        ArgumentError: The target holds another conversion.
+    """
     manifest = order.dataset.manifest
     fetched = read_fetched(order.target)
-    data = fetched.data if fetched else ""
-    if (order.target / MANIFEST_NAME).exists():
-        data = read_manifest(order.target).checksum
-        if fetched is None and data == manifest.checksum:
-            return None
-    if data not in ("", manifest.checksum):
+    old = read_manifest(order.target) if (order.target / MANIFEST_NAME).exists() else None
+    data = old.checksum if old else fetched.data if fetched else manifest.checksum
+    reindexed = data != manifest.checksum
+    if reindexed and not (old and _same_shards(old, manifest)):
         raise ArgumentError(
             f"{order.target}: holds another conversion than {order.folder}; remove it, or choose another folder"
         )
-    return fetched.shards if fetched else ()
+    if fetched:
+        return replace(order, known=fetched.shards, reindexed=reindexed)
+    if not old:
+        return order
+    return replace(order, known=_shard_names(manifest) if reindexed else None, reindexed=reindexed)
+
+
+def _same_shards(old: Manifest, new: Manifest) -> bool:
+    """Return whether two manifests are of one conversion, between which at most the index was made anew."""
+    shards = [{split: entry.shards for split, entry in manifest.splits.items()} for manifest in (old, new)]
+    return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
+
+
+def _shard_names(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
 
 
 def _check_room(local: Path, size: int) -> None:
@@ -252,19 +297,19 @@ def _check_room(local: Path, size: int) -> None:
         )
 
 
-def _begin(order: Order, source: str, known: tuple[str, ...] | None) -> None:
-    """Say of what the files are, before the first of them is there."""
+def _begin(order: Order, source: str) -> None:
+    """State the conversion that the files belong to, before the first of them is copied."""
     order.target.mkdir(parents=True, exist_ok=True)
-    if known is not None:
-        write_fetched(order.target, Fetched(source=source, data=order.dataset.manifest.checksum, shards=known))
+    if order.known is not None:
+        write_fetched(order.target, Fetched(source=source, data=order.dataset.manifest.checksum, shards=order.known))
 
 
-def _finish(order: Order, source: str, known: tuple[str, ...] | None) -> None:
+def _finish(order: Order, source: str) -> None:
     manifest = order.dataset.manifest
-    if known is None:
+    if order.known is None:
         return
-    names = [shard.name for entry in manifest.splits.values() for shard in entry.shards]
-    here = {*known, *(shard.name for shard in order.shards)}
+    names = _shard_names(manifest)
+    here = {*order.known, *(shard.name for shard in order.shards)}
     shards = tuple(name for name in names if name in here)
     write_fetched(order.target, Fetched(source=source, data=manifest.checksum, shards=shards))
     if manifest.quarantine is not None:

@@ -1,7 +1,8 @@
-"""``fetched.json``: which shards of a dataset are here, where ``stream.fetch`` brought only those that were asked for.
+"""``fetched.json``: list of the shards that are present where ``stream.fetch`` copied only those that were needed.
 
-The manifest beside it is that of the whole dataset, so that samples have the same numbers, batches the same content and
-``loader.json`` the same fingerprints as on the root that it came from. A dataset without this file is whole.
+The manifest beside it is that of the complete dataset, and so is the index of each split that has a shard here. So
+samples have the same numbers, batches the same content and ``loader.json`` the same fingerprints as on the root that
+they came from. A dataset without this file is complete.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from stream.format import FETCHED_NAME, FormatError
 from stream.whole_file import write_whole
 
 PARTIAL = ".fetch"
-"""What the names of files end with until they are whole."""
+"""End of the names of files that are not complete yet."""
 
 
 class Fetched(BaseModel):
-    """The content of ``fetched.json``. source: the root that the shards came from. data: the manifest's checksum.
-    shards: names of those that are here, all of their files checked."""
+    """The content of ``fetched.json``.
+
+    Attributes:
+        source: Root that the shards came from.
+        data: Checksum of the manifest.
+        shards: Names of the shards whose files are present and checked, together with the index of their splits.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +36,7 @@ class Fetched(BaseModel):
 
 
 def read_fetched(folder: Path) -> Fetched | None:
-    """Return what was fetched of a dataset, None if it is whole; raises FormatError if the file cannot be used."""
+    """Return what was fetched of a dataset, None if it is complete; raises FormatError if the file cannot be used."""
     path = folder / FETCHED_NAME
     try:
         return Fetched.model_validate_json(path.read_bytes())
@@ -43,6 +49,6 @@ def read_fetched(folder: Path) -> Fetched | None:
 
 
 def write_fetched(folder: Path, fetched: Fetched) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     content = json.dumps(fetched.model_dump(), indent=1) + "\n"
     write_whole(folder / FETCHED_NAME, content, durable=True, suffix=PARTIAL)

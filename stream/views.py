@@ -193,7 +193,7 @@ def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
     shards = dataset.shards[episodes.split]
     ends = np.cumsum(shards.episodes)
     begins = ends - shards.episodes
-    touched = (begins < episodes.stop) & (ends > episodes.start) & (shards.episodes > 0)
+    touched = np.maximum(begins, episodes.start) < np.minimum(ends, episodes.stop)
     return [shards.stem(number) for number in np.flatnonzero(touched).tolist()]
 
 

@@ -1,5 +1,7 @@
 """What tests of every package need: quiet libraries, and the real episodes that are not part of the repository."""
 
+import contextlib
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -13,6 +15,10 @@ settings.load_profile("default")
 
 # TensorFlow reads it when it is imported, in worker processes too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# Triton, which torch brings where it is built for CUDA, ends the process if it is loaded after TensorFlow.
+with contextlib.suppress(ImportError):
+    importlib.import_module("triton")
 
 # A shell that starts the tests in the background has Ctrl-C ignored, and every process below inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

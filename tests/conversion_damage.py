@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from convert.verify import Report, verify_root
-from stream.format import shard_file
 
 DATASET = "bridge_dataset"
 STEM = "train-00001-of-00002"
@@ -39,13 +38,6 @@ def edit_manifest(folder: Path, edit: Callable[[Any], object]) -> None:
 def entry_of(manifest: Any, stem: str = STEM) -> Any:
     (entry,) = [shard for shard in manifest["splits"]["train"]["shards"] if shard["name"] == stem]
     return entry
-
-
-def admit(folder: Path, kind: str) -> None:
-    """Put the size and hash of a changed file into the manifest, so that only its content can be found out."""
-    content = (folder / "train" / shard_file(STEM, kind)).read_bytes()
-    found = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    edit_manifest(folder, lambda manifest: entry_of(manifest)["files"].update({kind: found}))
 
 
 def flip(path: Path) -> None:

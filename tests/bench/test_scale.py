@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.merge import main as merge
 from bench.scale import RESULT_FILE, main
 from bench.scale_root import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
+from convert.index_file import extract_part
 from stream import make_loader
-from stream.format import FILE_KINDS
+from stream.format import TABLE_KINDS, shard_file, table_file
+from stream.manifest import read_manifest
+from stream.table import hash_column, open_table
 from tests.bench.conftest import Refused
 
 
@@ -53,8 +57,38 @@ def test_shards_are_links_to_one_and_the_manifest_lists_them_all(root: Path) -> 
     folder = root / "synthetic_00" / "1.0.0"
     names = [shard["name"] for shard in json.loads((folder / "dataset.json").read_text())["splits"]["train"]["shards"]]
     assert len(set(names)) == 3
-    assert len(list((folder / "train").iterdir())) == 3 * len(FILE_KINDS)
-    assert len({path.stat().st_ino for path in (folder / "train").iterdir()}) == len(FILE_KINDS)
+    assert {path.name for path in (folder / "train").iterdir()} == {
+        *(shard_file(name) for name in names),
+        *map(table_file, TABLE_KINDS),
+    }
+    assert len({(folder / "train" / shard_file(name)).stat().st_ino for name in names}) == 1
+
+
+def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path) -> None:
+    folder = root / "synthetic_03" / "1.0.0" / "train"
+    entries = read_manifest(folder.parent).splits["train"].index
+    for kind in TABLE_KINDS:
+        table = open_table(folder / table_file(kind), kind, entry=entries[kind])
+        assert {name: hash_column(table.content, column) for name, column in table.columns.items()} == (
+            entries[kind].columns
+        )
+    for shard in range(3):
+        part = {kind: tmp_path / f"{shard}.{kind}" for kind in TABLE_KINDS}
+        extract_part(folder, shard, part)
+        if shard:
+            assert all(path.read_bytes() == (tmp_path / f"0.{kind}").read_bytes() for kind, path in part.items())
+
+
+def test_merging_a_synthetic_journal_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
+    assert merge(["--steps", "3_000,1", *where]) == 0
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "out" / "merge.json").read_text()) == printed
+    assert list((tmp_path / "work").iterdir()) == []
+    assert [(point["name"], point["point"]["shards"]) for point in printed["points"]] == [("2,990", 2), ("1,495", 1)]
+    for point in printed["points"]:
+        assert point["error"] is None
+        assert all(value > 0 for value in point["median"].values())
 
 
 def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

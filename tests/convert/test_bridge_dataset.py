@@ -13,6 +13,7 @@ import tensorflow as tf
 from convert.errors import EXIT_USAGE
 from convert.registry import load_registry
 from convert.run import main
+from stream.format import TableKind, feature_column
 from tests.command import Result, run, tree
 from tests.converted_dataset import ConvertedDataset, open_converted
 from tests.tfds_reference import Reference, decode_jpeg, resize, summary
@@ -71,9 +72,10 @@ def images(features: Any, camera: str) -> list[bytes]:
     return list(features[f"steps/{camera}"].bytes_list.value)
 
 
-def column(converted: ConvertedDataset, name: str, *, split: str, kind: str = "steps") -> list[Any]:
-    tables = [getattr(shard, kind) for shard in converted.shards if shard.split == split]
-    return [value for table in tables for value in table[name].to_pylist()]
+def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKind = "steps") -> list[Any]:
+    (table,) = (getattr(part, kind) for part in converted.splits if part.name == split)
+    values: list[Any] = table[name].to_pylist()
+    return values
 
 
 def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(convert: Convert) -> None:
@@ -88,7 +90,7 @@ def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(conv
 def test_every_pair_of_every_episode_is_there_in_the_order_of_the_records(
     native: ConvertedDataset, stored: dict[str, Any], split: str
 ) -> None:
-    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.shard.split == split]
+    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.split.name == split]
     ids = [name for name in stored if f"-{split}." in name]
     assert found == [(name, step, OFFSET) for name in ids for step in range(STEPS - OFFSET)]
     assert len(found) == 125
@@ -125,7 +127,7 @@ def test_every_step_has_the_values_that_tfds_decodes(
     values = [step[name] for episode in reference.of_split(split) for step in episode.steps]
     wanted = [value.decode() if isinstance(value, bytes) else value.tolist() for value in values]
     assert len(wanted) == EPISODES * STEPS
-    assert column(native, name, split=split) == wanted
+    assert column(native, feature_column("steps", name), split=split) == wanted
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -146,7 +148,7 @@ def test_the_language_of_pairs_and_episodes_is_the_instruction(
 ) -> None:
     wanted = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
     assert len(set(wanted.values())) > 1
-    pairs = [pair for pair in native.pairs if pair.shard.split == split]
+    pairs = [pair for pair in native.pairs if pair.split.name == split]
     assert [pair.row("language")["language"] for pair in pairs] == [wanted[pair.episode_id] for pair in pairs]
     assert column(native, "language", split=split, kind="episodes") == list(wanted.values())
 
@@ -195,7 +197,7 @@ def test_records_hold_the_frames_that_were_asked_for(
     for pair in converted.pairs:
         jpegs = images(stored[pair.episode_id], "observation/image_0")
         assert pair.frames == [jpegs[pair.step + offset] for offset in offsets]
-        assert pair.num_frames == len(offsets)
+    assert converted.manifest.parameters["frame_offsets"] == list(offsets)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
 ) -> None:
     converted = convert("--episodes", expression, "--image-size", "native")
     wanted = sorted(set(reference.ids(expression)))
-    found = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
+    found = [row["episode_id"] for part in converted.splits for row in part.episodes.to_pylist()]
     assert sorted(found) == wanted
     assert converted.manifest.records == len(wanted) * (STEPS - OFFSET)
 

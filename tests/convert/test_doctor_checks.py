@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,21 @@ import pytest
 
 from convert.doctor_checks import Moments, robust_scores
 from convert.run import main as convert
-from tests.conversion_damage import edit_manifest, truncate
+from stream.format import TABLE_KINDS, TableKind, table_file
+from stream.manifest import read_manifest
+from tests.conversion_damage import (
+    become_a_folder,
+    become_a_loose_link,
+    become_a_pipe,
+    edit_manifest,
+    empty,
+    flip,
+    lengthen,
+    remove,
+    scramble,
+    truncate,
+    zero,
+)
 from tests.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
 
 
@@ -159,12 +174,69 @@ def test_statistics_of_other_files_are_found(tmp_path: Path) -> None:
     assert "action x: mean is" in diagnosis.findings[0].examples[0].text
 
 
-def test_a_damaged_shard_is_one_error_and_the_others_are_looked_at(tmp_path: Path) -> None:
-    root = make_root(tmp_path, no_instructions)
-    truncate(root / "demo" / "1.0.0" / "train" / "train-00001-of-00002.steps.arrow")
+def test_the_statistics_of_a_dimension_that_never_changes_are_right(tmp_path: Path) -> None:
+    # 0.02 is no float32: the nearest is 0.0199999996, and the manifest has nine digits of the mean.
+    def set_constant(splits: Splits) -> None:
+        for shard in splits["train"]:
+            for episode in shard:
+                set_actions(episode, 0, 0.02)
+
+    root = make_root(tmp_path, set_constant)
+    assert read_manifest(root / "demo" / "1.0.0").statistics["train"]["action"].mean[0] == 0.0199999996
+    assert found(diagnose(root)) == {("dimension_dead", "train"): 1}
+
+
+def test_episodes_without_a_declared_feature_are_damage(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+
+    def leave_out(manifest: Any) -> None:
+        for counts in (manifest["left_out"], manifest["splits"]["train"]["shards"][0]["left_out"]):
+            counts["missing_feature"] = 2
+
+    edit_manifest(root / "demo" / "1.0.0", leave_out)
     diagnosis = diagnose(root)
-    assert found(diagnosis) == {("unreadable", "train"): 1, ("instructions_missing", "val"): 2}
-    assert diagnosis.findings[0].examples[0].text.startswith("train-00001-of-00002.steps.arrow: ")
+    assert found(diagnosis) == {("source_damaged", "train"): 2}
+    assert diagnosis.findings[0].examples[0].text == "2 of 6 episodes were left out: 2 missing_feature"
+
+
+def test_a_registry_entry_that_has_changed_since_is_a_hint_that_names_the_command(
+    tmp_path: Path, converted: Path
+) -> None:
+    root = Path(shutil.copytree(converted / "rt1", tmp_path / "rt1")).parent
+    assert "registry_changed" not in {rule for rule, _ in found(diagnose(root))}
+    edit_manifest(root / "rt1" / "0.1.0", lambda manifest: manifest["spec"].update(control_frequency=99.0))
+    (finding,) = (finding for finding in diagnose(root).findings if finding.rule.name == "registry_changed")
+    assert (finding.rule.severity, finding.split, finding.count) == ("hint", None, 1)
+    assert f"`python -m convert.reindex {root} --datasets rt1`" in finding.examples[0].text
+
+
+DAMAGES = [flip, truncate, zero, scramble, lengthen, empty, remove, become_a_folder, become_a_pipe, become_a_loose_link]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_a_damaged_table_is_one_error_and_the_other_splits_are_looked_at(
+    sound: Path, tmp_path: Path, kind: TableKind, damage: Callable[[Path], None]
+) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "out"))
+    edit_manifest(root / "demo" / "1.0.0", _change_mean)
+    damage(root / "demo" / "1.0.0" / "val" / table_file(kind))
+    diagnosis = diagnose(root)
+    assert found(diagnosis) == {("unreadable", "val"): 1, ("statistics_differ", "train"): 1}
+    assert diagnosis.findings[0].examples[0].place.shard == table_file(kind)
+
+
+@pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage is not flip])
+def test_a_damaged_shard_is_one_error_and_its_columns_are_looked_at(
+    sound: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "out"))
+    edit_manifest(root / "demo" / "1.0.0", _change_mean)
+    damage(root / "demo" / "1.0.0" / "train" / "train-00001-of-00002.arrayrecord")
+    diagnosis = diagnose(root)
+    assert ("statistics_differ", "train") in found(diagnosis)
+    places = [finding.examples[0].place for finding in diagnosis.findings if finding.rule.name != "statistics_differ"]
+    assert [place.shard for place in places] == ["train-00001-of-00002"]
 
 
 def _forget_a_path(manifest: Any) -> None:
@@ -176,7 +248,7 @@ def test_a_manifest_that_does_not_say_what_the_action_is_is_an_error(tmp_path: P
     edit_manifest(root / "demo" / "1.0.0", _forget_a_path)
     diagnosis = diagnose(root)
     assert found(diagnosis) == {("incomplete", None): 1}
-    assert diagnosis.findings[0].examples[0].text == "field spec: KeyError: 'path'"
+    assert diagnosis.findings[0].examples[0].text.startswith("field spec.action.1.path: Field required")
 
 
 def test_real_episodes_that_are_in_both_splits_are_found(shared_data: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_more_tensors_than_steps_are_refused_before_they_inflate() -> None:
         EpisodeParser(camera, [depth]).parse(example.SerializeToString())
 
 
-@pytest.mark.parametrize("name", ["dataset.json", "quarantine.jsonl"])
+@pytest.mark.parametrize("name", ["dataset.json", "quarantine.jsonl", "train/steps.arrow"])
 def test_verifying_does_not_wait_for_a_pipe(folder: Path, root: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 
 from convert.registry import DatasetSpec, Part
+from stream.format import DERIVED, FIRST_FIELDS, TABLE_KINDS
 from stream.manifest import Statistics
 from tests.converted_dataset import ConvertedDataset
+from tests.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
 from tests.oxe29_sample import NAMES, SELECTED, SWAPPED_WRISTS, make_and_convert, read_converted, read_reference
 from tests.shared_folder import run_folder, shared_folder
-from tests.sidecar_reference import RESERVED, codes, column_name, instruction_of, is_kept, plain, unequal
 from tests.tfds_reference import Reference, decode_jpeg, resize, summary
 
 REPOSITORY = Path(__file__).parents[2]
@@ -75,9 +76,9 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
     for split in reference.splits:
         found = [
             (row["episode_id"], f"{row['source_file']}__{row['source_position']}", row["num_steps"], row["status"])
-            for shard in converted.shards
-            if shard.split == split
-            for row in shard.episodes.to_pylist()
+            for part in converted.splits
+            if part.name == split
+            for row in part.episodes.to_pylist()
         ]
         wanted = [(e.tfds_id, e.tfds_id, len(e.steps), "ok") for e in reference.of_split(split)]
         assert found == wanted
@@ -86,9 +87,9 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
 @every_dataset
 def test_every_step_of_every_episode_has_a_row(converted: ConvertedDataset, reference: Reference, name: str) -> None:
     found = [
-        (shard.episodes["episode_id"][row["episode"]].as_py(), row["step"])
-        for shard in converted.shards
-        for row in shard.steps.select(["episode", "step"]).to_pylist()
+        (split.episodes["episode_id"][row["episode"]].as_py(), row["step"])
+        for split in converted.splits
+        for row in split.steps.select(["episode", "step"]).to_pylist()
     ]
     wanted = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
     assert sorted(found) == sorted(wanted)
@@ -100,10 +101,8 @@ def test_every_step_that_has_one_an_offset_later_starts_a_pair(
 ) -> None:
     offset = SELECTED[name].offset
     assert isinstance(offset, int)
-    found = [(pair.episode_id, pair.step, pair.offset, pair.num_frames) for pair in converted.pairs]
-    wanted = [
-        (e.tfds_id, step, offset, 2) for e in reference.episodes.values() for step in range(len(e.steps) - offset)
-    ]
+    found = [(pair.episode_id, pair.step, pair.offset) for pair in converted.pairs]
+    wanted = [(e.tfds_id, step, offset) for e in reference.episodes.values() for step in range(len(e.steps) - offset)]
     assert found
     assert sorted(found) == sorted(wanted)
 
@@ -225,11 +224,11 @@ def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
 ) -> None:
     for leaf in reference.leaves.values():
         if is_kept(leaf, spec):
-            table = converted.shards[0].steps if leaf.of_steps else converted.shards[0].episodes
+            table = converted.splits[0].steps if leaf.of_steps else converted.splits[0].episodes
             column = table.schema.field(column_name(leaf))
             declared = np.dtype(leaf.connector.np_dtype)
             stored = np.dtype(np.float32) if declared == np.float64 else declared
-            wanted = pa.string() if leaf.is_text else pa.from_numpy_dtype(stored)
+            wanted = pa.large_string() if leaf.is_text else pa.from_numpy_dtype(stored)
             assert innermost(column.type) == wanted, leaf.name
             assert column.metadata[b"dtype"].decode() == ("string" if leaf.is_text else declared.name)
             assert column.metadata[b"shape"].decode() == str(list(leaf.shape))
@@ -242,15 +241,17 @@ def innermost(kind: pa.DataType) -> pa.DataType:
 
 
 @every_dataset
-def test_the_sidecars_have_every_feature_but_those_that_the_registry_leaves_out(
+def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
-    for shard in converted.shards:
+    derived = {vector for vector in DERIVED if getattr(spec, vector)}
+    own = {kind: {field.name for field in FIRST_FIELDS[kind]} for kind in TABLE_KINDS}
+    for split in converted.splits:
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
-        assert set(shard.steps.column_names) == steps | RESERVED["step"]
+        assert set(split.steps.column_names) == steps | own["steps"] | derived
         episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
-        assert set(shard.episodes.column_names) == episodes | RESERVED["episode"]
+        assert set(split.episodes.column_names) == episodes | own["episodes"]
 
 
 @every_dataset
@@ -271,7 +272,7 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
         episode = reference.episodes[pair.episode_id]
         wanted = instruction_of(episode.steps[pair.step], episode.values, spec)
         found = pair.row("episode", "step", "language")
-        ids = pair.shard.episodes["episode_id"]
+        ids = pair.split.episodes["episode_id"]
         assert (ids[found["episode"]].as_py(), found["step"]) == (pair.episode_id, pair.step)
         assert found["language"] == wanted
         texts.append(wanted)
@@ -282,8 +283,8 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
 def test_the_instruction_of_an_episode_is_its_first_that_is_not_empty(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    for shard in converted.shards:
-        for row in shard.episodes.to_pylist():
+    for split in converted.splits:
+        for row in split.episodes.to_pylist():
             episode = reference.episodes[row["episode_id"]]
             texts = [instruction_of(step, episode.values, spec) for step in episode.steps]
             assert row["language"] == next(filter(None, texts), "")
@@ -306,8 +307,8 @@ def test_an_empty_instruction_is_taken_from_an_alternative_and_left_empty_where_
 def test_the_robot_is_the_one_that_the_registry_or_the_episode_names(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    for shard in converted.shards:
-        for row in shard.episodes.to_pylist():
+    for split in converted.splits:
+        for row in split.episodes.to_pylist():
             episode = reference.episodes[row["episode_id"]]
             named = {**episode.values, **episode.steps[0]}.get(spec.robot_path or "", (spec.robot or "").encode())
             assert row["robot"] == named.decode()

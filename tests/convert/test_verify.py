@@ -17,7 +17,7 @@ import pytest
 from convert.errors import UsageError
 from convert.run import main as convert
 from convert.verify import verify_root
-from stream.format import shard_file
+from stream.format import shard_file, table_file
 from tests.conversion_damage import (
     DATASET,
     STEM,
@@ -76,8 +76,9 @@ def test_only_chosen_datasets_are_checked(root: Path, folder: Path) -> None:
 
 
 def test_processes_find_the_same_as_one(root: Path, folder: Path) -> None:
-    (folder / "train" / shard_file(STEM, "steps")).write_bytes(b"")
-    (root / "rt1" / "0.1.0" / "train" / shard_file("train-00000-of-00001", "records")).unlink()
+    (folder / "train" / table_file("steps")).write_bytes(b"")
+    (folder / "train" / shard_file(STEM)).unlink()
+    (root / "rt1" / "0.1.0" / "train" / table_file("records")).unlink()
     assert verify_root(root, deep=True, jobs=3).problems == verify_root(root, deep=True, jobs=1).problems
 
 
@@ -118,7 +119,7 @@ def test_the_command_ends_with_0_and_a_table(converted: Path) -> None:
 
 
 def test_the_command_ends_with_1_and_a_line_a_problem(root: Path, folder: Path) -> None:
-    path = folder / "train" / shard_file(STEM, "steps")
+    path = folder / "train" / table_file("steps")
     path.unlink()
     done = command(str(root), "--deep")
     assert (done.returncode, done.stderr) == (1, "")
@@ -136,7 +137,7 @@ def test_the_command_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
 
 
 def test_json_has_datasets_and_problems(root: Path, folder: Path) -> None:
-    path = folder / "val" / shard_file("val-00000-of-00002", "records")
+    path = folder / "val" / table_file("records")
     empty(path)
     result = json.loads(command(str(root), "--json", "--jobs", "1").stdout)
     assert [entry["dataset"] for entry in result["datasets"]] == [DATASET, "rt1"]
@@ -148,7 +149,7 @@ def test_json_has_datasets_and_problems(root: Path, folder: Path) -> None:
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_ctrl_c_ends_all_processes_without_a_traceback(root: Path, folder: Path, whole_group: bool) -> None:
     # A file with a hole of a terabyte takes hours to read.
-    endless = folder / "train" / shard_file(STEM, "arrayrecord")
+    endless = folder / "train" / shard_file(STEM)
     os.truncate(endless, 1 << 40)
     arguments = [sys.executable, "-m", "convert.verify", str(root), "--jobs", "2"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:

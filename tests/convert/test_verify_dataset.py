@@ -48,7 +48,7 @@ def test_a_damaged_manifest_is_named(root: Path, folder: Path, damage: Callable[
 
 def test_a_manifest_of_another_format_version_says_which(root: Path, folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest.update(format_version=7))
-    assert "format version 7, this program reads version 1" in problems(verify(root))
+    assert "format version 7, this program reads version 2" in problems(verify(root))
 
 
 @pytest.mark.parametrize("name", ["..", "../../x", "/etc/passwd", "a/b", "", ".", "x\n"])
@@ -84,6 +84,10 @@ def set_sizes(manifest: Any) -> None:
     manifest["image"]["sizes"]["64x64"] += 1
 
 
+def set_passed(manifest: Any) -> None:
+    manifest["image"]["passed"] += 1
+
+
 def break_image(manifest: Any) -> None:
     manifest["image"] = {"sizes": 3}
 
@@ -117,8 +121,11 @@ MANIFEST_EDITS: list[tuple[Callable[[Any], object], str]] = [
     (set_split_total, "split train says"),
     (set_left_out, "left out as empty, its shards add up to"),
     (set_sizes, "passed through or transcoded"),
+    (set_sizes, "frames of 64x64, its shards add up to"),
+    (set_passed, "frames passed through, its shards"),
     (break_image, "field image"),
     (drop_offset, "no offset"),
+    (lambda manifest: manifest["parameters"]["frame_offsets"].reverse(), "no offset"),
     (rename_shard, "split train lists a shard 'train-00000-of-x'"),
     (reorder_shards, "lists 'train-00000-of-00002' after number 1 of 00002"),
     (drop_statistics, "has statistics of train, expected of train, val"),
@@ -149,6 +156,31 @@ def test_a_changed_byte_of_a_manifest_is_always_found(root: Path, folder: Path) 
         assert (str(path) in found) == (bytes(content) != whole)
 
 
+def test_a_root_of_format_1_is_one_sentence(root: Path, folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest.update(format_version=1))
+    (problem,) = verify(root).problems
+    assert problem.problem.startswith("format version 1, this program reads version 2; convert it again")
+
+
+def test_a_registry_entry_that_has_changed_since_is_a_note_that_names_the_command(root: Path, folder: Path) -> None:
+    def edit(manifest: Any) -> None:
+        manifest["spec"]["control_frequency"] = 99.0
+        manifest["spec"]["quirks"] = ["none"]
+
+    edit_manifest(folder, edit)
+    report = verify(root)
+    (note,) = [note for dataset in report.datasets for note in dataset.notes]
+    assert report.ok and "(control_frequency, quirks differ)" in note
+    assert f"`python -m convert.reindex {root} --datasets {DATASET}`" in note
+    assert note in report.to_text()
+
+
+def test_a_dataset_that_the_packaged_registry_does_not_have_is_no_note(root: Path, folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest.update(dataset="mine"))
+    folder.parent.rename(root / "mine")
+    assert all(not dataset.notes for dataset in verify(root, deep=False).datasets)
+
+
 def test_a_registry_entry_in_the_manifest_that_is_none_names_the_field(root: Path, folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["spec"]["action"][0].update(dims="many"))
     assert "field spec.action.0.dims: " in problems(verify(root))
@@ -168,9 +200,10 @@ def test_frames_that_the_manifest_does_not_count_are_found_when_deep(root: Path,
     def edit(manifest: Any) -> None:
         manifest["image"]["sizes"]["64x64"] -= 9
         manifest["image"]["transcoded"] -= 9
+        entry_of(manifest)["sizes"]["64x64"] -= 9
 
     edit_manifest(folder, edit)
-    assert "frames of 64x64, in the shards are" in problems(verify(root))
+    assert f"frames of 64x64 in {STEM}, found" in problems(verify(root))
 
 
 @pytest.mark.parametrize("damage", [truncate, zero, scramble, lengthen, empty, remove, become_a_folder])
@@ -204,7 +237,14 @@ def test_a_quarantine_list_without_anything_left_out_is_found_out(root: Path) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["train/train-00002-of-00003.arrayrecord", "train/notes.txt", "val/.tmp", "train-00000-of-00001.arrayrecord"],
+    [
+        "train/train-00002-of-00003.arrayrecord",
+        "train/train-00000-of-00002.steps.arrow",
+        "train/notes.txt",
+        "val/.tmp",
+        "train-00000-of-00001.arrayrecord",
+        "steps.arrow",
+    ],
 )
 def test_a_strange_file_is_named(root: Path, folder: Path, name: str) -> None:
     (folder / name).write_bytes(b"")

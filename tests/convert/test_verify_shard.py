@@ -1,4 +1,4 @@
-"""Damage of every kind to every file of a shard."""
+"""Damage of every kind to every file of a split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream.format import FILE_KINDS, shard_file
+from stream.format import TABLE_KINDS, shard_file, table_file
 from tests.conversion_damage import (
     DATASET,
     OTHER,
@@ -42,11 +42,11 @@ DAMAGES = [
 
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", FILE_KINDS)
+@pytest.mark.parametrize("name", [*map(table_file, TABLE_KINDS), shard_file(STEM)])
 def test_a_damaged_file_is_named_and_no_other(
-    root: Path, folder: Path, kind: str, damage: Callable[[Path], None], deep: bool
+    root: Path, folder: Path, name: str, damage: Callable[[Path], None], deep: bool
 ) -> None:
-    path = folder / "train" / shard_file(STEM, kind)
+    path = folder / "train" / name
     damage(path)
     report = verify(root, deep=deep)
     assert {(p.dataset, p.version, p.split, p.file) for p in report.problems} == {
@@ -54,18 +54,24 @@ def test_a_damaged_file_is_named_and_no_other(
     }
 
 
-@pytest.mark.parametrize("kind", FILE_KINDS)
-def test_files_of_two_shards_that_were_swapped_are_told_apart(root: Path, folder: Path, kind: str) -> None:
-    one, other = (folder / "train" / shard_file(stem, kind) for stem in (STEM, OTHER))
+@pytest.mark.parametrize(
+    "names",
+    [
+        (f"train/{shard_file(STEM)}", f"train/{shard_file(OTHER)}"),
+        *((f"train/{table_file(kind)}", f"val/{table_file(kind)}") for kind in TABLE_KINDS),
+    ],
+)
+def test_two_files_that_were_swapped_are_told_apart(root: Path, folder: Path, names: tuple[str, str]) -> None:
+    one, other = sorted(folder / name for name in names)
     spare = folder / "spare"
     one.rename(spare), other.rename(one), spare.rename(other)
     found = [(problem.file, problem.problem) for problem in verify(root, deep=False).problems]
-    assert [file for file, _ in found] == [str(other), str(one)]
-    assert [text.split("; ")[-1] for _, text in found] == [f"these are the bytes of {path}" for path in (one, other)]
+    assert [file for file, _ in found] == [str(one), str(other)]
+    assert [text.split("; ")[-1] for _, text in found] == [f"these are the bytes of {path}" for path in (other, one)]
 
 
 def test_a_damaged_record_is_named_and_the_others_are_not(root: Path, folder: Path) -> None:
-    flip(folder / "train" / shard_file(STEM, "arrayrecord"))
+    flip(folder / "train" / shard_file(STEM))
     texts = [problem.problem for problem in verify(root).problems]
     assert len(texts) == 2 and "does not read" in texts[1] and texts[1].startswith("record ")
 

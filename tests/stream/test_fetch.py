@@ -19,7 +19,7 @@ from convert.plan import Options
 from convert.verify import main as verify
 from stream import ArgumentError, digest, make_loader
 from stream.fetch import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, main
-from stream.format import FETCHED_NAME
+from stream.format import FETCHED_NAME, TABLE_KINDS
 from tests.command import flip, run, start, tree, wait_until
 from tests.object_stores import SCHEMES, Store, object_store, proxy, upload_tree
 from tests.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
@@ -77,6 +77,13 @@ def shards(local: Path, split: str = "train") -> list[str]:
     return sorted(path.name.split(".")[0] for path in (local / FOLDER / split).glob("*.arrayrecord"))
 
 
+def indexes(local: Path) -> list[str]:
+    """The splits whose index is present."""
+    tables = {f"{kind}.arrow" for kind in TABLE_KINDS}
+    found = {path.name: {file.name for file in path.glob("*.arrow")} for path in (local / FOLDER).iterdir()}
+    return sorted(split for split, files in found.items() if files == tables)
+
+
 def digests(root: Path, split: str) -> list[str]:
     loader = make_loader(root, "demo", split=split, batch_size=4, seed=3)
     return [digest(loader.batch_at(step)) for step in (0, 1, 7, 1000)]
@@ -87,7 +94,8 @@ def test_a_fetched_root_gives_the_batches_and_states_of_the_whole_one(
 ) -> None:
     assert fetch(bucket, local, split="train[20%:50%]") == 0
     assert shards(local) == [f"train-{index:05d}-of-00008" for index in (1, 2, 3)]
-    assert "demo 1.0.0: 3 shards needed, 3 of 10 here\n12 files fetched" in capsys.readouterr().out
+    assert indexes(local) == ["train"]
+    assert "demo 1.0.0: 3 shards needed, 3 of 10 here\n6 files fetched" in capsys.readouterr().out
     split = "train[20%:50%]"
     assert digests(local, split) == digests(root, split)
     here, there = (make_loader(where, "demo", split=split, batch_size=4, num_workers=1) for where in (local, root))
@@ -139,10 +147,11 @@ def test_what_is_there_is_not_fetched_again(root: Path, local: Path, capsys: pyt
     assert done["datasets"] == [
         {"dataset": "demo", "version": "1.0.0", "shards_needed": 8, "shards_here": 8, "shards": 10}
     ]
-    lost = local / FOLDER / "train" / "train-00004-of-00008.steps.arrow"
-    lost.unlink()
+    lost = [local / FOLDER / "train" / name for name in ("steps.arrow", "train-00004-of-00008.arrayrecord")]
+    for file in lost:
+        file.unlink()
     assert fetch(root, local) == 0
-    assert lost.exists()
+    assert all(file.exists() for file in lost)
 
 
 def test_a_killed_fetch_goes_on_with_the_files_that_are_missing(
@@ -178,7 +187,7 @@ def test_two_at_once_bring_every_file_once(root: Path, local: Path) -> None:
     with start(*command, module="stream.fetch") as one, start(*command, module="stream.fetch") as other:
         results = [one.wait(), other.wait()]
     assert [result.code for result in results] == [0, 0], results
-    assert sum(json.loads(result.out)["files_fetched"] for result in results) == 32
+    assert sum(json.loads(result.out)["files_fetched"] for result in results) == 11
     assert digests(local, "train") == digests(root, "train")
 
 
@@ -208,13 +217,14 @@ def test_a_truncated_object_is_one_error_and_the_rest_is_kept(
     assert {path: path.stat().st_ino for path in there} == there
 
 
+@pytest.mark.parametrize("file", [FILE, FILE.with_name("steps.arrow")], ids=["shard", "index"])
 def test_a_changed_byte_and_a_missing_file_are_found(
-    damaged: Path, local: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, damaged: Path, local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flip(damaged / FILE, 100)
-    assert_refused(damaged, local, capsys, EXIT_FAILED, FILE.name, "its SHA-256 is not that of its manifest")
-    (damaged / FILE).unlink()
-    assert_refused(damaged, local, capsys, EXIT_FAILED, FILE.name, "is not there")
+    flip(damaged / file, 100)
+    assert_refused(damaged, local, capsys, EXIT_FAILED, file.name, "its SHA-256 is not that of its manifest")
+    (damaged / file).unlink()
+    assert_refused(damaged, local, capsys, EXIT_FAILED, file.name, "is not there")
 
 
 def test_a_manifest_that_was_changed_is_refused(damaged: Path, local: Path, capsys: pytest.CaptureFixture[str]) -> None:

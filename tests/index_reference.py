@@ -1,4 +1,4 @@
-"""What the sidecars of a conversion have to hold, by the registry and by what TFDS decodes."""
+"""What the index of a conversion has to hold, by the registry and by what TFDS decodes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 
 from convert.registry import DatasetSpec
-from stream.format import EPISODE_FIELDS, STEP_FIELDS
+from stream.format import feature_column
 from tests.converted_dataset import ConvertedDataset
 from tests.tfds_reference import Leaf, Reference, ReferenceEpisode
 
-RESERVED = {"step": {entry.name for entry in STEP_FIELDS}, "episode": {entry.name for entry in EPISODE_FIELDS}}
-"""The columns of the sidecars' own, by level."""
-
 
 def is_kept(leaf: Leaf, spec: DatasetSpec) -> bool:
-    """Whether a leaf belongs into the sidecars: all but pictures, what the registry leaves out, and encoded texts."""
+    """Whether a leaf belongs into the index: all but pictures, what the registry leaves out, and encoded texts."""
     pictures = {camera.path for camera in spec.cameras.values()}
     return not (leaf.is_image or leaf.name in pictures or spec.leaves_out(leaf.name) or leaf.name in codes(spec))
 
@@ -29,19 +26,18 @@ def codes(spec: DatasetSpec) -> tuple[str, ...]:
 
 
 def column_name(leaf: Leaf) -> str:
-    """The path; an underscore is added where the sidecar has a column of its own with that name."""
-    path = leaf.name.removeprefix("/")
-    return f"{path}_" if path in RESERVED["step" if leaf.of_steps else "episode"] else path
+    """The column of a feature."""
+    return feature_column("steps" if leaf.of_steps else "episodes", leaf.name.removeprefix("/"))
 
 
 def paired_rows(
     converted: ConvertedDataset, reference: Reference, leaf: Leaf
 ) -> Iterator[tuple[ReferenceEpisode, list[Any], list[Any]]]:
-    """For each episode what the sidecars have of a feature and what TFDS decodes, row by row."""
-    for shard in converted.shards:
-        table = shard.steps if leaf.of_steps else shard.episodes
+    """For each episode what the index has of a feature and what TFDS decodes, row by row."""
+    for split in converted.splits:
+        table = split.steps if leaf.of_steps else split.episodes
         values = table[column_name(leaf)].to_pylist()
-        for number, row in enumerate(shard.episodes.to_pylist()):
+        for number, row in enumerate(split.episodes.to_pylist()):
             episode = reference.episodes[row["episode_id"]]
             if leaf.of_steps:
                 found = values[row["first_steps_row"] : row["first_steps_row"] + row["num_steps"]]

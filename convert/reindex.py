@@ -1,0 +1,250 @@
+"""``python -m convert.reindex ROOT``: derived columns, statistics and registry entry made anew from raw columns.
+
+This way a fix in the registry reaches converted datasets; no image is read. New files are written into the journal
+first. Then the manifest waits there while they are put into place: after a kill at any moment the same command
+completes the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from convert.command import add_root, print_result, run_command, split_names
+from convert.dataset import DatasetSpec
+from convert.derived import find_fault
+from convert.errors import ConvertError, UsageError
+from convert.index_file import derive_steps
+from convert.journal import MANIFEST, PARAMETERS, Journal, writing
+from convert.registry import Registry, load_registry
+from convert.report import format_table
+from convert.statistics import table_statistics
+from convert.verify_dataset import find_datasets
+from stream.arguments import Parser, interrupt_on_kill
+from stream.errors import closest
+from stream.format import DERIVED, MANIFEST_NAME, FormatError, table_file
+from stream.manifest import Manifest, SplitEntry, TableEntry, describe_file, encode_manifest
+from stream.remote import is_remote
+from stream.table import open_table
+
+_STORED = ("cameras", "instruction", "robot", "robot_path", "leave_out", "offset")
+"""Keys of a registry entry that images and raw columns depend on."""
+
+_EPILOG = """\
+exit codes:
+  0    every dataset agrees with the registry
+  1    the work stopped; run the same command again
+  2    a wrong name, path, option or configuration; nothing was changed
+  130  interrupted; run the same command again
+
+examples:
+  python -m convert.reindex data/oxe
+  python -m convert.reindex data/oxe --datasets bridge,rt1 --config mine.yaml
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reindexed:
+    """The result for one dataset.
+
+    Attributes:
+        dataset: Its name.
+        version: Its version.
+        path: Its folder.
+        changed: What is new: ``registry entry``, ``action``, ``state``, ``statistics``, ``files``.
+        kept: Keys of the registry entry that differ and that only another conversion can follow.
+    """
+
+    dataset: str
+    version: str
+    path: str
+    changed: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def reindex_root(root: str, *, datasets: Sequence[str] | None = None, config: Sequence[str] = ()) -> list[Reindexed]:
+    """Make the derived columns, statistics and registry entries of converted datasets anew.
+
+    Progress goes to standard error. All datasets are checked before the first is changed.
+
+    Args:
+        root: Local output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
+        datasets: Names of those to reindex; default all.
+        config: YAML files over the packaged registry.
+
+    Raises:
+        UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
+        ConvertError: A file is damaged, or cannot be written.
+    """
+    if is_remote(root):
+        raise UsageError(
+            f"{root}: only local folders are reindexed; bring it here with `python -m stream.fetch`, reindex it, and "
+            "copy it back"
+        )
+    registry = load_registry(config=config)
+    folders = find_datasets(root, datasets)
+    try:
+        manifests = [_check(Journal(folder), registry)[0] for folder in folders]
+        done = []
+        for number, (folder, manifest) in enumerate(zip(folders, manifests, strict=True), 1):
+            steps = f"{manifest.dataset}: {manifest.steps:,} steps"
+            print(f"reindexing {number}/{len(folders)} {steps}", file=sys.stderr, flush=True)
+            done.append(_reindex(Journal(folder), registry))
+    except FormatError as error:
+        raise ConvertError(str(error)) from None
+    return done
+
+
+def _check(journal: Journal, registry: Registry) -> tuple[Manifest, DatasetSpec]:
+    """Return the manifest of a dataset and its entry in the registry, which its columns are enough for."""
+    folder = journal.output
+    if (journal.folder / PARAMETERS).exists():
+        raise UsageError(f"{folder}: a conversion is not complete here; run the same convert.run command to finish it")
+    manifest = journal.manifest() or journal.withdrawn()
+    if manifest is None:
+        raise UsageError(f"{folder}: no {MANIFEST_NAME}, so the conversion is not complete; convert it first")
+    spec = _find_spec(folder, manifest, registry)
+    for split, entry in manifest.splits.items():
+        schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
+        for vector, part in [(name, part) for name in DERIVED for part in getattr(spec, name)]:
+            if fault := find_fault(schema, part):
+                raise UsageError(
+                    f"{folder}: the registry's {vector} takes {part.path}, but in {split} {fault}; convert "
+                    f"{spec.name} again with --overwrite, without leaving this feature out"
+                )
+    return manifest, spec
+
+
+def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetSpec:
+    spec = registry.datasets.get(manifest.dataset)
+    if spec is None:
+        hint = closest(manifest.dataset, registry.datasets, noun="datasets")
+        raise UsageError(f"{folder}: {manifest.dataset} is not in the registry; {hint}. Name its file with --config")
+    for key, found in (("tfds_name", manifest.source.tfds_name), ("version", manifest.version)):
+        if getattr(spec, key) != found:
+            raise UsageError(
+                f"{folder}: was converted from {key} {found}, the registry says {getattr(spec, key)}; convert "
+                f"{spec.name} again with --overwrite"
+            )
+    return spec
+
+
+def _reindex(journal: Journal, registry: Registry) -> Reindexed:
+    folder = journal.output
+    journal.make()
+    with journal.lock(MANIFEST, wait=True):
+        # Checked again, as another process may have changed it before the lock was free.
+        before, spec = _check(journal, registry)
+        new: dict[str, Path] = {}
+        try:
+            after = _write_new(journal, before, spec, files=new)
+            changed = _changes(before, after)
+            moved = [name for name, entry in after.splits.items() if not _is_in_place(folder / name, entry)]
+            if changed or moved or journal.manifest() is None:
+                with writing(folder):
+                    journal.withdraw()
+                    for split in moved:
+                        new[split].replace(folder / split / table_file("steps"))
+                    journal.write_manifest(after)
+                changed = changed or ("files",)
+        finally:
+            for path in new.values():
+                path.unlink(missing_ok=True)
+            if (folder / MANIFEST_NAME).exists():
+                journal.clear((), ())
+    return Reindexed(
+        dataset=after.dataset,
+        version=after.version,
+        path=str(folder),
+        changed=changed,
+        kept=tuple(key for key in _STORED if before.spec.get(key) != after.spec.get(key)),
+    )
+
+
+def _write_new(journal: Journal, before: Manifest, spec: DatasetSpec, *, files: dict[str, Path]) -> Manifest:
+    """Write the new ``steps`` of each split to ``files`` in the journal; returns the manifest that describes them."""
+    splits: dict[str, SplitEntry] = {}
+    statistics = {}
+    for split, entry in before.splits.items():
+        folder = journal.output / split
+        files[split] = journal.temporary(MANIFEST)
+        with writing(journal.output):
+            table = derive_steps(folder, files[split], action=spec.action, state=spec.state)
+        _check_raw(folder / table_file("steps"), table, entry.index["steps"])
+        splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": table}})
+        statistics[split] = table_statistics(files[split], action=spec.action, state=spec.state)
+    update = {"spec": spec.model_dump(mode="json"), "splits": splits, "statistics": statistics}
+    return before.model_copy(update=update)
+
+
+def _check_raw(path: Path, found: TableEntry, expected: TableEntry) -> None:
+    """Refuse to give damaged columns new checksums."""
+    for name in sorted({*found.columns, *expected.columns} - set(DERIVED)):
+        if found.columns.get(name) != expected.columns.get(name):
+            raise ConvertError(
+                f"{path}: column {name!r} is not what the manifest says, so the file is damaged; run the same "
+                "convert.run command to mend it, then reindex"
+            )
+
+
+def _changes(before: Manifest, after: Manifest) -> tuple[str, ...]:
+    def columns(manifest: Manifest, name: str) -> Mapping[str, str | None]:
+        return {split: entry.index["steps"].columns.get(name) for split, entry in manifest.splits.items()}
+
+    if encode_manifest(before) == encode_manifest(after):
+        return ()
+    found = {"registry entry": before.spec != after.spec, "statistics": before.statistics != after.statistics}
+    found |= {name: columns(before, name) != columns(after, name) for name in DERIVED}
+    return tuple(name for name, differs in found.items() if differs)
+
+
+def _is_in_place(folder: Path, entry: SplitEntry) -> bool:
+    found = describe_file(folder / table_file("steps"))
+    return (found.bytes, found.sha256) == (entry.index["steps"].bytes, entry.index["steps"].sha256)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parsed = _build_parser().parse_args(arguments)
+    interrupt_on_kill()
+
+    def work() -> int:
+        done = reindex_root(parsed.root, datasets=split_names(parsed.datasets), config=parsed.config)
+        print_result(json.dumps([asdict(result) for result in done], indent=1) if parsed.json else _to_text(done))
+        return 0
+
+    return run_command(work, place=parsed.root, interrupted="interrupted; run the same command again")
+
+
+def _to_text(done: Sequence[Reindexed]) -> str:
+    rows = [(result.dataset, result.version, ", ".join(result.changed) or "unchanged") for result in done]
+    lines = [format_table(["dataset", "version", "new"], rows)]
+    lines += [
+        f"{result.dataset}: the registry's {', '.join(result.kept)} differ too; images and raw columns stay as they "
+        "are, convert again with --overwrite to follow"
+        for result in done
+        if result.kept
+    ]
+    return "\n".join(lines)
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m convert.reindex",
+        description="Make derived columns, statistics and registry entries of converted datasets anew.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_root(parser)
+    parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""A fix in the registry reaches a converted dataset, without an image and whatever kills the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.session import Result
+from convert.errors import EXIT_FAILED, EXIT_USAGE
+from convert.journal import FOLDER, MANIFEST, PARAMETERS, Journal
+from convert.reindex import main
+from stream.format import MANIFEST_NAME, table_file
+from stream.manifest import encode_manifest, read_manifest
+from stream.table import open_table
+from tests.indexed_root import DATASET, make_indexed_root, write_registry
+
+Command = Callable[..., Result]
+NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "mode": "flag"}]
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    return write_registry(tmp_path / "registry.yaml")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, registry: Path) -> Path:
+    return make_indexed_root(tmp_path / "root", registry)
+
+
+@pytest.fixture
+def reindex(folder: Path, registry: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    def command(*more: str, root: Path | str = folder.parent.parent, **changed: Any) -> Result:
+        write_registry(registry, **changed)
+        code = main([str(root), "--config", str(registry), *more])
+        return Result(code, *capsys.readouterr())
+
+    return command
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, (_, content) in files_of(folder).items()}
+
+
+def steps_of(folder: Path, split: str) -> Any:
+    return open_table(folder / split / table_file("steps"), "steps").arrow()
+
+
+def test_new_parts_of_the_registry_become_columns_statistics_and_the_entry_in_the_manifest(
+    folder: Path, reindex: Command
+) -> None:
+    before, old = contents(folder), read_manifest(folder)
+    result = reindex("--json", state=NEW_STATE)
+    assert result.code == 0, result.err
+    (found,) = json.loads(result.out)
+    assert (found["dataset"], found["kept"]) == (DATASET, [])
+    assert found["changed"] == ["registry entry", "statistics", "state"]
+    changed = {name for name, content in contents(folder).items() if before[name] != content}
+    assert changed == {MANIFEST_NAME, "train/steps.arrow", "val/steps.arrow"}
+    manifest = read_manifest(folder)
+    for split, entry in manifest.splits.items():
+        steps = steps_of(folder, split)
+        for derived, raw in zip(steps["state"].to_pylist(), steps["bits"].to_pylist(), strict=True):
+            np.testing.assert_array_equal(derived, [np.nan] * 5 if raw is None else raw)
+        statistics = manifest.statistics[split]["state"]
+        assert statistics.names == tuple(f"bits[{number}]" for number in range(5))
+        assert max(number or 0 for number in statistics.max) == 1
+        assert statistics.count == entry.steps
+        assert manifest.statistics[split]["action"] == old.statistics[split]["action"]
+        open_table(folder / split / table_file("steps"), "steps", entry=entry.index["steps"], rows=entry.steps)
+    assert [part["path"] for part in manifest.spec["state"]] == ["bits"]
+    assert manifest.parameters == old.parameters
+    assert not (folder / FOLDER).exists()
+
+
+def test_a_second_run_touches_no_file(folder: Path, reindex: Command) -> None:
+    assert reindex(state=NEW_STATE).code == 0
+    before = files_of(folder)
+    result = reindex(state=NEW_STATE)
+    assert result.code == 0
+    assert "unchanged" in result.out
+    assert files_of(folder) == before
+
+
+def test_going_back_to_the_old_registry_gives_the_old_bytes(folder: Path, reindex: Command) -> None:
+    before = contents(folder)
+    assert reindex(state=NEW_STATE, action=[]).code == 0
+    assert "action" not in steps_of(folder, "train").column_names
+    assert "action" not in read_manifest(folder).statistics["train"]
+    assert reindex().code == 0
+    assert contents(folder) == before
+
+
+def test_an_entry_that_differs_in_words_only_changes_the_manifest_alone(folder: Path, reindex: Command) -> None:
+    before = files_of(folder)
+    result = reindex("--json", description="Other words.")
+    assert json.loads(result.out)[0]["changed"] == ["registry entry"]
+    assert {name for name, file in files_of(folder).items() if before[name] != file} == {MANIFEST_NAME}
+
+
+def test_what_only_a_conversion_can_change_is_named_and_parameters_stay(folder: Path, reindex: Command) -> None:
+    camera = {"path": "image", "role": "primary", "channels": "bgr", "storage": "jpeg", "shape": [8, 8, 3]}
+    before = read_manifest(folder)
+    result = reindex(cameras={"image": camera}, robot="other arm")
+    assert result.code == 0
+    assert "the registry's cameras, robot differ too; images and raw columns stay" in result.out
+    assert read_manifest(folder).parameters == before.parameters
+
+
+Killed = Callable[[Path, Path], None]
+"""Makes a folder, of which there is a copy that is reindexed, as a kill leaves it."""
+
+
+def _leftovers(folder: Path, after: Path) -> None:
+    journal = Journal(folder)
+    journal.make()
+    (journal.folder / f"{MANIFEST}.lock").touch()
+    journal.temporary(MANIFEST).write_bytes(b"half of a ta")
+
+
+def _withdrawn(folder: Path, after: Path) -> None:
+    _leftovers(folder, after)
+    Journal(folder).withdraw()
+
+
+def _one_split_placed(folder: Path, after: Path) -> None:
+    _withdrawn(folder, after)
+    shutil.copy(after / "train" / table_file("steps"), folder / "train")
+
+
+def _all_placed(folder: Path, after: Path) -> None:
+    _one_split_placed(folder, after)
+    shutil.copy(after / "val" / table_file("steps"), folder / "val")
+
+
+def _journal_left(folder: Path, after: Path) -> None:
+    _all_placed(folder, after)
+    shutil.copy(after / MANIFEST_NAME, folder)
+
+
+def _placed_under_the_old_manifest(folder: Path, after: Path) -> None:
+    shutil.copy(after / "train" / table_file("steps"), folder / "train")
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [_leftovers, _withdrawn, _one_split_placed, _all_placed, _journal_left, _placed_under_the_old_manifest],
+    ids=lambda kill: kill.__name__.strip("_"),
+)
+@pytest.mark.parametrize("onward", [True, False], ids=["the same registry", "the old registry"])
+def test_a_kill_at_any_moment_is_mended_by_running_it_again(
+    kill: Killed, onward: bool, folder: Path, reindex: Command, tmp_path: Path
+) -> None:
+    before = contents(folder)
+    after = Path(shutil.copytree(folder, tmp_path / "after" / DATASET / "1.0.0"))
+    changed = {"state": NEW_STATE}
+    assert reindex(root=after, **changed).code == 0
+    kill(folder, after)
+    result = reindex(**(changed if onward else {}))
+    assert result.code == 0, result.err
+    assert contents(folder) == (contents(after) if onward else before)
+    assert not (folder / FOLDER).exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"state": [{"path": "depth", "dims": 3, "quantity": "other", "mode": "flag"}]},
+            "the registry's state takes depth, but in train column 'depth' is missing; convert demo again",
+        ),
+        ({"version": "2.0.0"}, "was converted from version 1.0.0, the registry says 2.0.0; convert demo again"),
+        ({"tfds_name": "other"}, "was converted from tfds_name demo, the registry says other; convert demo again"),
+    ],
+    ids=["a part that was not converted", "another version", "another source"],
+)
+def test_an_entry_that_the_raw_columns_are_not_enough_for_is_refused(
+    changed: dict[str, Any], told: str, folder: Path, reindex: Command
+) -> None:
+    before = files_of(folder)
+    result = reindex(**changed)
+    assert result.code == EXIT_USAGE
+    assert told in result.err and str(folder) in result.err
+    assert files_of(folder) == before
+
+
+def test_nothing_changes_if_one_of_several_datasets_cannot_be_reindexed(
+    folder: Path, reindex: Command, tmp_path: Path
+) -> None:
+    root = folder.parent.parent
+    other = Path(shutil.copytree(folder, root / "unknown" / "1.0.0"))
+    manifest = read_manifest(folder).model_copy(update={"dataset": "unknown"})
+    (other / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
+    before = files_of(root)
+    result = reindex(state=NEW_STATE)
+    assert result.code == EXIT_USAGE
+    assert "unknown is not in the registry" in result.err and "--config" in result.err
+    assert files_of(root) == before
+    assert reindex("--datasets", DATASET, state=NEW_STATE).code == 0
+
+
+def test_damaged_raw_columns_do_not_get_new_checksums(folder: Path, reindex: Command) -> None:
+    path = folder / "train" / table_file("steps")
+    values = open_table(path, "steps").columns["observation/state"].spans[-1]
+    with path.open("r+b") as file:
+        file.seek(values[0])
+        file.write(b"damaged!")
+    before = files_of(folder)
+    result = reindex(state=NEW_STATE)
+    assert result.code == EXIT_FAILED
+    assert "train/steps.arrow: column 'observation/state' is not what the manifest says" in result.err
+    assert files_of(folder) == before
+
+
+def test_a_conversion_that_is_not_complete_is_left_alone(folder: Path, reindex: Command) -> None:
+    Journal(folder).make()
+    (folder / FOLDER / PARAMETERS).write_text("{}")
+    before = files_of(folder)
+    result = reindex(state=NEW_STATE)
+    assert result.code == EXIT_USAGE
+    assert "a conversion is not complete here; run the same convert.run command" in result.err
+    assert files_of(folder) == before
+
+
+def test_a_folder_without_a_manifest_is_refused(folder: Path, reindex: Command) -> None:
+    (folder / MANIFEST_NAME).unlink()
+    result = reindex()
+    assert result.code == EXIT_USAGE
+    assert "no dataset.json, so the conversion is not complete" in result.err
+
+
+@pytest.mark.parametrize(
+    ("root", "more", "told"),
+    [
+        ("gs://bucket/oxe", (), "only local folders are reindexed"),
+        ("{empty}", (), "nothing was converted here"),
+        (None, ("--datasets", "demi"), "no dataset 'demi'; did you mean"),
+        (None, ("--datasets", ","), "names no dataset"),
+        (None, ("--config", "/nowhere.yaml"), "/nowhere.yaml"),
+    ],
+)
+def test_what_cannot_be_started_is_a_usage_error(
+    root: str | None, more: tuple[str, ...], told: str, reindex: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    place = {} if root is None else {"root": root.format(empty=tmp_path / "empty")}
+    result = reindex(*more, **place)
+    assert (result.code, result.out) == (EXIT_USAGE, "")
+    assert told in result.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_one_line(folder: Path, reindex: Command) -> None:
+    folder.chmod(0o500)
+    result = reindex(state=NEW_STATE)
+    folder.chmod(0o700)
+    assert result.code == EXIT_USAGE
+    assert "cannot be written" in result.err
