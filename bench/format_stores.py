@@ -232,9 +232,7 @@ def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
     _write_manifest(where.parent, store, entries, index)
 
 
-def _write_manifest(
-    folder: Path, store: Store, entries: list[ShardEntry], index: dict[TableKind, TableEntry]
-) -> None:
+def _write_manifest(folder: Path, store: Store, entries: list[ShardEntry], index: dict[TableKind, TableEntry]) -> None:
     totals = {key: sum(getattr(entry, key) for entry in entries) for key in ("episodes", "steps", "records")}
     manifest = Manifest(
         format_version=FORMAT_VERSION,

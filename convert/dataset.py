@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
 from convert.config_file import ConfigError, shown
 from stream.errors import closest
@@ -256,3 +257,12 @@ class DatasetSpec(Entry):
     def state_dim(self) -> int:
         """Length of the default state vector."""
         return sum(part.dims for part in self.state)
+
+
+def changed_fields(old: Mapping[str, Any], spec: DatasetSpec) -> list[str]:
+    """Return the fields of a registry entry that are not as an older one, that of a manifest, has them."""
+    try:
+        before = DatasetSpec.model_validate(old)
+    except ValidationError:
+        return ["all"]
+    return [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]

@@ -411,9 +411,12 @@ def parse_parameters(content: bytes, *, where: str) -> dict[str, Any]:
 
 
 def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str | Path) -> None:
-    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal."""
+    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal.
+
+    ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
+    """
     now = json.loads(json.dumps(dict(now)))
-    differ = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    differ = [key for key in sorted({*before, *now} - {"frame_offsets"}) if before.get(key) != now.get(key)]
     if differ:
         changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
         raise ConflictError(

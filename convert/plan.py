@@ -178,8 +178,8 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
     if without:
         names = ",".join(without)
         raise UsageError(
-            f"--offset {offset} is in seconds, but these have no fixed rate: {names}; give --offset in steps, or convert "
-            f"them apart (--datasets {names} --offset STEPS) and the others by their names"
+            f"--offset {offset} is in seconds, but these have no fixed rate: {names}; give --offset in steps, or "
+            f"convert them apart (--datasets {names} --offset STEPS) and the others by their names"
         )
 
 

@@ -261,7 +261,9 @@ def _member(name: str, document: Document, *, known: dict[str, DatasetSpec], fie
         other = [spec.name for spec in known.values() if spec.tfds_name == name]
         hint = f"its name here is {' or '.join(other)}" if other else closest(name, known, noun="datasets")
         raise document.error(f"unknown dataset {shown(name)}; {hint}", *field)
-    content = document.mapping(*field)
+    written = document.mapping(*field[:-1])[name]
+    alone = isinstance(written, int | float | str) or (isinstance(written, dict) and "size_power" in written)
+    content = {"weight": written} if alone else document.mapping(*field)
     if "dataset" in content:
         raise document.error("the dataset is the key of the member; remove this", *field, "dataset")
     member = document.validate(MixtureMember, {"dataset": name, **content}, *field)

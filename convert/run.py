@@ -19,6 +19,7 @@ from typing import Any
 
 from convert.arguments import build_parser, check_arguments
 from convert.command import run_command
+from convert.dataset import changed_fields
 from convert.errors import (
     EXIT_DAMAGED,
     EXIT_FAILED,
@@ -39,7 +40,7 @@ from convert.remote_journal import open_journal
 from convert.run_report import Work, print_plan, print_result, summarise
 from convert.shard import DAMAGE
 from convert.source import find_source
-from convert.survey import Survey, barren_split, changed_fields, find_redo, repaired_sources, survey
+from convert.survey import Survey, barren_split, find_redo, repaired_sources, survey
 from stream.manifest import Manifest
 from stream.remote import RemoteError, RemoteFolder, is_remote, join
 
@@ -169,7 +170,7 @@ def _look_at(conversion: Conversion, redo: frozenset[str]) -> Work:
     again = redo | set(repaired)
     if repaired:
         found = survey(conversion, again=again, redo=redo)
-    if changed := changed_fields(before, conversion.spec):
+    if changed := changed_fields(before.spec, conversion.spec):
         _tell_changed_entry(conversion, changed, refuse=not found.complete)
     _tell_again(plan.dataset, found, repaired)
     return Work(conversion=conversion, found=found, again=again)

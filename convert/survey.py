@@ -10,9 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
-from convert.dataset import DatasetSpec
 from convert.errors import ConflictError, UsageError
 from convert.journal import check_parameters
 from convert.merge import index_inputs
@@ -139,15 +136,6 @@ def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest |
             f"those of {conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
-
-
-def changed_fields(before: Manifest, spec: DatasetSpec) -> list[str]:
-    """Return the fields of the registry's entry that are not as the manifest has them."""
-    try:
-        old = DatasetSpec.model_validate(before.spec)
-    except ValidationError:
-        return ["all"]
-    return [name for name in DatasetSpec.model_fields if getattr(old, name) != getattr(spec, name)]
 
 
 def barren_split(conversion: Conversion) -> str | None:

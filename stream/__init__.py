@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stream.loader import Loader, load_loader, make_loader
     from stream.normalize import Normalize
     from stream.reference import SampleRef
+    from stream.row_random import row_random
 
 # Imported when first used: a worker imports none of this, and Grain takes a third of a second.
 _PLACES = {
@@ -35,6 +36,7 @@ _PLACES = {
     "load_loader": "stream.loader",
     "make_loader": "stream.loader",
     "pairs": "stream.grain_api",
+    "row_random": "stream.row_random",
 }
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "load_loader",
     "make_loader",
     "pairs",
+    "row_random",
 ]
 
 

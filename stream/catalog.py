@@ -17,6 +17,8 @@ from stream.manifest_fields import check_fields
 from stream.remote import is_remote, join
 from stream.shard_list import SplitShards
 
+_TFDS_FILE = "dataset_info.json"
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -64,8 +66,9 @@ class Catalog:
                 f"{root}: a loader reads local folders; bring what a mixture needs with "
                 f"`python -m stream.fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
             )
-        self.root = Path(root)
-        self.where = str(root)
+        # Absolute: files are opened later too, and other processes may have another current folder.
+        self.root = Path(os.path.abspath(root))
+        self.where = str(self.root)
         """The root, to name in messages."""
         try:
             found = self.root.is_dir()
@@ -86,6 +89,19 @@ class Catalog:
                     found[folder.name] = sorted(versions, key=version_key)
         return found
 
+    def check_converted(self, *folders: str) -> None:
+        """Raise ArgumentError if what lies below the root is a TFDS dataset, which is what ``convert.run`` reads.
+
+        Args:
+            folders: Patterns of folders below the root; by default all, unless a converted dataset is among them.
+        """
+        for folder in folders or (("*/*", "*", ".") if not self.complete else ()):
+            for file in self.root.glob(f"{folder}/{_TFDS_FILE}"):
+                raise ArgumentError(
+                    f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
+                    f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
+                )
+
     @property
     def complete(self) -> list[str]:
         """Names of the datasets that have a manifest, that is, whose conversion is complete."""
@@ -105,6 +121,7 @@ class Catalog:
             base, _, version = name.partition(":")
             place = join(self.where, base)
             if base not in self.versions:
+                self.check_converted()
                 raise ArgumentError(
                     f"{self.where}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
                     "Convert it with `python -m convert.run`, or leave it out with weight 0"
@@ -120,6 +137,7 @@ class Catalog:
                         f"{place}: its fetch is not complete; run the same `python -m stream.fetch` "
                         "command again to finish it"
                     )
+                self.check_converted(f"{base}/{version or '*'}")
                 raise ArgumentError(
                     f"{place}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
                     "conversion is not complete; run the same `python -m convert.run` command again to finish it"

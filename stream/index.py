@@ -157,8 +157,7 @@ class IndexCheck:
 
 def _check(column: UsedColumn) -> None:
     digest = xxhash.xxh3_64()
-    buffer = bytearray(_CHUNK)
-    view = memoryview(buffer)
+    view = memoryview(bytearray(min(_CHUNK, column.bytes)))
     with open(column.table.path, "rb", buffering=0) as file:
         for start, stop in column.table.columns[column.name].spans:
             for begin in range(start, stop, _CHUNK):

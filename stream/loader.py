@@ -228,11 +228,11 @@ class Loader(grain.IterDataset[Batch]):
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state of an iterator whose next batch is that of ``step``."""
-        return make_state(int(step), self.batch_size, self._order)
+        return make_state(int(step), self.batch_size, self._order, random_ranks=self.running.random_ranks)
 
     def step_of(self, state: Any) -> int:
         """Return the step of a state; raises StateError if it is of another order."""
-        return read_state(state, self.batch_size, self._order)
+        return read_state(state, self.batch_size, self._order, random_ranks=self.running.random_ranks)
 
     def make_source(self) -> tuple[BatchSource, Ring, int]:
         """Start workers or threads; returns them, their ring, and how many batches to keep under way."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +15,11 @@ from typing import Any
 from stream.catalog import Catalog, Dataset
 from stream.columns import find_column
 from stream.errors import ArgumentError, closest
-from stream.filters import Filters, parse_filters
+from stream.filters import Filters, canonical_filters, parse_filters
 from stream.index import IndexCheck, used_columns
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
+from stream.plain_values import canonical_columns
 from stream.plan import Plan, Shuffle
 from stream.reference import SampleRef, describe_rows
 from stream.rows import Rows
@@ -68,9 +67,9 @@ class Options:
             raise ArgumentError(
                 f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
             )
-        for name, chosen in (("action_columns", self.action_columns), ("state_columns", self.state_columns)):
-            if chosen is not None and not isinstance(chosen, Mapping):
-                raise ArgumentError(f"{name}={chosen!r:.100}; expected a mapping of dataset names to lists of columns")
+        for name in ("action_columns", "state_columns"):
+            object.__setattr__(self, name, canonical_columns(name, getattr(self, name)))
+        object.__setattr__(self, "filters", canonical_filters(self.filters))
         object.__setattr__(self, "columns", tuple(self.columns))
 
 
@@ -90,10 +89,10 @@ class MixedData:
     def __init__(
         self, root: str | Path, members: Sequence[Member], options: Options, *, catalog: Catalog | None = None
     ) -> None:
-        self.root = Path(root)
         self.members = tuple(members)
         self.options = options
         catalog = catalog or Catalog(root)
+        self.root = catalog.root
         missing = [member.dataset for member in members if member.dataset.partition(":")[0] not in catalog.versions]
         if len(missing) > 1:
             raise ArgumentError(
@@ -192,14 +191,13 @@ class MixedData:
             zip(self.members, self.datasets, self.weights.values(), strict=True)
         ):
             filter_ = self.filters.of(dataset.name) if self.filters else None
-            conditions = json.dumps(filter_.conditions, sort_keys=True, default=str) if filter_ else ""
             members[dataset.name] = {
                 "index": index,
                 "version": dataset.version,
                 "data": dataset.manifest.checksum[:16],
                 "split": member.split,
                 "weight": weight,
-                "filter": hashlib.sha256(conditions.encode()).hexdigest()[:16] if conditions else "",
+                "filter": filter_.fingerprint if filter_ else "",
             }
         return {
             "seed": options.seed,

@@ -84,6 +84,8 @@ class Member:
 
 
 class _YamlMember(BaseModel):
+    """A member as a YAML file describes it; a weight alone stands for ``{weight: ...}``."""
+
     model_config = ConfigDict(extra="forbid")
 
     weight: Any
@@ -95,8 +97,9 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
     """Find the members of a mixture; those with weight 0 are left out.
 
     Args:
-        mixture: the name of a packaged mixture (``oxe29``), of a dataset below the root, a mapping of names to weights
-            (numbers, ``"size"``, or ``{"size_power": p, "factor": f}``), or a YAML file as ``convert.run`` takes it.
+        mixture: the name of a packaged mixture (``oxe29``), of a dataset below the root or of several with commas
+            between (equal weights), a mapping of names to weights (numbers, ``"size"``, or
+            ``{"size_power": p, "factor": f}``), or a YAML file as ``convert.run`` takes it.
         split: for a named mixture or a YAML file one of the roles that it defines for each member (``train``, ``val``);
             else a TFDS split expression.
         catalog: the root, for names of datasets.
@@ -120,17 +123,35 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
     elif mixture in packaged_mixtures():
         text = resources.files("configs").joinpath("mixtures", f"{mixture}.yaml").read_text()
         members = _members(yaml.safe_load(text), split, where=mixture)
-    elif mixture.partition(":")[0] in catalog.versions:
-        members = [Member(mixture, split, 1.0)]
     else:
-        known = {*packaged_mixtures(), *catalog.versions}
-        inside = (catalog.root / MANIFEST_NAME).exists() or any(catalog.root.glob(f"*/{MANIFEST_NAME}"))
-        hint = f"; {catalog.root} is of one dataset, give the folder that holds those of all" if inside else ""
-        raise ArgumentError(f"no mixture or dataset {mixture!r}; {closest(mixture, known, noun='names')}{hint}")
+        members = [Member(name, split, 1.0) for name in _names(mixture, catalog)]
     positive = [member for member in members if member.weight != 0]
     if not positive:
         raise ArgumentError(f"mixture {mixture!r:.200}: no member has a weight above 0")
+    if any(member.dataset.partition(":")[0] not in catalog.versions for member in positive):
+        catalog.check_converted()
     return positive
+
+
+def _names(text: str, catalog: Catalog) -> list[str]:
+    """Return the datasets that a text names, one or several with commas between."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name.partition(":")[0] in catalog.versions:
+            continue
+        if name in packaged_mixtures():
+            raise ArgumentError(f"mixture {text!r:.200}: {name!r} is a mixture; only names of datasets can be listed")
+        catalog.check_converted()
+        known = {*catalog.versions, *(packaged_mixtures() if len(names) == 1 else ())}
+        inside = (catalog.root / MANIFEST_NAME).exists() or any(catalog.root.glob(f"*/{MANIFEST_NAME}"))
+        hint = f"; {catalog.root} is of one dataset, give the folder that holds those of all" if inside else ""
+        raise ArgumentError(
+            f"no {'mixture or ' if len(names) == 1 else ''}dataset {name!r}; {closest(name, known, noun='names')}{hint}"
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(f"mixture {text!r:.200}: names {twice[0]} twice; give a mapping of names to weights")
+    return names
 
 
 def packaged_mixtures() -> list[str]:
@@ -195,8 +216,9 @@ def _members(content: Any, role: str, *, where: str) -> list[Member]:
     members = []
     for name, entry in entries.items():
         place = f"{where}: members.{name}"
+        alone = not isinstance(entry, dict) or "size_power" in entry
         try:
-            parsed = _YamlMember.model_validate(entry)
+            parsed = _YamlMember.model_validate({"weight": entry} if alone else entry)
         except ValidationError as error:
             raise ArgumentError(f"{place}: {_first_fault(error)}") from None
         if role not in parsed.splits:

@@ -68,6 +68,11 @@ class Running:
         """Threads of a worker, or of this process if there are no workers."""
         return self.threads or (1 if self.num_workers else min(2, len(os.sched_getaffinity(0))))
 
+    @property
+    def random_ranks(self) -> int | None:
+        """Number of ranks if the batches depend on it, as those of a ``RandomMap`` do, else None."""
+        return self.world_size if any(hasattr(each, "random_map") for each in self.transforms) else None
+
 
 _LEAST = {
     "batch_size": 1,

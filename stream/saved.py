@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +34,7 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
         "root": str(data.root.resolve()),
         **{name: getattr(running, name) for name in _KEPT},
         "members": members,
-        "options": {name: _jsonable(getattr(options, name), name) for name in Options.__dataclass_fields__},
+        "options": {name: getattr(options, name) for name in Options.__dataclass_fields__},
         "order": data.order(),
         "transforms": [repr(transform) for transform in running.transforms],
     }
@@ -82,10 +81,3 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise TypeError(f"{value!r:.60} is not a text")
     return value
-
-
-def _jsonable(value: Any, name: str) -> Any:
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={value!r:.100} cannot be written as JSON; use texts, numbers and lists") from None

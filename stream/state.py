@@ -15,16 +15,26 @@ STATE_VERSION = 1
 _MAX_BYTES = 50_000_000
 
 
-def make_state(step: int, batch_size: int, order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of an iterator whose next batch is ``step``."""
-    return {"version": STATE_VERSION, "step": step, "order": {"batch_size": batch_size, **order}}
+def make_state(
+    step: int, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None
+) -> dict[str, Any]:
+    """Return the state of an iterator.
+
+    Args:
+        step: Step of its next batch.
+        batch_size: Rows of the global batch.
+        order: Everything else that the order of samples rests on.
+        random_ranks: Number of ranks, if a transform draws random numbers by rank (``Running.random_ranks``).
+    """
+    state = {"version": STATE_VERSION, "step": step, "order": {"batch_size": batch_size, **order}}
+    return state if random_ranks is None else {**state, "random_ranks": random_ranks}
 
 
-def read_state(state: Any, batch_size: int, order: Mapping[str, Any]) -> int:
-    """Return the step of a state.
+def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None) -> int:
+    """Return the step of a state, for a loader that ``make_state`` was given the same of.
 
     Raises:
-        StateError: it is not a state, or of another order; names the first field that differs and both values.
+        StateError: It is not a state, or of another order; names the first field that differs and both values.
     """
     if not isinstance(state, Mapping) or not {"version", "step", "order"} <= set(state):
         raise StateError(f"{state!r:.100}: not a state of a loader, expected a mapping with version, step and order")
@@ -39,6 +49,13 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any]) -> int:
             f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or "
             "begin at "
             "step 0 with this one"
+        )
+    drawn = state.get("random_ranks")
+    if drawn is not None and random_ranks is not None and drawn != random_ranks:
+        raise StateError(
+            f"the state is of {drawn!r:.20} ranks, here are {random_ranks}, and a RandomMap draws its random numbers "
+            "by rank, so the batches would be others. Go on with as many ranks, or draw from stream.row_random in a Map, "
+            "which depends on the sample alone"
         )
     return step
 

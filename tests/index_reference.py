@@ -12,7 +12,6 @@ from stream.format import feature_column
 from tests.converted_dataset import ConvertedDataset
 from tests.tfds_reference import Leaf, Reference, ReferenceEpisode
 
-
 def is_kept(leaf: Leaf, spec: DatasetSpec) -> bool:
     """Whether a leaf belongs into the index: all but pictures, what the registry leaves out, and encoded texts."""
     pictures = {camera.path for camera in spec.cameras.values()}
@@ -26,7 +25,7 @@ def codes(spec: DatasetSpec) -> tuple[str, ...]:
 
 
 def column_name(leaf: Leaf) -> str:
-    """The column of a feature."""
+    """The path; an underscore is added where the table has a column of its own with that name."""
     return feature_column("steps" if leaf.of_steps else "episodes", leaf.name.removeprefix("/"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.dataset import Part
+from convert.dataset import SENTENCE_EMBEDDINGS, Part
 from convert.features import Feature, flatten_features
 from convert.registry import load_registry
 

@@ -38,6 +38,15 @@ def test_a_dataset_has_its_manifest_and_the_episodes_of_its_shards(oxe_root: Pat
     assert dataset.shard_lengths == {"test": [1, 1], "train": [2, 2]}
 
 
+def test_a_relative_root_stays_where_it_was_when_the_current_folder_changes(
+    tmp_path: Path, oxe_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(oxe_root.parent)
+    catalog = Catalog(oxe_root.name)
+    monkeypatch.chdir(tmp_path)
+    assert catalog.open("bridge").folder == oxe_root / "bridge" / "0.1.0"
+
+
 def test_the_highest_complete_version_is_opened(tmp_path: Path, oxe_root: Path) -> None:
     for version in ("0.9.0", "0.10.0", "0.2.0"):
         add(tmp_path, oxe_root, version)

@@ -55,6 +55,53 @@ def test_the_name_of_a_dataset_is_a_mixture_of_it_alone(catalog: Catalog) -> Non
     assert resolve_mixture("bridge:0.1.0", "val", catalog) == [Member("bridge:0.1.0", "val", 1.0)]
 
 
+def test_names_with_commas_between_are_a_mixture_of_equal_weights(catalog: Catalog) -> None:
+    members = [Member("bridge", "train[:5]", 1.0), Member("kuka:0.1.0", "train[:5]", 1.0)]
+    assert resolve_mixture("bridge, kuka:0.1.0", "train[:5]", catalog) == members
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("bridge,brigde", "no dataset 'brigde'; did you mean 'bridge'"),
+        ("bridge,", "no dataset ''; names there: bridge, kuka$"),
+        ("bridge,kuka,bridge", "names bridge twice; give a mapping of names to weights"),
+        ("bridge,oxe29", "'oxe29' is a mixture; only names of datasets can be listed"),
+    ],
+)
+def test_a_list_of_names_with_a_fault_is_refused(catalog: Catalog, names: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        resolve_mixture(names, "train", catalog)
+
+
+def test_a_dataset_of_two_versions_is_refused(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="dataset bridge is in the mixture more than once; give it one weight"):
+        open_mixture(oxe_root, "bridge,bridge:0.1.0", split="train", options=Options())
+
+
+@pytest.mark.parametrize("mixture", ["oxe29", "bridge", "bridge:0.1.0", "rt1", "bridge,kuka", {"bridge": 1}])
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_a_root_of_tfds_datasets_says_that_it_is_not_converted(tmp_path: Path, mixture: Any, levels: int) -> None:
+    source = tmp_path / "tfds"
+    for name in ("bridge", "kuka"):
+        (source / name / "0.1.0").mkdir(parents=True)
+        (source / name / "0.1.0" / "dataset_info.json").write_text("{}")
+    root = [source, source / "bridge", source / "bridge" / "0.1.0"][levels]
+    message = rf"0\.1\.0: is a TFDS dataset that is not converted; convert it with .*convert\.run .*--source {source} "
+    with pytest.raises(ArgumentError, match=message):
+        open_mixture(root, mixture, split="train", options=Options())
+
+
+def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: Path) -> None:
+    (tmp_path / "kuka").symlink_to(oxe_root / "kuka")
+    (tmp_path / "bridge" / "0.1.0").mkdir(parents=True)
+    (tmp_path / "bridge" / "0.1.0" / "dataset_info.json").write_text("{}")
+    with pytest.raises(ArgumentError, match=r"bridge/0\.1\.0: is a TFDS dataset that is not converted"):
+        open_mixture(tmp_path, "bridge,kuka", split="train", options=Options())
+    with pytest.raises(ArgumentError, match="no dataset 'rt1'"):
+        open_mixture(tmp_path, "kuka,rt1", split="train", options=Options())
+
+
 @pytest.mark.parametrize(
     ("weight", "expected"),
     [
@@ -197,6 +244,22 @@ def test_a_yaml_file_gives_members_weights_roles_and_offsets(catalog: Catalog, t
         resolve_mixture(path, "debug", catalog)
 
 
+def test_a_weight_alone_is_a_member_of_a_yaml_file(catalog: Catalog, tmp_path: Path) -> None:
+    path = write(tmp_path, "members: {bridge: 1, kuka: size, rt1: {size_power: 0.5, factor: 2}, droid: 0}\n")
+    assert resolve_mixture(path, "val", catalog) == [
+        Member("bridge", "train[90%:]", 1.0),
+        Member("kuka", "train[90%:]", "size"),
+        Member("rt1", "train[90%:]", SizePower(size_power=0.5, factor=2)),
+    ]
+
+
+def test_convert_reads_a_weight_alone_too(tmp_path: Path) -> None:
+    (bridge, kuka) = load_registry().resolve(
+        str(write(tmp_path, "description: Two.\nmembers: {bridge: 1, kuka: size}\n"))
+    )
+    assert (bridge.member.weight, kuka.member.weight) == (1, "size")
+
+
 def test_a_file_of_one_mixture_among_datasets_is_that_mixture(catalog: Catalog, tmp_path: Path) -> None:
     path = write(tmp_path, "datasets: {}\nmixtures:\n  mine: {members: {bridge: {weight: 1}}}\n")
     assert [member.dataset for member in resolve_mixture(path, "train", catalog)] == ["bridge"]
@@ -215,7 +278,9 @@ def test_a_file_of_several_mixtures_is_refused(catalog: Catalog, tmp_path: Path)
         ("- bridge", "expected a mapping `members`"),
         ("members: [bridge]", "expected a mapping `members`"),
         ("members: {}", "expected a mapping `members`"),
-        ("members: {bridge: 1}", r"members\.bridge: value"),
+        ("members: {bridge: [1]}", r"members\.bridge: weight \[1\]"),
+        ("members: {bridge: two}", r"members\.bridge: weight 'two'; expected a finite number"),
+        ("members: {bridge: {size_power: 9}}", r"members\.bridge: size_power"),
         ("members: {bridge: {}}", r"members\.bridge: weight: Field required"),
         ("members: {bridge: {weight: -1}}", r"members\.bridge: weight -1"),
         ("members: {bridge: {weight: .nan}}", r"members\.bridge: weight nan"),

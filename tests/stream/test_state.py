@@ -5,8 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import grain
+import numpy as np
 import pytest
 
+from stream import Loader, make_loader, row_random
 from stream.errors import StateError
 from stream.mixed import Options, open_mixture
 from stream.state import first_difference, make_state, read_json, read_state, write_json
@@ -94,6 +97,50 @@ def test_another_batch_size_and_missing_or_further_fields_are_named(order: dict[
 def test_what_is_no_state_is_refused(order: dict[str, Any], state: Any, message: str) -> None:
     with pytest.raises(StateError, match=message):
         read_state(state, 64, order)
+
+
+def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(order: dict[str, Any]) -> None:
+    state = json.loads(json.dumps(make_state(3, 64, order, random_ranks=2)))
+    assert read_state(state, 64, order, random_ranks=2) == 3
+    message = r"of 2 ranks, here are 3, and a RandomMap draws .* by rank.*stream\.row_random"
+    with pytest.raises(StateError, match=message):
+        read_state(state, 64, order, random_ranks=3)
+
+
+def test_without_random_numbers_by_rank_any_number_of_ranks_goes_on(order: dict[str, Any]) -> None:
+    assert read_state(make_state(3, 64, order, random_ranks=2), 64, order) == 3
+    assert read_state(make_state(3, 64, order), 64, order, random_ranks=2) == 3
+    assert "random_ranks" not in make_state(3, 64, order)
+
+
+class Noise(grain.transforms.RandomMap):
+    def random_map(self, batch: dict[str, Any], generator: np.random.Generator) -> dict[str, Any]:
+        return {**batch, "noise": generator.random(len(batch["sample"]))}
+
+
+class RowNoise(grain.transforms.Map):
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "noise": row_random(batch, seed=3)}
+
+
+def load(root: Path, transform: Any, rank: int, ranks: int) -> Loader:
+    return make_loader(root, {"bridge": 1}, batch_size=4, transforms=[transform], rank=rank, world_size=ranks)
+
+
+def test_a_loader_with_a_random_map_refuses_the_state_of_another_number_of_ranks(oxe_root: Path) -> None:
+    alone, half = load(oxe_root, Noise(), 0, 1), load(oxe_root, Noise(), 1, 2)
+    with pytest.raises(StateError, match=r"of 1 ranks, here are 2, .*stream\.row_random"):
+        iter(half).set_state(alone.state_at(5))
+    assert load(oxe_root, Noise(), 0, 2).step_of(half.state_at(5)) == 5
+
+
+def test_a_transform_on_row_random_is_the_same_on_any_number_of_ranks(oxe_root: Path) -> None:
+    whole = load(oxe_root, RowNoise(), 0, 1)
+    ranks = [load(oxe_root, RowNoise(), rank, 2) for rank in range(2)]
+    for step in (0, 5):
+        parts = [rank.batch_at(step)["noise"] for rank in ranks]
+        np.testing.assert_array_equal(np.concatenate(parts), whole.batch_at(step)["noise"])
+    assert ranks[0].step_of(whole.state_at(5)) == 5
 
 
 def test_equal_values_do_not_differ() -> None:
