@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from stream.extras import imports_of
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
 from stream.loader import make_loader as _make_loader
-from stream.normalize import Affine
+from stream.normalize import Affine, apply_tables
 from stream.spec import Batch
 
 with imports_of("jax", by="stream.jax"):
@@ -121,15 +122,4 @@ def normalize(tables: Mapping[str, Affine]) -> Callable[[Batch], Batch]:
         tables: ``stream.Normalize(loader).tables``.
     """
 
-    def apply(batch: Batch) -> Batch:
-        result = dict(batch)
-        for key, table in tables.items():
-            values, mask = batch[key], batch[f"{key}_mask"]
-            scale, shift, low, high = (
-                jnp.expand_dims(jnp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
-                for part in (table.scale, table.shift, table.low, table.high)
-            )
-            result[key] = jnp.where(mask, jnp.clip(values * scale + shift, low, high), 0.0)
-        return result
-
-    return apply
+    return partial(apply_tables, tables, xp=jnp)

@@ -18,29 +18,12 @@ from stream.format import MANIFEST_NAME
 from stream.small_file import FileTooLarge, read_whole
 
 _MAX_YAML = 1_000_000
-_MAX_DEPTH = 40
 _MAX_SCALAR = 10_000
 """Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """YAML without aliases, of which a few lines can stand for more than any memory holds, and without keys that are
-    there twice, of which only the last would count."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
-        event = self.peek_event()
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
-            raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
-        if self.depth >= _MAX_DEPTH:
-            raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+    """YAML without repeated keys, of which only the last would count."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -193,7 +176,14 @@ def _shown(value: Any) -> str:
 
 def _read_file(path: Path) -> Any:
     try:
-        content = yaml.load(read_whole(path, _MAX_YAML).decode(), Loader=_YamlLoader)
+        text = read_whole(path, _MAX_YAML).decode()
+        for event in yaml.parse(text):
+            # A few lines of aliases can stand for more than any memory holds.
+            if isinstance(event, yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
+                raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
+        content = yaml.load(text, Loader=_YamlLoader)
     except FileTooLarge as error:
         raise ArgumentError(f"{path}: {error}, so not a mixture") from None
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,17 +39,14 @@ class Normalize(grain.transforms.Map):
     ``stream.jax.normalize`` take the same tables to a device. Where the mask is False, values stay 0.
 
     Args:
-        data: a loader made without this transform, or its ``data``.
+        data: Loader made without this transform, or its ``data``.
         method: ``mean_std`` gives mean 0 and standard deviation 1; ``q01_q99`` takes the 1st and 99th percentile to -1
-        and 1 and
-            cuts off beyond, as OpenVLA does.
-        split: whose statistics; those of training belong to every split.
-        keys: which vectors.
+            and 1 and cuts off beyond, as OpenVLA does.
+        split: Split of the statistics; those of training belong to every split.
+        keys: Vectors to normalise.
 
     Raises:
-        ArgumentError: a dataset has no statistics of that split; or actions that were summed, of which there are none;
-        or
-            the vector is not the registry's, whose statistics the manifest has.
+        ArgumentError: There are no statistics of that split, of summed actions, or of columns that a caller chose.
     """
 
     def __init__(
@@ -71,8 +68,7 @@ class Normalize(grain.transforms.Map):
         if "action" in keys and data.options.action == "sum":
             raise ArgumentError(
                 "actions with action='sum' have no statistics, which are of single steps; take 'window', 'mean' or "
-                "'first', "
-                "or normalise keys=('state',)"
+                "'first', or normalise keys=('state',)"
             )
         spec = data.spec
         sizes = {"action": spec.action_size, "state": spec.state_size}
@@ -84,18 +80,23 @@ class Normalize(grain.transforms.Map):
 
     def map(self, element: Batch) -> Batch:
         """Return the batch with normalised vectors, float32 as before."""
-        result = dict(element)
-        dataset = element["dataset"]
-        for key, table in self.tables.items():
-            values, mask = element[key], element[f"{key}_mask"]
-            shape = (slice(None), None) if values.ndim == 3 else (slice(None),)
-            scaled = values * table.scale[dataset][shape] + table.shift[dataset][shape]
-            np.clip(scaled, table.low[dataset][shape], table.high[dataset][shape], out=scaled)
-            result[key] = np.where(mask, scaled, np.float32(0))
-        return result
+        return apply_tables(self.tables, element, np)
 
     def __repr__(self) -> str:
         return f"Normalize(method={self.method!r}, keys={tuple(self.tables)})"
+
+
+def apply_tables(tables: Mapping[str, Affine], batch: Batch, xp: Any) -> Batch:
+    """Return a batch with normalised vectors; ``xp`` is ``numpy`` or ``jax.numpy``, of which its arrays are."""
+    result = dict(batch)
+    for key, table in tables.items():
+        values, mask = batch[key], batch[f"{key}_mask"]
+        scale, shift, low, high = (
+            xp.expand_dims(xp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
+            for part in (table.scale, table.shift, table.low, table.high)
+        )
+        result[key] = xp.where(mask, xp.clip(values * scale + shift, low, high), np.float32(0))
+    return result
 
 
 def _tables(data: MixedData, key: str, vectors: Sequence[Vector], size: int, method: Method, split: str) -> Affine:

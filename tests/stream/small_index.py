@@ -10,19 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from stream.format import FIRST_FIELDS, TEXT, TableKind, table_file
-from stream.table import Table, open_table
+from stream.index import SplitIndex
+from stream.shard_list import SplitShards
+from stream.table import open_table
 
 EPISODES, STEPS, RECORDS = 3, 6, 4
 
 
-@dataclass(frozen=True)
-class SmallIndex:
+@dataclass(frozen=True, eq=False)
+class SmallIndex(SplitIndex):
     """An open index, and its rows as Python's own values."""
 
-    dataset: str
-    episodes: Table
-    steps: Table
-    records: Table
     rows: list[dict[str, Any]]
     """What the three tables say of each record, by ``table.column``."""
 
@@ -85,7 +83,15 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         | {f"episodes.{name}": value for name, value in python["episodes"][record["episode"]].items()}
         for record in python["records"]
     ]
-    return SmallIndex("bridge", tables["episodes"], tables["steps"], tables["records"], rows)
+    return SmallIndex(
+        member=0,
+        dataset="bridge",
+        split="train",
+        folder=str(folder),
+        shards=SplitShards.of(()),
+        **tables,
+        rows=rows,
+    )
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
