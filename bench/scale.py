@@ -102,8 +102,8 @@ def format_result(result: dict[str, Any]) -> str:
                 f"{figures['resume_s']:.2f}",
                 f"{figures['describe_ms']:.0f}",
                 f"{figures['normalize_ms']:.1f}",
-                megabytes(figures["trainer_pss_bytes"]),
-                megabytes(figures["worker_pss_bytes"]),
+                megabytes(figures["trainer_own_bytes"]),
+                megabytes(figures["worker_own_bytes"]),
             ]
         )
     given = result["parameters"]
@@ -111,7 +111,7 @@ def format_result(result: dict[str, Any]) -> str:
         format_table(header, rows),
         f"medians of {given['repeat']}; {given['batches']} batches of {given['batch_size']}, {given['num_workers']} "
         "workers; cold: the first hundred batches after the index was dropped from the page cache, warm: those after; "
-        "memory is proportional, MB are 10^6 bytes",
+        "memory is that of no file, MB are 10^6 bytes",
     ]
     lines += [f"{point['name']} records failed: {point['error']}" for point in result["points"] if point["error"]]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 
 from bench.child import answer
-from bench.machine import proportional_set
+from bench.machine import own_set
 from bench.scale_root import DATASETS
 from stream import Normalize, make_loader
 from stream.loader import Loader
@@ -32,7 +32,8 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
         batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half. resume_s: from ``set_state`` to
         the batch of step 10^8. describe_ms: of a batch at 10^8. normalize_ms: making the tables of all statistics.
         cold_batch_ms, warm_batch_ms: wall time of a batch, of the first hundred after the index was dropped from the
-        page cache and of the rest. trainer_pss_bytes, worker_pss_bytes: at the end, the largest worker's.
+        page cache and of the rest. trainer_own_bytes, worker_own_bytes: memory of no file, at the end,
+        the largest worker's.
     """
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
     # What is imported when it is first used is not what opening costs.
@@ -59,7 +60,7 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
         next(iterator)
     cpu = (_cpu_seconds() - cpu) / max(1, batches - batches // 2)
     workers = psutil.Process().children()
-    memory = [proportional_set(process.pid) for process in (psutil.Process(), *workers)]
+    memory = [own_set(process.pid) for process in (psutil.Process(), *workers)]
     state = {**iterator.get_state(), "step": FAR}
 
     def resume() -> None:
@@ -83,8 +84,8 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
         "resume_s": resumed,
         "describe_ms": 1000 * described,
         "normalize_ms": 1000 * normalized,
-        "trainer_pss_bytes": memory[0],
-        "worker_pss_bytes": max((pss for pss in memory[1:] if pss is not None), default=None),
+        "trainer_own_bytes": memory[0],
+        "worker_own_bytes": max((own for own in memory[1:] if own is not None), default=None),
     }
 
 
