@@ -19,6 +19,7 @@ from typing import Any
 
 from convert.arguments import build_parser, check_arguments
 from convert.command import run_command
+from convert.dataset import changed_fields
 from convert.errors import (
     EXIT_DAMAGED,
     EXIT_FAILED,
@@ -32,14 +33,14 @@ from convert.finalise import finalise
 from convert.journal import check_parameters
 from convert.limits import check_address_space
 from convert.missing import Missing, describe_missing
-from convert.plan import Conversion, Options, ShardJob, SplitJob, plan_conversion
+from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
 from convert.remote_journal import open_journal
 from convert.run_report import Work, print_plan, print_result, summarise
 from convert.shard import DAMAGE
 from convert.source import find_source
-from convert.survey import Survey, barren_split, changed_fields, find_redo, repaired_sources, survey
+from convert.survey import Survey, barren_split, find_redo, repaired_sources, survey
 from stream.manifest import Manifest
 from stream.remote import RemoteError, RemoteFolder, is_remote, join
 
@@ -123,13 +124,15 @@ def _flags() -> list[str]:
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
     registry = load_registry(config=parsed.config)
     conversions = []
-    for selected in registry.resolve(parsed.datasets):
+    selection = registry.resolve(parsed.datasets)
+    check_rates(selection, options.offset)
+    for selected in selection:
         spec = selected.spec
         source = find_source(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
-        if spec.warning:
-            print(f"warning: {spec.name}: {spec.warning}", file=sys.stderr)
+        for warning in conversions[-1].warnings:
+            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
     return conversions
 
 
@@ -167,7 +170,7 @@ def _look_at(conversion: Conversion, redo: frozenset[str]) -> Work:
     again = redo | set(repaired)
     if repaired:
         found = survey(conversion, again=again, redo=redo)
-    if changed := changed_fields(before, conversion.spec):
+    if changed := changed_fields(before.spec, conversion.spec):
         _tell_changed_entry(conversion, changed, refuse=not found.complete)
     _tell_again(plan.dataset, found, repaired)
     return Work(conversion=conversion, found=found, again=again)

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute  # noqa: F401  (The first shard of a worker would import it otherwise.)
 
+from convert.durable import describe_durably, writing
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError, UsageError
 from convert.features import Feature
 from convert.images import EncodedFrame, convert_frame
 from convert.index_file import write_part
-from convert.journal import RECORDS, FileKind, QuarantineEntry, ShardStatus, describe_durably, writing
+from convert.journal import RECORDS, FileKind
 from convert.language import step_language
 from convert.pairs import first_steps, frame_offsets
 from convert.part_rows import PartRows
@@ -26,6 +27,7 @@ from convert.plan import DatasetPlan, ShardJob
 from convert.record_file import RecordWriter
 from convert.remote_journal import AnyJournal, open_journal
 from convert.rlds import Episode, EpisodeParser
+from convert.status import QuarantineEntry, ShardStatus
 from convert.tfrecord import TFRecordFile
 from stream.format import TABLE_KINDS, FormatError, encode_record
 from stream.manifest import FileEntry, ShardEntry

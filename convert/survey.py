@@ -10,15 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
-from convert.dataset import DatasetSpec
 from convert.errors import ConflictError, UsageError
-from convert.journal import IndexStatus, ShardStatus, check_parameters
+from convert.journal import check_parameters
 from convert.merge import index_inputs
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.shard import DAMAGE, wanted_records
+from convert.status import IndexStatus, ShardStatus
 from convert.tfrecord import TFRecordFile
 from stream.errors import closest
 from stream.format import FormatError
@@ -138,15 +136,6 @@ def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest |
             f"those of {conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
-
-
-def changed_fields(before: Manifest, spec: DatasetSpec) -> list[str]:
-    """Return the fields of the registry's entry that are not as the manifest has them."""
-    try:
-        old = DatasetSpec.model_validate(before.spec)
-    except ValidationError:
-        return ["all"]
-    return [name for name in DatasetSpec.model_fields if getattr(old, name) != getattr(spec, name)]
 
 
 def barren_split(conversion: Conversion) -> str | None:

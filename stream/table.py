@@ -56,6 +56,11 @@ class Column:
     texts: Texts | None
     spans: tuple[tuple[int, int], ...]
 
+    def is_like(self, other: Column) -> bool:
+        """Return whether the columns are of the same type, wherever they are."""
+        mine, its = ((each.dtype, each.width, each.bits, each.texts is None) for each in (self, other))
+        return mine == its
+
 
 class Table:
     """A table of an index. Pickled, it is its location: a process that unpickles it maps the file anew.
@@ -121,7 +126,12 @@ class Table:
         if not 0 <= number < texts.count:
             raise FormatError(f"{self.path}: column {name!r} has text {number} of {texts.count}; it is damaged")
         start, stop = np.ndarray(2, np.int64, self.content, texts.offsets + 8 * number).tolist()
-        return self.content[texts.letters + start : texts.letters + stop].tobytes().decode()
+        try:
+            return self.content[texts.letters + start : texts.letters + stop].tobytes().decode()
+        except UnicodeDecodeError:
+            raise FormatError(
+                f"{self.path}: column {name!r} has a text {number} that is not UTF-8; it is damaged"
+            ) from None
 
     def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
         """Return some rows of a column of texts; empty where a row has none."""
@@ -206,12 +216,15 @@ def _read_arrow(path: str, content: np.ndarray) -> tuple[pa.RecordBatch, pa.Tabl
         batch = reader.get_batch(0)
         # Cheap: the lengths of buffers, not their content.
         batch.validate()
+        table = pa.Table.from_batches([batch])
+        # Raises ValueError for names that are not UTF-8.
+        _ = table.column_names
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
         told = " ".join(str(error).split())[:300]
         raise FormatError(f"{path}: not a complete Arrow IPC file ({told})") from None
-    return batch, pa.Table.from_batches([batch])
+    return batch, table
 
 
 def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, Column]:
@@ -235,8 +248,8 @@ def _column(array: pa.Array, begin: int) -> Column:
     values = buffers[1:]
     if isinstance(kind, pa.FixedSizeListType):
         width, kind, values = kind.list_size, kind.value_type, buffers[2:]
-    if isinstance(kind, pa.DictionaryType):
-        named = array.dictionary.buffers() if pa.types.is_large_string(kind.value_type) else []
+    if isinstance(array, pa.DictionaryArray) and pa.types.is_large_string(kind.value_type):
+        named = array.dictionary.buffers()
         texts = _texts(named, len(array.dictionary), begin)
         buffers = buffers[:2] + named
         kind = kind.index_type
@@ -244,16 +257,19 @@ def _column(array: pa.Array, begin: int) -> Column:
         texts = _texts(buffers, len(array), begin)
     spans = tuple((b.address - begin, b.address - begin + b.size) for b in buffers if b is not None and b.size)
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not number or values[0] is None or (width is not None and array.values.null_count):
+    if not number or values[0] is None or width == 0 or (width is not None and array.values.null_count):
         return Column(None, width, 0, False, validity, texts, spans)
+    # The buffer of no rows is anywhere.
+    data = values[0].address - begin if values[0].size else 0
     dtype = "|u1" if pa.types.is_boolean(kind) else np.dtype(_FLOATS.get(str(kind), str(kind))).str
-    return Column(dtype, width, values[0].address - begin, pa.types.is_boolean(kind), validity, texts, spans)
+    return Column(dtype, width, data, pa.types.is_boolean(kind), validity, texts, spans)
 
 
-def _texts(buffers: Sequence[pa.Buffer | None], count: int, begin: int) -> Texts | None:
-    if len(buffers) != 3 or buffers[1] is None:
-        return None
-    letters = buffers[2]
+def _texts(buffers: Sequence[pa.Buffer | None], count: int, begin: int) -> Texts:
+    # Arrow leaves out the buffers of no texts, and the letters of empty ones.
+    _, offsets, letters = buffers
     return Texts(
-        count, buffers[1].address - begin, letters.address - begin if letters is not None and letters.size else 0
+        count,
+        offsets.address - begin if offsets is not None and offsets.size else 0,
+        letters.address - begin if letters is not None and letters.size else 0,
     )

@@ -15,8 +15,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_jobs.graph import build_graph
-from beam_jobs.options import choose_runner, open_runner
-from beam_jobs.scratch import temporary_files_in
+from beam_jobs.options import choose_runner, open_runner, temporary_files_in
 from convert.finalise import finalise
 from convert.journal import Journal
 from convert.plan import Conversion
