@@ -112,13 +112,8 @@ def format_result(result: dict[str, Any]) -> str:
     lines = [
         format_table(header, rows),
         f"medians of {given['repeat']}; {given['batches']} batches of {given['batch_size']}, {given['num_workers']} "
-<<<<<<< HEAD
         "workers; cold: the first hundred batches after the index left the page cache; memory is that of no file, MB "
         "are 10^6 bytes",
-=======
-        "workers; cold: the first hundred batches after the index was dropped from the page cache, warm: those after; "
-        "memory is that of no file, MB are 10^6 bytes",
->>>>>>> merge
     ]
     lines += [f"{point['name']} records failed: {point['error']}" for point in result["points"] if point["error"]]
     return "\n".join(lines)

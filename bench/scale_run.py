@@ -15,11 +15,7 @@ import psutil
 import simplejpeg
 
 from bench.child import answer
-<<<<<<< HEAD
 from bench.machine import own_set, proportional_set
-=======
-from bench.machine import own_set
->>>>>>> merge
 from bench.scale_root import DATASETS
 from bench.stored_records import StoredRecords
 from stream import Normalize, make_loader
@@ -35,7 +31,6 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
     """Measure a root of `bench.scale_root`.
 
     Returns:
-<<<<<<< HEAD
         cold_open_s, cold_first_batch_s, cold_hundred_s: As below, after the kernel's cache of the index was dropped.
         hundred_s: Taking the first hundred batches, from ``iter`` on; cold_rate: its share of ``cold_hundred_s``.
         open_s: ``make_loader``, with all its imports done.
@@ -49,15 +44,6 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
         normalize_ms: Making the tables of all statistics.
         trainer_own_bytes, worker_own_bytes: Memory that is of no file, at the end; the largest worker's.
         trainer_pss_bytes, worker_pss_bytes: Memory with the share of mapped files.
-=======
-        open_s: of ``make_loader``, with all its imports done. first_batch_s: from ``iter`` on, workers started.
-        plan_ms: of planning 256 samples, median over steps all over the order; plan_first_ms: the first time.
-        batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half. resume_s: from ``set_state`` to
-        the batch of step 10^8. describe_ms: of a batch at 10^8. normalize_ms: making the tables of all statistics.
-        cold_batch_ms, warm_batch_ms: wall time of a batch, of the first hundred after the index was dropped from the
-        page cache and of the rest. trainer_own_bytes, worker_own_bytes: memory of no file, at the end,
-        the largest worker's.
->>>>>>> merge
     """
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
 
@@ -82,18 +68,12 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
     iterator = iter(loader)
     for _ in range(batches - batches // 2):
         next(iterator)
-<<<<<<< HEAD
     cpu = _cpu_seconds()
     for _ in range(batches // 2):
         next(iterator)
     cpu = (_cpu_seconds() - cpu) / (batches // 2)
     processes = (psutil.Process(), *psutil.Process().children())
     own, shared = ([of(process.pid) for process in processes] for of in (own_set, proportional_set))
-=======
-    cpu = (_cpu_seconds() - cpu) / max(1, batches - batches // 2)
-    workers = psutil.Process().children()
-    memory = [own_set(process.pid) for process in (psutil.Process(), *workers)]
->>>>>>> merge
     state = {**iterator.get_state(), "step": FAR}
 
     def resume() -> None:
@@ -123,15 +103,10 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
         "resume_s": resumed,
         "describe_ms": 1000 * described,
         "normalize_ms": 1000 * normalized,
-<<<<<<< HEAD
         "trainer_own_bytes": own[0],
         "worker_own_bytes": _largest(own[1:]),
         "trainer_pss_bytes": shared[0],
         "worker_pss_bytes": _largest(shared[1:]),
-=======
-        "trainer_own_bytes": memory[0],
-        "worker_own_bytes": max((own for own in memory[1:] if own is not None), default=None),
->>>>>>> merge
     }
 
 
