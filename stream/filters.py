@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +65,14 @@ class Filter:
     def fingerprint(self) -> str:
         """A hash of the conditions, the same for the same conditions in any program."""
         return hashlib.sha256(json.dumps(self.conditions).encode()).hexdigest()[:16]
+
+    def used_columns(self, index: Index) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns of an index that are compared, and those that lead to them."""
+        for column, _, _ in self.conditions:
+            kind, name = _find(index, column)
+            yield kind, name
+            if kind != "records":
+                yield "records", "episode" if kind == "episodes" else "steps_row"
 
     def select(self, index: Index, rows: slice) -> np.ndarray:
         """Return which records of an index are kept.

@@ -92,14 +92,33 @@ class UsedColumn:
         return sum(stop - start for start, stop in self.table.columns[self.name].spans)
 
 
-def used_columns(dataset: Dataset, index: SplitIndex, columns: Iterable[tuple[TableKind, str]]) -> list[UsedColumn]:
-    """Return columns of an index with their checksums."""
+def used_columns(
+    dataset: Dataset, index: SplitIndex, columns: Iterable[tuple[TableKind, str]], *, first: SplitIndex
+) -> list[UsedColumn]:
+    """Return columns of an index with their checksums.
+
+    Args:
+        dataset: Dataset of the index.
+        index: Split of the dataset.
+        columns: Columns by table and name.
+        first: First split that samples of the dataset are in, whose columns have the same types.
+
+    Raises:
+        FormatError: A column is missing, or of another type than in ``first``.
+    """
     entries = dataset.manifest.splits[index.split].index
     found = []
     for kind, name in dict.fromkeys(columns):
-        if name not in entries[kind].columns:
-            raise FormatError(f"{index.table(kind).path}: column {name!r} is not in the manifest; convert it again")
-        found.append(UsedColumn(index.table(kind), name, entries[kind].columns[name]))
+        table, other = index.table(kind), first.table(kind)
+        if name not in entries[kind].columns or name not in table.columns:
+            raise FormatError(
+                f"{table.path}: column {name!r} is not in the file and the manifest; convert this dataset again"
+            )
+        if name not in other.columns or not table.columns[name].is_like(other.columns[name]):
+            raise FormatError(
+                f"{table.path}: column {name!r} is of another type than in {other.path}; convert this dataset again"
+            )
+        found.append(UsedColumn(table, name, entries[kind].columns[name]))
     return found
 
 
@@ -121,7 +140,6 @@ class IndexCheck:
         """What was found wrong in the background."""
         self._columns = columns
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
         if sum(column.bytes for column in columns) <= _AT_ONCE:
             self._columns = ()
             for column in columns:
@@ -150,12 +168,21 @@ class IndexCheck:
             except FormatError as error:
                 self.error = error
                 return
-            except OSError as error:
-                self.error = FormatError(f"{column.table.path}: cannot be read ({error.strerror})")
-                return
 
 
 def _check(column: UsedColumn) -> None:
+    try:
+        found = _hash(column)
+    except OSError as error:
+        raise FormatError(f"{column.table.path}: cannot be read ({error.strerror})") from None
+    if found != column.xxh3:
+        raise FormatError(
+            f"{column.table.path}: column {column.name!r} is not the one that the manifest describes; the file is "
+            "damaged or of another conversion. Check it with `python -m convert.verify`, or copy it again"
+        )
+
+
+def _hash(column: UsedColumn) -> str:
     digest = xxhash.xxh3_64()
     view = memoryview(bytearray(min(_CHUNK, column.bytes)))
     with open(column.table.path, "rb", buffering=0) as file:
@@ -165,8 +192,4 @@ def _check(column: UsedColumn) -> None:
                 if os.preadv(file.fileno(), [view[:size]], begin) != size:
                     raise FormatError(f"{column.table.path}: ends before column {column.name!r} does; copy it again")
                 digest.update(view[:size])
-    if digest.hexdigest() != column.xxh3:
-        raise FormatError(
-            f"{column.table.path}: column {column.name!r} is not the one that the manifest describes; the file is "
-            "damaged or of another conversion. Check it with `python -m convert.verify`, or copy it again"
-        )
+    return digest.hexdigest()

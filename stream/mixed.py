@@ -16,7 +16,7 @@ from stream.catalog import Catalog, Dataset
 from stream.columns import find_column
 from stream.errors import ArgumentError, closest
 from stream.filters import Filters, canonical_filters, parse_filters
-from stream.index import IndexCheck, used_columns
+from stream.index import IndexCheck, UsedColumn, used_columns
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
 from stream.plain_values import canonical_columns
@@ -161,6 +161,8 @@ class MixedData:
             offset=max(self.offsets),
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
         )
+        if spec.action == "sum":
+            spec.sum_scales()  # raises now, not in the first batch
         fixed = {"language", *replace(spec, columns=()).fields()}
         for column in spec.columns:
             if column.name in fixed or f"{column.name}_mask" in fixed:
@@ -173,11 +175,12 @@ class MixedData:
     @cached_property
     def check(self) -> IndexCheck:
         """The check of the index, that it is the one of the manifests."""
-        datasets = self.datasets
-        used = [
-            used_columns(datasets[split.member], split, self.spec.used_columns(split)) for split in self.spec.splits
-        ]
-        return IndexCheck([column for columns in used for column in columns])
+        found: list[UsedColumn] = []
+        for split in self.spec.splits:
+            columns = [*self.views.used_columns(split), *self.spec.used_columns(split)]
+            first = self.views.splits_of(split.member)[0]
+            found += used_columns(self.datasets[split.member], split, columns, first=first)
+        return IndexCheck(found)
 
     def describe(self, rows: Rows) -> list[SampleRef]:
         """Say of each row where it comes from; no image is read."""

@@ -56,6 +56,11 @@ class Column:
     texts: Texts | None
     spans: tuple[tuple[int, int], ...]
 
+    def is_like(self, other: Column) -> bool:
+        """Return whether the columns are of the same type, wherever they are."""
+        mine, its = ((each.dtype, each.width, each.bits, each.texts is None) for each in (self, other))
+        return mine == its
+
 
 class Table:
     """A table of an index. Pickled, it is its location: a process that unpickles it maps the file anew.

@@ -5,13 +5,14 @@ This is the one place that knows how the positions of an epoch map to records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from stream.catalog import Dataset
 from stream.errors import ArgumentError
-from stream.filters import Filters
+from stream.filters import Filter, Filters
+from stream.format import FormatError, TableKind
 from stream.index import SplitIndex, open_index
 from stream.mixture import Member
 from stream.shuffle import derive_keys, make_key, permute
@@ -49,6 +50,7 @@ class Views:
         filters: Filters | None = None,
     ) -> None:
         self.samples_per_episode = samples_per_episode
+        self._filters = filters
         self.splits: list[SplitIndex] = []
         self._names = [dataset.name for dataset in datasets]
         self._keys: dict[int, np.ndarray] = {}
@@ -95,6 +97,17 @@ class Views:
     def splits_of(self, member: int) -> list[SplitIndex]:
         """Return the splits that samples of a member are in."""
         return [split for split in self.splits if split.member == member]
+
+    def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns of a split that say which records samples are."""
+        yield "episodes", "first_record"
+        filter_ = self._filters.of(index.dataset) if self._filters else None
+        if self.samples_per_episode and filter_ is not None:
+            yield "records", "episode"
+        elif self.samples_per_episode:
+            yield "episodes", "num_records"
+        if filter_ is not None:
+            yield from filter_.used_columns(index)
 
     def locate(
         self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, *, seed: int, shuffle: bool
@@ -146,7 +159,7 @@ class _Segment:
     """
 
     def __init__(
-        self, index: SplitIndex, split: int, episodes: EpisodeRange, filter_: object, by_episode: bool
+        self, index: SplitIndex, split: int, episodes: EpisodeRange, filter_: Filter | None, by_episode: bool
     ) -> None:
         self.split = split
         self.chosen: np.ndarray | None = None
@@ -155,6 +168,8 @@ class _Segment:
             int(first_record[number]) if number < len(first_record) else len(index.records)
             for number in (episodes.start, episodes.stop)
         )
+        if not 0 <= first <= stop <= len(index.records):
+            raise FormatError(_leads_outside(index))
         self.first, self.units = first, stop - first
         if filter_ is not None:
             self.chosen = first + np.flatnonzero(filter_.select(index, slice(first, stop)))
@@ -164,11 +179,22 @@ class _Segment:
                 owner = index.records.take("episode", self.chosen)
                 _, self.episode_first, self.episode_pairs = np.unique(owner, return_index=True, return_counts=True)
             else:
+                begin = first_record[episodes.start : episodes.stop]
                 pairs = index.episodes.array("num_records")[episodes.start : episodes.stop].astype(np.int64)
+                count = len(index.records)
+                if not ((begin >= 0) & (begin <= count) & (pairs >= 0) & (pairs <= count - begin)).all():
+                    raise FormatError(_leads_outside(index))
                 there = pairs > 0
-                self.episode_first = first_record[episodes.start : episodes.stop][there] - first
+                self.episode_first = begin[there] - first
                 self.episode_pairs = pairs[there]
             self.units = len(self.episode_pairs)
+
+
+def _leads_outside(index: SplitIndex) -> str:
+    return (
+        f"{index.episodes.path}: first_record and num_records lead outside of {len(index.records):,} records; the file "
+        "is damaged. Check it with `python -m convert.verify`, or copy it again"
+    )
 
 
 def _ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:
