@@ -1,4 +1,4 @@
-"""Kill a process that mends a converted dataset, before each of its changes of a folder, one after the other.
+"""Kill a process that mends a converted dataset before each of its changes of a folder, one after the other.
 
     python -m tests.kill_points SOURCE BROKEN COMPLETE FOLDER
 
