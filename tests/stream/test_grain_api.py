@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,15 @@ def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
     )
     seen = np.concatenate([batch["sample"] for batch in loader])
     assert sorted(seen) == list(range(len(source)))
+
+
+def test_samples_of_a_relative_root_are_found_by_workers_elsewhere(
+    oxe_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(oxe_root.parent)
+    source = pickle.dumps(PairSource(oxe_root.name, "bridge"))
+    monkeypatch.chdir(tmp_path)
+    assert pickle.loads(source)[0]["sample"] == 0
 
 
 def test_the_text_of_a_pair_source_says_which_data_it_has(oxe_root: Path) -> None:
