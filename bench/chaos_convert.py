@@ -158,13 +158,14 @@ def two_at_once(yard: Yard, fault: Fault, chance: random.Random, count: int) -> 
 
 
 CHANGES = {
-    "a finished shard is longer": 2,
+    "a finished shard is longer": 3,
     "a finished shard is damaged": 0,
     "a shard to come is damaged": 3,
     "a shard to come is gone": 2,
     "the metadata were edited": 2,
 }
-"""What happens to the source, and the exit code of the next run. What is finished is not read again."""
+"""What happens to the source, and the exit code of the next run: a finished shard is read again only if its source has
+another size."""
 
 
 def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
