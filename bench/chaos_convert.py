@@ -48,15 +48,14 @@ def _is_complete(place: Place) -> bool:
 
 
 def merging_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGKILL of all processes while the indexes are merged, again and again, then resumed."""
+    """SIGKILL of the main process while the indexes are merged, again and again, then resumed."""
     for number in range(count):
         with fault.attempt(f"kill {number}"), yard.place() as place:
             for _ in range(_KILLS_A_PLACE):
                 with place.converting(fault.where) as command:
                     place.wait_for(yard.total_shards, command)
                     time.sleep(chance.uniform(0, _MERGING_S))
-                    # All at once: workers that outlive the main process may finish what it began.
-                    os.killpg(command.pid, signal.SIGKILL)
+                    command.kill()
                     place.check_gone(command)
                 if _is_complete(place):
                     break
