@@ -16,11 +16,11 @@ from apache_beam.metrics import Metrics
 
 from beam_jobs.stop import tell
 from convert.errors import ConvertError, ShardError, UsageError
-from convert.journal import ShardFailure
 from convert.merge import merge_split
 from convert.plan import DatasetPlan, ShardJob, SplitJob
 from convert.remote_journal import open_journal
 from convert.shard import convert_shard
+from convert.status import ShardFailure
 
 _LOGGER = logging.getLogger(__name__)
 

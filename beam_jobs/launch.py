@@ -17,10 +17,10 @@ from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.graph import NAMESPACE, Job, build_graph
 from beam_jobs.options import SCRATCH, choose_runner, open_runner
-from beam_jobs.scratch import remove_abandoned
 from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan
+from convert.staging import staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -54,7 +54,7 @@ def run_pipeline(
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
     # Of a run on Dask that was killed, whatever the runner is now, and though it left nothing to convert.
-    remove_abandoned(SCRATCH)
+    sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
         return {}
     before = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -76,7 +76,7 @@ def run_pipeline(
     finally:
         _end_children(before)
         # Of one that ran beside this one.
-        remove_abandoned(SCRATCH)
+        sweep(staging_base(None), prefix=SCRATCH)
 
 
 def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:

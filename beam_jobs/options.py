@@ -9,9 +9,11 @@ import os
 import resource
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
@@ -19,9 +21,9 @@ from apache_beam.runners import create_runner
 from apache_beam.runners.runner import PipelineRunner
 
 from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
-from beam_jobs.scratch import scratch_folder, temporary_files_in
 from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
+from convert.staging import stage, staging_base
 from stream.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
@@ -119,7 +121,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         return
     with ExitStack() as stack:
         if choice.name in _LEAVE_FILES:
-            stack.enter_context(temporary_files_in(stack.enter_context(scratch_folder(SCRATCH))))
+            stack.enter_context(temporary_files_in(stack.enter_context(stage(staging_base(None), prefix=SCRATCH))))
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
         if choice.name in PORTABLE_RUNNERS:
             reach_job_server(choice.name, options)
@@ -137,6 +139,16 @@ def _local_runner(num_workers: int) -> PipelineRunner:
     return fn_runner.FnApiRunner(
         default_environment=environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
     )
+
+
+@contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Let what makes temporary files in this process make them in a folder."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager
@@ -162,7 +174,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
             "or convert without Dask"
         )
     with (
-        scratch_folder(SCRATCH) as scratch,
+        stage(staging_base(None), prefix=SCRATCH) as scratch,
         # Dask makes a folder of that name for itself wherever it is not told of another.
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(

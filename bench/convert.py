@@ -160,7 +160,7 @@ def _check_frames(source: BenchSource, output: Path) -> None:
     set_up_opencv()
     frames = [transcode(frame, source.case) for frame in read_episodes(source.files[:1], source.case)[0]]
     folder = dataset_dir(output, source.case.dataset, VERSION) / "train"
-    path = folder / shard_file(shard_stem("train", 0, source.shape.shards), "arrayrecord")
+    path = folder / shard_file(shard_stem("train", 0, source.shape.shards))
     reader = array_record_module.ArrayRecordReader(str(path))
     try:
         for start in range(len(frames) - OFFSET):

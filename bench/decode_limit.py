@@ -22,15 +22,16 @@ import numpy as np
 import simplejpeg
 
 from bench.machine import busy_seconds
-from stream.format import decode_record
+from bench.stored_records import StoredRecords
+from stream.index import SplitIndex
 from stream.loader import Loader
 from stream.ring import empty_array
-from stream.shards import OpenShard, ShardInfo
 
 PAIRS = 512
 """So many samples are held by each thread."""
 
-_Held = list[tuple[ShardInfo, list[int]]]
+_Held = tuple[Sequence[SplitIndex], list[tuple[int, int]]]
+"""Splits, and the samples of a process: number of the split, row of its records."""
 
 
 class LimitFailed(RuntimeError):
@@ -125,10 +126,11 @@ def decode_costs(loader: Loader, *, pairs: int = 24) -> list[dict[str, float]]:
     """
     costs = []
     buffer: np.ndarray | None = None
+    splits = loader.data.views.splits
     for member in range(len(loader.dataset_names)):
-        shards = [info for info in loader.data.views.shards if info.member == member and info.records]
+        number = next(n for n, split in enumerate(splits) if split.member == member and len(split.records))
         times, sizes = [], []
-        for sample in _read(shards[0], range(min(pairs, shards[0].records))):
+        for sample in _read(splits, [(number, row) for row in range(min(pairs, len(splits[number].records)))]):
             began = time.perf_counter()
             for frame in sample:
                 buffer = simplejpeg.decode_jpeg(frame, buffer=buffer)
@@ -139,14 +141,13 @@ def decode_costs(loader: Loader, *, pairs: int = 24) -> list[dict[str, float]]:
 
 
 def _share(loader: Loader, number: int, *, of: int, pairs: int) -> _Held:
-    """Every ``of``-th batch from the ``number``-th on, until there are ``pairs`` samples; by shard."""
-    held: dict[int, list[int]] = {}
+    """Every ``of``-th batch from the ``number``-th on, until there are ``pairs`` samples, in the order of the files."""
+    held: set[tuple[int, int]] = set()
     plan, batch_size = loader.data.plan, loader.batch_size
     for step in range(number, number + of * -(-pairs // batch_size), of):
         rows = plan.rows(plan.batch_samples(step, batch_size))
-        for shard, record in zip(rows.shard.tolist(), rows.record.tolist(), strict=True):
-            held.setdefault(shard, []).append(record)
-    return [(loader.data.views.shards[shard], records) for shard, records in held.items()]
+        held.update(zip(rows.split.tolist(), rows.record.tolist(), strict=True))
+    return loader.data.views.splits, sorted(held)
 
 
 def _receive(pipe: Connection) -> tuple[float, float, float]:
@@ -163,7 +164,7 @@ def _receive(pipe: Connection) -> tuple[float, float, float]:
 def _serve(pipe: Connection, held: _Held, threads: int, rows: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        samples = [sample for info, records in held for sample in _read(info, records)]
+        samples = _read(*held)
         # Shuffled: neighbours are of one dataset, and a slice must not end with only the first ones decoded.
         order = np.random.default_rng(0).permutation(len(samples)).tolist()
         shares = [[samples[place] for place in order[thread::threads]] for thread in range(threads)]
@@ -180,9 +181,9 @@ def _serve(pipe: Connection, held: _Held, threads: int, rows: int) -> None:
             pipe.send((pairs, time.monotonic() - start, time.process_time() - cpu))
 
 
-def _read(info: ShardInfo, records: Sequence[int]) -> list[list[bytes]]:
-    shard = OpenShard(info)
-    return [decode_record(bytes(shard.read(record))) for record in records]
+def _read(splits: Sequence[SplitIndex], records: Sequence[tuple[int, int]]) -> list[list[bytes]]:
+    stored = StoredRecords(splits)
+    return [[bytes(frame) for frame in stored.frames(split, row)] for split, row in records]
 
 
 class _Turns:

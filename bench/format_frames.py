@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
+from bench.stored_records import StoredRecords
 from convert.images import FramePolicy, convert_frame
 from stream.errors import ArgumentError
-from stream.format import FormatError, decode_record
+from stream.format import FormatError
 from stream.mixed import MixedData, Options, open_mixture
 
 _LENGTHS = struct.Struct("<II")
@@ -53,7 +54,7 @@ class RootPairs:
 
     Raises:
         ArgumentError: there is no such root, mixture or split, or it has fewer pairs.
-        FormatError: a manifest or a sidecar is damaged.
+        FormatError: a manifest or an index is damaged.
     """
 
     def __init__(self, root: str | Path, mixture: str, *, split: str, pairs: int | None) -> None:
@@ -69,23 +70,24 @@ class RootPairs:
 
     def estimate(self) -> int:
         """Roughly how many bytes the JPEGs have, from the sizes of the files."""
-        shards = self._data.views.shards
-        size, records = sum(info.files["arrayrecord"][0] for info in shards), sum(info.records for info in shards)
+        splits = self._data.views.splits
+        size = sum(int(split.shards.sizes.sum()) for split in splits)
+        records = sum(len(split.records) for split in splits)
         return -(-size * self.pairs // max(1, records))
 
     def __iter__(self) -> Iterator[Pair]:
         views = self._data.views
         member = np.searchsorted(self._ends, self._chosen, side="right")
         position = self._chosen - np.concatenate([[0], self._ends])[member]
-        shard, record = views.locate(member, np.zeros_like(member), position, seed=0, shuffle=False)
-        for number, place in zip(shard.tolist(), record.tolist(), strict=True):
-            frames = decode_record(bytes(views.cache[number].read(place)))
+        split, record = views.locate(member, np.zeros_like(member), position, seed=0, shuffle=False)
+        stored = StoredRecords(views.splits)
+        for number, row in zip(split.tolist(), record.tolist(), strict=True):
+            frames = stored.frames(number, row)
             if len(frames) != 2:
                 raise FormatError(
-                    f"{views.shards[number].path('arrayrecord')}: record {place} has {len(frames)} frames; the study "
-                    "takes pairs"
+                    f"{views.splits[number].folder}: record {row} has {len(frames)} frames; the study takes pairs"
                 )
-            yield frames[0], frames[1]
+            yield bytes(frames[0]), bytes(frames[1])
 
 
 class PicturePairs:

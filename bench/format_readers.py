@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.format_frames import PairFile, decode_pair
 from bench.format_stores import DATASET, FORMATS, SPLIT, Store, shard_paths
-from stream.format import frame_spans
+from stream.format import frame_views
 
 ORDERS = ("sequential", "shuffled")
 SHUFFLE_BUFFER = 1000
@@ -155,8 +155,7 @@ class _Lmdb:
             environment = lmdb.open(self._store.folder, readonly=True, lock=False, readahead=False, meminit=False)
             self._transaction = environment.begin(buffers=True)
         record = self._transaction.get(f"{index:08d}".encode())
-        frames = (record[start:stop] for start, stop in frame_spans(record))
-        return decode_pair(frames, self._store.height, self._store.width)
+        return decode_pair(frame_views(record), self._store.height, self._store.width)
 
 
 def _read_torch(dataset: Any, store: Store, reading: Reading) -> Generator[Any]:
@@ -229,8 +228,7 @@ class _DecodeRecord:
         self._store = store
 
     def __call__(self, record: bytes) -> np.ndarray:
-        frames = (record[start:stop] for start, stop in frame_spans(record))
-        return decode_pair(frames, self._store.height, self._store.width)
+        return decode_pair(frame_views(record), self._store.height, self._store.width)
 
 
 def _read_arrayrecord(store: Store, reading: Reading) -> Generator[Any]:

@@ -18,6 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,23 +27,31 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from bench.child import answer
 from bench.format_frames import Pair, PairFile
+from convert.index_file import merge_index, write_part
 from convert.record_file import RecordWriter
 from convert.sample_record import SampleColumn, encode_example
-from convert.sidecars import write_sidecar
 from convert.tfrecord import encode_tfrecord
 from stream.format import (
-    EPISODE_FIELDS,
-    FILE_KINDS,
+    FIRST_FIELDS,
     FORMAT_VERSION,
     MANIFEST_NAME,
-    RECORDS_SCHEMA,
-    STEP_FIELDS,
+    TABLE_KINDS,
+    TableKind,
     dataset_dir,
     encode_record,
     shard_file,
     shard_stem,
+    table_file,
 )
-from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, describe_file, encode_manifest
+from stream.manifest import (
+    Manifest,
+    ShardEntry,
+    Source,
+    SplitEntry,
+    TableEntry,
+    describe_file,
+    encode_manifest,
+)
 
 FORMATS = ("jpeg", "webdataset", "tfrecord", "lmdb", "arrayrecord", "ours")
 
@@ -194,33 +203,36 @@ def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
     """A converted dataset as `convert.run` leaves it, each pair an episode of two steps, without other features."""
     where = dataset_dir(folder, DATASET, VERSION) / SPLIT
     where.mkdir(parents=True)
-    entries = []
-    for number, (_, shard) in enumerate(_shards(pairs, store.shards)):
-        stem, count = shard_stem(SPLIT, number, store.shards), len(shard)
-        with RecordWriter(where / shard_file(stem, "arrayrecord"), output=folder) as writer:
-            for pair in shard:
-                writer.write(encode_record(pair))
-        for kind, table in _sidecars(stem, count, writer.places()).items():
-            write_sidecar(where / shard_file(stem, kind), table)
-        files = {kind: describe_file(where / shard_file(stem, kind), kind) for kind in FILE_KINDS}
-        entries.append(
-            ShardEntry(
-                name=stem,
-                source_file=stem,
-                source_bytes=0,
-                source_digest="",
-                episodes=count,
-                steps=2 * count,
-                records=count,
-                paired_episodes=count,
-                left_out={},
-                files=files,
+    entries, parts = [], []
+    with TemporaryDirectory(dir=folder) as journal:
+        for number, (_, shard) in enumerate(_shards(pairs, store.shards)):
+            stem, count = shard_stem(SPLIT, number, store.shards), len(shard)
+            with RecordWriter(where / shard_file(stem), output=folder) as writer:
+                for pair in shard:
+                    writer.write(encode_record(pair))
+            tables = _part(stem, count, writer.places())
+            parts.append({kind: Path(journal, f"{stem}.{table_file(kind)}") for kind in TABLE_KINDS})
+            for kind, path in parts[-1].items():
+                write_part(path, tables[kind])
+            entries.append(
+                ShardEntry(
+                    name=stem,
+                    source_file=stem,
+                    source_bytes=0,
+                    source_digest="",
+                    episodes=count,
+                    steps=2 * count,
+                    records=count,
+                    paired_episodes=count,
+                    left_out={},
+                    file=describe_file(where / shard_file(stem)),
+                )
             )
-        )
-    _write_manifest(where.parent, store, entries)
+        index = merge_index(where, parts, action=(), state=())
+    _write_manifest(where.parent, store, entries, index)
 
 
-def _write_manifest(folder: Path, store: Store, entries: list[Any]) -> None:
+def _write_manifest(folder: Path, store: Store, entries: list[ShardEntry], index: dict[TableKind, TableEntry]) -> None:
     totals = {key: sum(getattr(entry, key) for entry in entries) for key in ("episodes", "steps", "records")}
     manifest = Manifest(
         format_version=FORMAT_VERSION,
@@ -228,7 +240,7 @@ def _write_manifest(folder: Path, store: Store, entries: list[Any]) -> None:
         dataset=DATASET,
         version=VERSION,
         source=Source(tfds_name=DATASET, version=VERSION, path="", fingerprint="0" * 64),
-        parameters={"offset": 1, "frames": "endpoints", "columns": []},
+        parameters={"offset": 1, "frame_offsets": [0, 1], "columns": []},
         spec={"name": DATASET},
         image={
             "encoding": "jpeg",
@@ -239,34 +251,31 @@ def _write_manifest(folder: Path, store: Store, entries: list[Any]) -> None:
         **totals,
         left_out={},
         quarantine=None,
-        splits={SPLIT: SplitEntry(**totals, shards=tuple(entries))},
+        splits={SPLIT: SplitEntry(**totals, shards=tuple(entries), index=index)},
         statistics={SPLIT: {}},
         versions={},
     )
     (folder / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
 
 
-def _sidecars(stem: str, count: int, where: dict[str, np.ndarray]) -> dict[str, pa.Table]:
-    """The sidecars of a shard of so many pairs, as if each were an episode of a source file of the same name; ``where``
+def _part(stem: str, count: int, where: dict[str, np.ndarray]) -> dict[TableKind, pa.Table]:
+    """The part of a shard of so many pairs, as if each were an episode of a source file of the same name; ``where``
     the records lie."""
     ones, places = np.ones(count, np.int64), np.arange(count)
     zeros, texts = 0 * ones, [""] * count
     ids = [f"{stem}__{number}" for number in range(count)]
-    columns: dict[str, list[Any]] = {
-        "records": [places, zeros, ones, 2 * places, 2 * ones, *where.values()],
-        "steps": [np.repeat(places, 2), np.tile([0, 1], count), pa.array(2 * texts).dictionary_encode()],
-        "episodes": [ids, [stem] * count, places, ["ok"] * count, 2 * ones, 2 * places, ones, places, texts, texts],
+    ok, files = ["ok"] * count, [stem] * count
+    columns: dict[TableKind, list[Any]] = {
+        "records": [zeros, places, zeros, zeros, ones, 2 * places, *where.values()],
+        "steps": [np.repeat(places, 2), np.tile([0, 1], count), 2 * texts],
+        "episodes": [places, zeros, ids, files, places, ok, 2 * ones, 2 * places, ones, places, texts, texts],
     }
-    schemas = {"records": RECORDS_SCHEMA, "steps": pa.schema(STEP_FIELDS), "episodes": pa.schema(EPISODE_FIELDS)}
     return {
         kind: pa.Table.from_arrays(
-            [
-                values if isinstance(values, pa.Array) else pa.array(values, field.type)
-                for values, field in zip(columns[kind], schema, strict=True)
-            ],
-            schema=schema,
+            [pa.array(values, field.type) for values, field in zip(columns[kind], fields, strict=True)],
+            schema=pa.schema(fields),
         )
-        for kind, schema in schemas.items()
+        for kind, fields in FIRST_FIELDS.items()
     }
 
 

@@ -49,7 +49,7 @@ def open_loader(parameters: Parameters) -> Loader:
 
     Raises:
         ArgumentError: there is no such loader.
-        stream.format.FormatError: a manifest or a sidecar is damaged.
+        stream.format.FormatError: a manifest or an index is damaged.
     """
     catalog = Catalog(parameters.root)
     members = resolve_mixture(parameters.mixture, parameters.split, catalog)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,12 @@ import simplejpeg
 
 from bench.loader_sweep import Parameters, open_loader
 from bench.peer_protocol import pixel_hash
+from bench.stored_records import StoredRecords
 from stream.catalog import Catalog
 from stream.errors import ArgumentError
-from stream.format import frame_spans
 from stream.grain_api import PairSource
 from stream.loader import Loader
 from stream.mixture import resolve_mixture
-from stream.shards import OpenShard
-from stream.vectors import Vector, dataset_vector
 
 
 def export_pairs(parameters: Parameters, folder: Path, *, most: int) -> set[str]:
@@ -75,21 +74,17 @@ def _write_frames(loader: Loader, path: Path) -> tuple[list[tuple[int, int, int]
     views, spans, hashes, end = loader.data.views, [], set(), 0
     height, width = loader.data.spec.frame_shape
     pixels = np.empty((2, height, width, 3), np.uint8)
-    opened: dict[int, OpenShard] = {}
+    stored = StoredRecords(views.splits)
     with path.open("wb") as file:
         for member, size in enumerate(views.sizes.tolist()):
             zero = np.zeros(size, np.int64)
-            shards, records = views.locate(zero + member, zero, np.arange(size), seed=0, shuffle=False)
-            for shard, record in zip(shards.tolist(), records.tolist(), strict=True):
-                if shard not in opened:
-                    opened.clear()
-                    opened[shard] = OpenShard(views.shards[shard])
-                data = opened[shard].read(record)
-                (start, middle), (second, stop) = frame_spans(data)
-                for number, frame in enumerate((data[start:middle], data[second:stop])):
+            splits, records = views.locate(zero + member, zero, np.arange(size), seed=0, shuffle=False)
+            for split, record in zip(splits.tolist(), records.tolist(), strict=True):
+                first, last = stored.frames(split, record)
+                for number, frame in enumerate((first, last)):
                     file.write(frame)
                     simplejpeg.decode_jpeg(frame, buffer=pixels[number])
-                spans.append((end, end + middle - start, end + middle - start + stop - second))
+                spans.append((end, end + len(first), end + len(first) + len(last)))
                 end = spans[-1][2]
                 hashes.add(pixel_hash(pixels))
     return spans, hashes
@@ -117,20 +112,20 @@ def _describe(parameters: Parameters, loader: Loader) -> list[dict[str, Any]]:
                 "camera": manifest.parameters["camera"],
                 "channels": manifest.parameters["channels"],
                 "language": manifest.parameters["language"],
-                "action": _spans(dataset_vector(dataset, "action", None)),
-                "state": _spans(dataset_vector(dataset, "state", None)),
+                "action": _spans(manifest.spec.get("action")),
+                "state": _spans(manifest.spec.get("state")),
                 "bytes": sum(file.stat().st_size for file in dataset.folder.rglob("*") if file.is_file()),
             }
         )
     return described
 
 
-def _spans(vector: Vector) -> list[list[Any]]:
-    """Of each part of a vector: column, the chosen places or None, and first and last place of the vector."""
-    spans = []
-    for span in vector.spans:
-        chosen = span.select
-        if isinstance(chosen, slice):
-            chosen = tuple(range(chosen.start or 0, chosen.stop, chosen.step or 1))
-        spans.append([span.column, None if chosen is None else list(map(int, chosen)), span.start, span.stop])
+def _spans(parts: Sequence[Mapping[str, Any]] | None) -> list[list[Any]]:
+    """Of each part of a vector: feature, the chosen places or None, and first and last place of the vector."""
+    spans, start = [], 0
+    for part in parts or ():
+        chosen = part.get("select")
+        stop = start + int(part["dims"])
+        spans.append([part["path"], None if chosen is None else list(map(int, chosen)), start, stop])
+        start = stop
     return spans

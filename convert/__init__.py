@@ -1,3 +1,7 @@
 """From RLDS episodes to shards of frame pairs: plain functions, no Beam in them."""
 
+from stream.extras import check_command
+
 __version__ = "0.1.0"
+
+check_command("convert")

@@ -78,8 +78,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--leave-out",
         action="append",
         metavar="PATTERN",
-        help="feature not to copy to the sidecars, e.g. 'observation/depth_*'; replaces the registry's list; "
-        "'none' keeps all",
+        help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
+        "sentence embeddings ('*language_embedding'); 'none' keeps all",
     )
 
     work = parser.add_argument_group("how to work")

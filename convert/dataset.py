@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
 from convert.config_file import ConfigError, shown
 from stream.errors import closest
@@ -62,6 +63,9 @@ Text = Annotated[str, Field(min_length=1)]
 FeaturePath = Annotated[str, AfterValidator(_feature_path)]
 StepPath = Annotated[str, AfterValidator(_step_path)]
 Offset = Annotated[int | str, PlainValidator(_offset)]
+
+SENTENCE_EMBEDDINGS = ("*language_embedding",)
+"""Default of ``leave_out``: hundreds of numbers a step that repeat what the instruction says."""
 
 Quantity = Literal[
     "ee_position",
@@ -186,7 +190,8 @@ class DatasetSpec(Entry):
         default=None, description="Mean of the train split, for estimates."
     )
     leave_out: tuple[FeaturePath, ...] = Field(
-        default=(), description="Patterns (fnmatch) of large dense features that are not copied to the sidecars."
+        default=SENTENCE_EMBEDDINGS,
+        description="Patterns (fnmatch) of large features that are not converted; default the embeddings of sentences.",
     )
     quirks: tuple[Text, ...] = Field(default=(), description="What surprises in the data, one sentence each.")
     success_path: FeaturePath | None = Field(default=None, description="Feature that tells success of the episode.")
@@ -252,3 +257,12 @@ class DatasetSpec(Entry):
     def state_dim(self) -> int:
         """Length of the default state vector."""
         return sum(part.dims for part in self.state)
+
+
+def changed_fields(old: Mapping[str, Any], spec: DatasetSpec) -> list[str]:
+    """Return the fields of a registry entry that are not as an older one, that of a manifest, has them."""
+    try:
+        before = DatasetSpec.model_validate(old)
+    except ValidationError:
+        return ["all"]
+    return [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]

@@ -32,8 +32,16 @@ _FLOAT32 = float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class Moments:
-    """Of each dimension of a vector over the steps seen: finite values, NaN and infinities, mean, sum of squared
-    deviations, minimum, maximum; float64 [dimensions]."""
+    """Moments of each dimension of a vector over the steps seen, float64 [dimensions].
+
+    Attributes:
+        count: Finite values.
+        nonfinite: NaN and infinities.
+        mean: Mean of the finite values.
+        squares: Sum of squared deviations from the mean.
+        low: Minimum.
+        high: Maximum.
+    """
 
     count: np.ndarray
     nonfinite: np.ndarray
@@ -69,7 +77,7 @@ class Moments:
 
     @property
     def std(self) -> np.ndarray:
-        """The population's."""
+        """Standard deviation of the population."""
         return np.sqrt(self.squares / np.maximum(self.count, 1))
 
 
@@ -77,9 +85,14 @@ class Moments:
 class ShardColumns:
     """What the columns of a shard say.
 
-    moments: of ``action`` and ``state`` over all steps. rows: episodes with pairs, int [episodes]; digests: uint64, of
-    their actions; means, stds: of each one's action, float32 [episodes, dimensions]; constant: whether it never
-    changes. texts: up to two different instructions.
+    Attributes:
+        moments: Moments of ``action`` and ``state`` over all steps.
+        rows: Episodes with pairs, int [episodes].
+        digests: Digest of the actions of each of them, uint64 [episodes].
+        means: Mean of each one's action, float32 [episodes, dimensions].
+        stds: Standard deviation of each one's action, float32 [episodes, dimensions].
+        constant: Whether each one's action never changes, bool [episodes].
+        texts: Up to two different instructions.
     """
 
     moments: dict[str, Moments]

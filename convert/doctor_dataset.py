@@ -39,7 +39,13 @@ _LEAST_OF_A_SPLIT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetReport:
-    """A dataset and what was found. pairs: that were decoded; frozen: of these. samples: pictures of sound pairs."""
+    """A dataset and what was found.
+
+    Attributes:
+        pairs: Pairs that were decoded.
+        frozen: Pairs among them that show twice the same picture.
+        samples: Pictures of sound pairs.
+    """
 
     dataset: str
     version: str
@@ -52,7 +58,7 @@ class DatasetReport:
     samples: tuple[Example, ...] = field(default=(), repr=False)
 
     def count(self, severity: str) -> int:
-        """Findings of a severity."""
+        """Return the number of findings of a severity."""
         return sum(finding.rule.severity == severity for finding in self.findings)
 
 

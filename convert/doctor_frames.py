@@ -41,10 +41,15 @@ _SAMPLES = 2
 
 @dataclass
 class FrameFacts:
-    """What was seen of some pairs.
+    """What some pairs show.
 
-    pairs: that were decoded; frozen: of these, with twice the same picture. frames: two a pair; blank: of these, black
-    or constant. casts: red minus blue of each pair that is not blank, -255 to 255. samples: a few sound pairs.
+    Attributes:
+        pairs: Pairs that were decoded.
+        frozen: Pairs among them that show twice the same picture.
+        frames: Frames that were decoded, two a pair.
+        blank: Frames among them that are black or constant.
+        casts: Red minus blue of each pair that is not blank, -255 to 255.
+        samples: A few sound pairs.
     """
 
     pairs: int = 0
@@ -186,7 +191,7 @@ def thumbnail(frames: Sequence[np.ndarray]) -> bytes:
 
 
 def _blank(frame: np.ndarray) -> str:
-    """The rule that a frame without content comes under, or nothing."""
+    """Return the rule that a frame without content falls under, or nothing."""
     bright = cv2.countNonZero(cv2.inRange(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), BLACK_LEVEL, 255))
     if bright <= BLACK_SHARE * frame.shape[0] * frame.shape[1]:
         return "frame_black"

@@ -102,12 +102,12 @@ def _caption(example: Example) -> str:
 
 
 def _text(text: str) -> str:
-    """A text of the data as HTML: escaped, control characters as Python writes them."""
+    """Return a text of the data as HTML: escaped, control characters as Python writes them."""
     return escape("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int]) -> str:
-    """A table of cells that are HTML already."""
+    """Return a table of cells that are HTML already."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         made = (

@@ -26,11 +26,11 @@ class Diagnosis:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Of all datasets."""
+        """Findings of all datasets."""
         return tuple(finding for dataset in self.datasets for finding in dataset.findings)
 
     def count(self, severity: Severity) -> int:
-        """Findings of a severity."""
+        """Return the number of findings of a severity."""
         return sum(dataset.count(severity) for dataset in self.datasets)
 
     def to_json(self) -> dict[str, Any]:

@@ -198,11 +198,11 @@ class Notes:
             kept.append(example)
 
     def wants(self, rule: str, split: str | None) -> bool:
-        """Whether another example would be kept, so that it is worth a picture."""
+        """Return whether another example would be kept, so that it is worth a picture."""
         return len(self._examples.get((rule, split), ())) < MAX_EXAMPLES
 
     def count(self, rule: str, split: str | None) -> int:
-        """How often a rule applied."""
+        """Return how often a rule applied."""
         return self._counts.get((rule, split), 0)
 
     def move(self, rule: str, split: str | None, to: str, *, example: Example | None = None) -> None:

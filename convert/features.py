@@ -36,7 +36,7 @@ class Feature:
 
     @property
     def name(self) -> str:
-        """The path below ``steps``, or the whole path of an episode feature: the name of its sidecar column."""
+        """The path below ``steps``, or the whole path of an episode feature: the name of its column."""
         return self.path.removeprefix(STEPS + "/") if self.level == "step" else self.path
 
     @property

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Set
 from importlib import metadata
 
 from convert import __version__
+from convert.durable import writing
 from convert.errors import ConvertError
-from convert.journal import MANIFEST, parse_quarantine, writing
+from convert.journal import MANIFEST
 from convert.plan import Conversion
 from convert.remote_journal import AnyJournal, open_journal
+from convert.status import parse_quarantine
 from convert.survey import Survey, existing_manifest, survey
 from stream.format import FORMAT_VERSION, split_of
 from stream.manifest import FileEntry, Manifest, Source, SplitEntry

@@ -15,31 +15,23 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from convert.errors import ConflictError, ConvertError, ShardError, UsageError
+from convert.durable import write_durably, writing
+from convert.errors import ConflictError, ConvertError
+from convert.staging import machine
+from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
-from stream.manifest import (
-    FileEntry,
-    Manifest,
-    ShardEntry,
-    Statistics,
-    TableEntry,
-    describe_file,
-    encode_manifest,
-    read_manifest,
-)
+from stream.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, read_manifest
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
-"""The name of the lock under which the manifest is written."""
+"""The name of the lock under which the manifest and the parameters are written."""
 PARAMETERS = "parameters.json"
 WITHDRAWN = "withdrawn.json"
 """The manifest of a complete dataset while its files are changed."""
@@ -55,76 +47,8 @@ _LOCK = ".lock"
 _TEMPORARY = ".tmp"
 _STALE = 24 * 3600.0
 """Seconds after which a temporary file of another machine counts as left behind."""
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
 Parts = dict[TableKind, Path]
-
-
-class QuarantineEntry(BaseModel):
-    """Something of the source that was left out. episode: record number in the source file; step: in the episode."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    shard: str
-    source_file: str
-    episode: int
-    step: int | None = None
-    reason: str
-    detail: str
-
-
-class ShardStatus(BaseModel):
-    """The result of converting one shard.
-
-    Attributes:
-        entry: Entry of the manifest.
-        parts: Files of its part of the index, by kind.
-        longest: Steps of its longest episode.
-        bytes_in: Bytes of the source records read.
-        quarantine: What was left out.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    entry: ShardEntry
-    parts: dict[TableKind, FileEntry]
-    longest: int
-    bytes_in: int
-    quarantine: tuple[QuarantineEntry, ...]
-
-    @property
-    def bytes_out(self) -> int:
-        """Size of the shard's ArrayRecord file."""
-        return self.entry.file.bytes
-
-
-class IndexStatus(BaseModel):
-    """The result of merging the index of one split.
-
-    Attributes:
-        split: Name of the split.
-        inputs: Digest of the parts and the registry's vectors that the index was made of.
-        index: Tables of the index, by kind.
-        statistics: Statistics of the split.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    split: str
-    inputs: str
-    index: dict[TableKind, TableEntry]
-    statistics: dict[Literal["action", "state"], Statistics]
-
-    @property
-    def bytes_out(self) -> int:
-        """Size of the three tables."""
-        return sum(entry.bytes for entry in self.index.values())
-
-
-class ShardFailure(BaseModel):
-    """Why a shard failed when it was last tried. host: the machine of the worker."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    shard: str
-    host: str
-    message: str
 
 
 class Journal:
@@ -161,10 +85,12 @@ class Journal:
             ConvertError: The folder cannot be written.
         """
         self.make()
-        with writing(self.output):
+        with writing(self.output), self.lock(MANIFEST, wait=True):
+            # Another process may have finished, and removed the journal, while this one waited.
+            self.make()
             target = self.folder / PARAMETERS
             if not target.exists():
-                temporary = self.temporary("parameters")
+                temporary = self.temporary(MANIFEST)
                 write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
                 # A link fails if another process was first; both then compare with what exists.
                 try:
@@ -183,7 +109,7 @@ class Journal:
         Args:
             name: Name of the lock under which it is written, for a shard's files ``<stem>.<kind>``.
         """
-        return self.folder / f"{name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
+        return self.folder / f"{name}.{machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
 
     def status(self, stem: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files exist with the right sizes."""
@@ -341,7 +267,7 @@ class Journal:
 
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written, except of shards that somebody is converting now."""
-        for name in {_owner(name) for name in _listdir(self.folder)} - {"", "parameters"}:
+        for name in {_owner(name) for name in _listdir(self.folder)} - {""}:
             try:
                 with self.lock(name):
                     pass
@@ -430,21 +356,12 @@ class Journal:
                 continue
             path = self.folder / name
             with contextlib.suppress(FileNotFoundError):
-                if _machine_of(name) != _machine() and time.time() - path.stat().st_mtime < _STALE:
+                if _machine_of(name) != machine() and time.time() - path.stat().st_mtime < _STALE:
                     continue
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink()
-
-
-@cache
-def _machine() -> str:
-    """Return the name of what shares locks for sure: the running kernel."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text()[:13].replace("-", "")
-    except OSError:
-        return socket.gethostname().replace("-", "").replace(".", "")
 
 
 def _machine_of(name: str) -> str:
@@ -496,52 +413,18 @@ def parse_parameters(content: bytes, *, where: str) -> dict[str, Any]:
 
 
 def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str | Path) -> None:
-    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal."""
+    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal.
+
+    ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
+    """
     now = json.loads(json.dumps(dict(now)))
-    differ = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    differ = [key for key in sorted({*before, *now} - {"frame_offsets"}) if before.get(key) != now.get(key)]
     if differ:
         changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
         raise ConflictError(
             f"{where} holds a conversion with other parameters: {changes}. Use another --output, the old parameters, "
             "or --overwrite"
         )
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def describe_durably(path: Path) -> FileEntry:
-    """Return the entry of a file once it is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return describe_file(path)
-
-
-def parse_quarantine(content: bytes) -> dict[str, list[QuarantineEntry]]:
-    """Return what was left out by shard, from the content of ``quarantine.jsonl``."""
-    found: dict[str, list[QuarantineEntry]] = {}
-    for line in content.splitlines():
-        entry = QuarantineEntry.model_validate_json(line)
-        found.setdefault(entry.shard, []).append(entry)
-    return found
-
-
-@contextlib.contextmanager
-def writing(where: Path) -> Iterator[None]:
-    """Turn the errors of a file system that cannot be written into one clear error."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ShardError(f"{where}: the disk is full; make room and run the same command again") from error
-        if error.errno in _NOT_WRITABLE:
-            raise UsageError(f"{where} cannot be written: {error.strerror}; choose another --output") from error
-        raise ConvertError(f"{where}: {error.strerror or error} ({error.filename or ''})") from error
 
 
 def _has_size(path: Path, size: int) -> bool:

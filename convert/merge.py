@@ -12,20 +12,14 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from convert.durable import describe_durably, writing
 from convert.errors import ConvertError, ShardError, UsageError
 from convert.index_file import extract_part, merge_index
-from convert.journal import (
-    INDEX,
-    IndexStatus,
-    QuarantineEntry,
-    ShardStatus,
-    describe_durably,
-    parse_quarantine,
-    writing,
-)
+from convert.journal import INDEX
 from convert.plan import DatasetPlan, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.statistics import split_statistics
+from convert.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
 from stream.format import TABLE_KINDS, FormatError, table_file
 from stream.manifest import ShardEntry, SplitEntry
 from stream.remote import RemoteError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from convert.journal import ShardFailure
+from convert.status import ShardFailure
 
 _LISTED = 20
 

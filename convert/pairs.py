@@ -40,6 +40,15 @@ def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset
     return steps
 
 
+def is_seconds(text: str | int) -> bool:
+    """Return whether an offset is in seconds.
+
+    >>> is_seconds("0.6s"), is_seconds(5)
+    (True, False)
+    """
+    return str(text).strip().endswith("s")
+
+
 def check_offset(text: str) -> str:
     """Return ``--offset`` if it is a number of steps or of seconds, else raise UsageError; rates are not known here."""
     _match_offset(text, where="--offset")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from convert.errors import SourceError, UsageError
 from convert.features import Feature
 from convert.images import FramePolicy
-from convert.pairs import check_frames, frame_offsets, offset_in_steps
+from convert.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.registry import Camera, DatasetSpec, Instruction, Part, Selected
 from convert.source import SourceDataset, SourceShard, Span
 from stream.errors import closest
@@ -148,6 +148,19 @@ class Conversion:
     jobs: tuple[ShardJob, ...] = field(repr=False)
 
     @property
+    def warnings(self) -> list[str]:
+        """What the user should know before it is converted."""
+        plan = self.plan
+        found = [self.spec.warning] if self.spec.warning else []
+        offsets = frame_offsets(plan.frames, plan.offset)
+        if len(set(offsets)) < len(offsets):
+            found.append(
+                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {len(offsets)} "
+                f"frames of {plan.offset + 1} steps"
+            )
+        return found
+
+    @property
     def splits(self) -> list[str]:
         """The splits that are converted, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))
@@ -155,6 +168,19 @@ class Conversion:
     def split_jobs(self, split: str) -> list[ShardJob]:
         """Return the shards of a split, in the order of the source."""
         return [job for job in self.jobs if job.shard.split == split]
+
+
+def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
+    """Raise UsageError if an offset for all datasets is in seconds and some have no fixed rate; names all of them."""
+    if offset is None or not is_seconds(offset):
+        return
+    without = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
+    if without:
+        names = ",".join(without)
+        raise UsageError(
+            f"--offset {offset} is in seconds, but these have no fixed rate: {names}; give --offset in steps, or "
+            f"convert them apart (--datasets {names} --offset STEPS) and the others by their names"
+        )
 
 
 def plan_conversion(selected: Selected, source: SourceDataset, options: Options, *, output: str) -> Conversion:

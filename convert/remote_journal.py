@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from convert.durable import writing
 from convert.errors import ShardError
 from convert.journal import (
     FAILURE,
@@ -28,19 +29,16 @@ from convert.journal import (
     STATUS,
     WITHDRAWN,
     FileKind,
-    IndexStatus,
     Journal,
     Parts,
-    ShardFailure,
-    ShardStatus,
     check_parameters,
     is_output_file,
     journal_files,
     parse_parameters,
     part_file,
-    writing,
 )
 from convert.staging import stage, staging_base, sweep
+from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
 from stream.manifest import FileEntry, Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote

@@ -13,12 +13,12 @@ import logging
 import re
 import signal
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convert.arguments import build_parser, check_arguments
 from convert.command import run_command
+from convert.dataset import changed_fields
 from convert.errors import (
     EXIT_DAMAGED,
     EXIT_FAILED,
@@ -32,14 +32,14 @@ from convert.finalise import finalise
 from convert.journal import check_parameters
 from convert.limits import check_address_space
 from convert.missing import Missing, describe_missing
-from convert.plan import Conversion, Options, ShardJob, SplitJob, plan_conversion
+from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
-from convert.remote_journal import open_journal
+from convert.remote_journal import AnyJournal, open_journal
 from convert.run_report import Work, print_plan, print_result, summarise
-from convert.shard import DAMAGE
+from convert.shard import count_damage
 from convert.source import find_source
-from convert.survey import Survey, barren_split, changed_fields, find_redo, repaired_sources, survey
+from convert.survey import Survey, barren_split, find_redo, repaired_sources, survey
 from stream.manifest import Manifest
 from stream.remote import RemoteError, RemoteFolder, is_remote, join
 
@@ -123,13 +123,15 @@ def _flags() -> list[str]:
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
     registry = load_registry(config=parsed.config)
     conversions = []
-    for selected in registry.resolve(parsed.datasets):
+    selection = registry.resolve(parsed.datasets)
+    check_rates(selection, options.offset)
+    for selected in selection:
         spec = selected.spec
         source = find_source(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
-        if spec.warning:
-            print(f"warning: {spec.name}: {spec.warning}", file=sys.stderr)
+        for warning in conversions[-1].warnings:
+            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
     return conversions
 
 
@@ -167,16 +169,16 @@ def _look_at(conversion: Conversion, redo: frozenset[str]) -> Work:
     again = redo | set(repaired)
     if repaired:
         found = survey(conversion, again=again, redo=redo)
-    if changed := changed_fields(before, conversion.spec):
+    if changed := changed_fields(before.spec, conversion.spec):
         _tell_changed_entry(conversion, changed, refuse=not found.complete)
-    _tell_again(plan.dataset, found, repaired)
+    _tell_again(plan.dataset, found, journal, reasons=dict.fromkeys(redo, "--redo") | repaired)
     return Work(conversion=conversion, found=found, again=again)
 
 
 def _tell_changed_entry(conversion: Conversion, changed: Sequence[str], *, refuse: bool) -> None:
     """Say that the registry has another entry than the one that the dataset was converted with."""
     name, output = conversion.spec.name, conversion.plan.output
-    root = output.removesuffix(join("", name, conversion.spec.version)) or "."
+    root = output.rsplit("/", 2)[0]
     told = (
         f"{output} was converted with another registry entry of {name} ({', '.join(changed)} changed); "
         f"`python -m convert.reindex {root} --datasets {name}` brings the new one to data that are converted"
@@ -186,11 +188,14 @@ def _tell_changed_entry(conversion: Conversion, changed: Sequence[str], *, refus
     print(f"warning: {told}", file=sys.stderr)
 
 
-def _tell_again(dataset: str, found: Survey, repaired: Mapping[str, str]) -> None:
-    """Say which shards of a complete dataset are converted again."""
+def _tell_again(dataset: str, found: Survey, journal: AnyJournal, *, reasons: Mapping[str, str]) -> None:
+    """Say which shards of a complete dataset are converted again, and why."""
     jobs = [job for job in found.todo if job.entry is not None]
+    splits = found.before.splits if found.before else {}
+    lost = {split for split, entry in splits.items() if not journal.has_index(entry.index, split)}
     for job in jobs[:_LISTED]:
-        why = repaired.get(job.stem, "asked for, or a file of it or of its split's index is missing or incomplete")
+        what = f"the index of {job.shard.split}" if job.shard.split in lost else "its ArrayRecord file"
+        why = reasons.get(job.stem, f"{what} is missing or incomplete")
         print(f"{dataset}: {job.stem} is converted again: {why}", file=sys.stderr)
     if len(jobs) > _LISTED:
         print(f"{dataset}: and {len(jobs) - _LISTED:,} more", file=sys.stderr)
@@ -300,10 +305,12 @@ def _finish(
     fruitful = [work for work in works if work.name not in barren]
     merged = _merge(fruitful, parsed, beam_arguments)
     if counters is not None:
-        counters = None if merged is None else dict(sorted((Counter(counters) + Counter(merged)).items()))
+        names = sorted({*counters, *(merged or ())})
+        counters = None if merged is None else {name: counters.get(name, 0) + merged.get(name, 0) for name in names}
     manifests: list[Manifest] = []
     waiting: list[str] = []
     for work in fruitful:
+        work.journal.remove_stale()
         try:
             manifest = finalise(work.conversion, again=work.again)
         except (ConvertError, RemoteError):
@@ -338,7 +345,7 @@ def _finish(
                 file=sys.stderr,
             )
             return EXIT_FAILED
-    damaged = {m.dataset: n for m in manifests if (n := sum(m.left_out.get(reason, 0) for reason in DAMAGE))}
+    damaged = {m.dataset: n for m in manifests if (n := count_damage(m.left_out))}
     if damaged:
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
         print(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from etils import epath
@@ -15,6 +13,7 @@ from etils import epath
 from convert.errors import SourceError, UsageError
 from convert.features import Feature, flatten_features
 from convert.source_metadata import NAMES, check_inside, check_metadata
+from convert.staging import stage, staging_base
 from stream.errors import closest
 from stream.remote import RemoteFolder, is_remote, join
 
@@ -179,9 +178,9 @@ def find_source(roots: Sequence[str], tfds_name: str, version: str) -> SourceDat
 def _open_remote(remote: RemoteFolder, sizes: Mapping[str, int]) -> SourceDataset:
     """Open a dataset by a local copy of its metadata: TFDS itself would take TensorFlow to read a bucket."""
     wanted = [name for name, size in sizes.items() if name.endswith((".json", ".txt")) and size <= _MAX_METADATA]
-    with tempfile.TemporaryDirectory(prefix="pairstream-") as folder:
+    with stage(staging_base(None)) as folder:
         for name, content in remote.read_some(wanted).items():
-            Path(folder, name).write_bytes(content)
+            (folder / name).write_bytes(content)
         return _open(epath.Path(folder), path=str(remote))
 
 

@@ -38,12 +38,12 @@ class SplitShard:
 
     @property
     def name(self) -> str:
-        """The shard's stem."""
+        """Stem of the shard."""
         return self.entry.name
 
     @property
     def path(self) -> Path:
-        """The ArrayRecord file."""
+        """Path of the ArrayRecord file."""
         return Path(self.folder, shard_file(self.entry.name))
 
     def rows(self, kind: TableKind) -> slice:

@@ -10,15 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
-from convert.dataset import DatasetSpec
 from convert.errors import ConflictError, UsageError
-from convert.journal import IndexStatus, ShardStatus, check_parameters
+from convert.journal import check_parameters
 from convert.merge import index_inputs
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
-from convert.shard import DAMAGE, wanted_records
+from convert.shard import count_damage, wanted_records
+from convert.status import IndexStatus, ShardStatus
 from convert.tfrecord import TFRecordFile
 from stream.errors import closest
 from stream.format import FormatError
@@ -140,15 +138,6 @@ def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest |
     return manifest
 
 
-def changed_fields(before: Manifest, spec: DatasetSpec) -> list[str]:
-    """Return the fields of the registry's entry that are not as the manifest has them."""
-    try:
-        old = DatasetSpec.model_validate(before.spec)
-    except ValidationError:
-        return ["all"]
-    return [name for name in DatasetSpec.model_fields if getattr(old, name) != getattr(spec, name)]
-
-
 def barren_split(conversion: Conversion) -> str | None:
     """Return what is wrong with a split all shards of which are finished and gave no pair, None if there is none.
 
@@ -160,7 +149,7 @@ def barren_split(conversion: Conversion) -> str | None:
         stems = [job.stem for job in conversion.split_jobs(split)]
         statuses = journal.statuses(stems)
         entries = [status.entry for status in statuses.values()]
-        damaged = any(entry.left_out.get(reason) for entry in entries for reason in DAMAGE)
+        damaged = any(count_damage(entry.left_out) for entry in entries)
         if len(statuses) == len(stems) and not damaged and not any(entry.records for entry in entries):
             longest = max(status.longest for status in statuses.values())
             return (
@@ -202,7 +191,7 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
             continue
         if entry.source_bytes != job.shard.bytes:
             found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
-        elif any(entry.left_out.get(reason) for reason in DAMAGE) and _source_differs(job, entry):
+        elif count_damage(entry.left_out) and _source_differs(job, entry):
             found[job.stem] = f"{job.shard.name} was damaged and has changed since"
     return found
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from convert.dataset import changed_fields
 from convert.errors import ConvertError, UsageError
-from convert.journal import FOLDER, Journal, QuarantineEntry
+from convert.journal import FOLDER, Journal
 from convert.pairs import frame_offsets
 from convert.registry import load_registry
 from convert.report import first_line
 from convert.split_shard import list_shards, open_regular
+from convert.status import QuarantineEntry
 from convert.verify_files import is_unchanged
 from convert.verify_index import IndexTask
 from convert.verify_report import Finding, Findings
@@ -148,15 +150,12 @@ def survey(folder: Path, *, deep: bool) -> Survey:
 
 
 def changed_entry(manifest: Manifest) -> list[str]:
-    """Return the keys of a manifest's registry entry that differ from the packaged registry.
+    """Return the fields of a manifest's registry entry that differ from the packaged registry.
 
     A dataset or version that the packaged registry does not have differs in nothing.
     """
     spec = load_registry().datasets.get(manifest.dataset)
-    if spec is None or spec.version != manifest.version:
-        return []
-    packaged = spec.model_dump(mode="json")
-    return [key for key in sorted({*packaged, *manifest.spec}) if packaged.get(key) != manifest.spec.get(key)]
+    return changed_fields(manifest.spec, spec) if spec is not None and spec.version == manifest.version else []
 
 
 def reindex_hint(folder: Path, keys: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ class ShardTask:
 
     @property
     def name(self) -> str:
-        """The ArrayRecord file below the version folder."""
+        """Name of the ArrayRecord file below the version folder."""
         return f"{self.shard.split}/{self.shard.path.name}"
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from stream.iterator import LoaderIterator
     from stream.loader import Loader, load_loader, make_loader
     from stream.normalize import Normalize
+    from stream.random_numbers import row_random
     from stream.reference import SampleRef
-    from stream.row_random import row_random
+
 
 # Imported when first used: a worker imports none of this, and Grain takes a third of a second.
 _PLACES = {
@@ -36,7 +37,7 @@ _PLACES = {
     "load_loader": "stream.loader",
     "make_loader": "stream.loader",
     "pairs": "stream.grain_api",
-    "row_random": "stream.row_random",
+    "row_random": "stream.random_numbers",
 }
 
 __all__ = [

@@ -184,7 +184,7 @@ def _check(column: UsedColumn) -> None:
 
 def _hash(column: UsedColumn) -> str:
     digest = xxhash.xxh3_64()
-    view = memoryview(bytearray(_CHUNK))
+    view = memoryview(bytearray(min(_CHUNK, column.bytes)))
     with open(column.table.path, "rb", buffering=0) as file:
         for start, stop in column.table.columns[column.name].spans:
             for begin in range(start, stop, _CHUNK):

@@ -6,17 +6,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from stream.ahead import Ahead, begin
 from stream.errors import ArgumentError
+from stream.extras import imports_of
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
 from stream.loader import make_loader as _make_loader
 from stream.normalize import Affine
 from stream.spec import Batch
+
+with imports_of("jax", by="stream.jax"):
+    import jax
+    import jax.numpy as jnp
 
 __all__ = ["make_loader", "normalize", "to_devices"]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from stream.extras import missing
 from stream.loader import Loader
 from stream.spec import Batch
 from stream.torch import PairDataset
@@ -24,7 +25,7 @@ def _import_lightning() -> Any:
         except ModuleNotFoundError as error:
             if error.name not in (name, name.partition(".")[0]):
                 raise
-    raise ImportError("PairDataModule needs Lightning: pip install lightning")
+    raise ModuleNotFoundError(missing("lightning", "lightning", by="PairDataModule"), name="lightning")
 
 
 _pl = _import_lightning()

@@ -14,7 +14,7 @@ from stream.region import Region
 from stream.rows import Rows
 from stream.spec import BatchSpec
 from stream.table import Table
-from stream.vectors import mode_codes, reduce_window, sum_scale
+from stream.vectors import mode_codes, reduce_window
 
 _MOST_TEXTS = 1 << 16
 """Instructions that are kept decoded."""
@@ -84,10 +84,8 @@ class Lookup:
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
-            members = zip(spec.actions, spec.rates, spec.datasets, strict=True)
-            scales = [sum_scale(vector, rate, dataset=name) for vector, rate, name in members]
-            self._scale = np.ones((len(scales), spec.action_size), np.float32)
-            for row, scale in zip(self._scale, scales, strict=True):
+            self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
+            for row, scale in zip(self._scale, spec.sum_scales(), strict=True):
                 row[: len(scale)] = scale
 
     def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> Located:

@@ -25,7 +25,7 @@ from stream.reference import SampleRef, describe_rows
 from stream.rows import Rows
 from stream.running import check_whole
 from stream.spec import METADATA, BatchSpec, Metadata
-from stream.vectors import REDUCTIONS, Reduction, dataset_vector, sum_scale
+from stream.vectors import REDUCTIONS, Reduction, dataset_vector
 from stream.views import Views
 
 _log = logging.getLogger("stream")
@@ -161,9 +161,8 @@ class MixedData:
             offset=max(self.offsets),
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
         )
-        for name, vector, rate in zip(self.names, spec.actions, spec.rates, strict=True):
-            if spec.action == "sum":
-                _ = sum_scale(vector, rate, dataset=name)  # raises now, not in the first batch
+        if spec.action == "sum":
+            spec.sum_scales()  # raises now, not in the first batch
         fixed = {"language", *replace(spec, columns=()).fields()}
         for column in spec.columns:
             if column.name in fixed or f"{column.name}_mask" in fixed:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stream.errors import StreamError
+from stream.extras import missing
 
 CHUNK = 8 << 20
 """Bytes of one request when an object is read from its start to its end."""
@@ -265,11 +266,8 @@ class RemoteFolder:
             raise
         except ImportError as error:
             extra = "s3" if self._scheme == "s3" else "gcs"
-            raise RemoteError(
-                f"{where}: {_LIBRARIES[self._scheme]} is not installed ({error}); "
-                f"pip install -c constraints.txt -e '.[{extra}]'",
-                refused=True,
-            ) from None
+            library = _LIBRARIES[self._scheme]
+            raise RemoteError(f"{missing(library, extra, by=where)} ({error})", refused=True) from None
         except Exception as error:
             reason, refused = _reason(error)
             raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused) from error

@@ -54,8 +54,8 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_
     if drawn is not None and random_ranks is not None and drawn != random_ranks:
         raise StateError(
             f"the state is of {drawn!r:.20} ranks, here are {random_ranks}, and a RandomMap draws its random numbers "
-            "by rank, so the batches would be others. Go on with as many ranks, or draw from stream.row_random in a Map, "
-            "which depends on the sample alone"
+            "by rank, so the batches would be others. Go on with as many ranks, or draw from stream.row_random in a "
+            "Map, which depends on the sample alone"
         )
     return step
 

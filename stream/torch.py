@@ -13,19 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.distributed
-import torch.utils.data
 
 from stream.ahead import Ahead, Carrier, begin
 from stream.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.errors import ArgumentError
+from stream.extras import imports_of
 from stream.format import FormatError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader, make_loader
 from stream.normalize import Affine
 from stream.ring import Slot
 from stream.spec import Batch
+
+with imports_of("torch", by="stream.torch"):
+    import torch
+    import torch.distributed
+    import torch.utils.data
 
 if TYPE_CHECKING:
     from stream.lightning import PairDataModule

@@ -189,7 +189,7 @@ def sum_scale(vector: Vector, control_frequency: float | None, *, dataset: str) 
     """Return what summed actions are multiplied by, float32 [size]: the time of a step for velocities, else 1.
 
     Args:
-        vector: Action of a dataset.
+        vector: Action of the dataset.
         control_frequency: Steps a second, None if the dataset has no fixed rate.
         dataset: Name of the dataset, for messages.
 

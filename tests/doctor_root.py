@@ -25,7 +25,8 @@ ACTION = [
         "gripper": {"open": 1, "closed": 0},
     },
 ]
-Splits = dict[str, list[list[dict[str, Any]]]]
+Splits = dict[str, list[list[Any]]]
+"""Episodes, or records as they are to stand in the file, by shard and split."""
 
 
 def sound_episode(seed: int, *, steps: int = STEPS) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def codes(spec: DatasetSpec) -> tuple[str, ...]:
 
 
 def column_name(leaf: Leaf) -> str:
-    """The column of a feature."""
+    """The path; an underscore is added where the table has a column of its own with that name."""
     return feature_column("steps" if leaf.of_steps else "episodes", leaf.name.removeprefix("/"))
 
 
@@ -34,7 +34,7 @@ def paired_rows(
     converted: ConvertedDataset, reference: Reference, leaf: Leaf
 ) -> Iterator[tuple[ReferenceEpisode, list[Any], list[Any]]]:
     """For each episode what the index has of a feature and what TFDS decodes, row by row."""
-    for split in converted.splits:
+    for split in converted.splits.values():
         table = split.steps if leaf.of_steps else split.episodes
         values = table[column_name(leaf)].to_pylist()
         for number, row in enumerate(split.episodes.to_pylist()):

@@ -30,8 +30,7 @@ from apache_beam.runners.portability.spark_runner import SparkRunner
 
 from beam_jobs import job_server
 from beam_jobs.graph import build_graph
-from beam_jobs.options import choose_runner, open_runner
-from beam_jobs.scratch import temporary_files_in
+from beam_jobs.options import choose_runner, open_runner, temporary_files_in
 from convert.errors import EXIT_FAILED, EXIT_USAGE, UsageError
 from tests.command import run, start, tree, wait_until
 from tests.rlds_dataset import RldsDataset

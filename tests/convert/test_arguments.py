@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -26,7 +28,16 @@ def test_without_options_everything_is_as_documented() -> None:
         on_error="quarantine",
     )
     parsed = build_parser().parse_args(REQUIRED)
-    assert (parsed.num_workers, parsed.task_index, parsed.task_count) == (os.cpu_count(), 0, 1)
+    assert (parsed.num_workers, parsed.task_index, parsed.task_count) == (len(os.sched_getaffinity(0)), 0, 1)
+
+
+def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from convert.arguments import build_parser\n"
+        f"print(build_parser().parse_args({REQUIRED!r}).num_workers)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"1\n"
 
 
 def test_every_option_of_the_conversion_arrives() -> None:

@@ -44,10 +44,10 @@ def stored(shared_data: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def native(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedDataset:
-    """Everything at its native size, by the command in a process of its own with two workers."""
+    """Everything at its native size, embeddings too, by the command in a process of its own with two workers."""
     output = tmp_path_factory.mktemp("native")
     arguments = ["--datasets", NAME, "--source", str(shared_data), "--output", str(output), "--image-size", "native"]
-    done = run(*arguments, "--num-workers", "2")
+    done = run(*arguments, "--leave-out", "none", "--num-workers", "2")
     assert done.code == 0, done.err
     return open_converted(output, NAME, VERSION)
 
@@ -73,8 +73,8 @@ def images(features: Any, camera: str) -> list[bytes]:
 
 
 def column(converted: ConvertedDataset, name: str, *, split: str, kind: TableKind = "steps") -> list[Any]:
-    (table,) = (getattr(part, kind) for part in converted.splits if part.name == split)
-    values: list[Any] = table[name].to_pylist()
+    table = getattr(converted.splits[split], kind)
+    values: list[Any] = table[feature_column(kind, name) if kind == "steps" else name].to_pylist()
     return values
 
 
@@ -90,7 +90,7 @@ def test_25_episodes_of_10_steps_give_125_pairs_of_256_by_256_in_each_split(conv
 def test_every_pair_of_every_episode_is_there_in_the_order_of_the_records(
     native: ConvertedDataset, stored: dict[str, Any], split: str
 ) -> None:
-    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.split.name == split]
+    found = [(pair.episode_id, pair.step, pair.offset) for pair in native.pairs if pair.shard.split == split]
     ids = [name for name in stored if f"-{split}." in name]
     assert found == [(name, step, OFFSET) for name in ids for step in range(STEPS - OFFSET)]
     assert len(found) == 125
@@ -127,7 +127,7 @@ def test_every_step_has_the_values_that_tfds_decodes(
     values = [step[name] for episode in reference.of_split(split) for step in episode.steps]
     wanted = [value.decode() if isinstance(value, bytes) else value.tolist() for value in values]
     assert len(wanted) == EPISODES * STEPS
-    assert column(native, feature_column("steps", name), split=split) == wanted
+    assert column(native, name, split=split) == wanted
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -148,7 +148,7 @@ def test_the_language_of_pairs_and_episodes_is_the_instruction(
 ) -> None:
     wanted = {e.tfds_id: e.steps[0]["language_instruction"].decode() for e in reference.of_split(split)}
     assert len(set(wanted.values())) > 1
-    pairs = [pair for pair in native.pairs if pair.split.name == split]
+    pairs = [pair for pair in native.pairs if pair.shard.split == split]
     assert [pair.row("language")["language"] for pair in pairs] == [wanted[pair.episode_id] for pair in pairs]
     assert column(native, "language", split=split, kind="episodes") == list(wanted.values())
 
@@ -263,7 +263,7 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
 ) -> None:
     converted = convert("--episodes", expression, "--image-size", "native")
     wanted = sorted(set(reference.ids(expression)))
-    found = [row["episode_id"] for part in converted.splits for row in part.episodes.to_pylist()]
+    found = [row["episode_id"] for shard in converted.shards for row in shard.episodes.to_pylist()]
     assert sorted(found) == wanted
     assert converted.manifest.records == len(wanted) * (STEPS - OFFSET)
 
@@ -271,10 +271,11 @@ def test_only_the_episodes_that_were_asked_for_are_converted(
 def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
     convert: Convert, native: ConvertedDataset
 ) -> None:
-    first = convert("--splits", "train", "--image-size", "native")
+    options = ("--image-size", "native", "--leave-out", "none")
+    first = convert("--splits", "train", *options)
     assert list(first.manifest.splits) == ["train"]
     before = {path: path.stat().st_mtime_ns for path in (first.folder / "train").iterdir()}
-    both = convert("--splits", "val", "--image-size", "native")
+    both = convert("--splits", "val", *options)
     assert list(both.manifest.splits) == ["train", "val"]
     assert {path: path.stat().st_mtime_ns for path in (both.folder / "train").iterdir()} == before
     assert tree(both.folder) == tree(native.folder)

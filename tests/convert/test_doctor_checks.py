@@ -13,6 +13,7 @@ import pytest
 
 from convert.doctor_checks import Moments, robust_scores
 from convert.run import main as convert
+from convert.verify import verify_root
 from stream.format import TABLE_KINDS, TableKind, table_file
 from stream.manifest import read_manifest
 from tests.conversion_damage import (
@@ -29,6 +30,7 @@ from tests.conversion_damage import (
     zero,
 )
 from tests.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
+from tests.rlds_dataset import demo_features, serialise
 
 
 @pytest.fixture(scope="module")
@@ -186,17 +188,19 @@ def test_the_statistics_of_a_dimension_that_never_changes_are_right(tmp_path: Pa
     assert found(diagnose(root)) == {("dimension_dead", "train"): 1}
 
 
-def test_episodes_without_a_declared_feature_are_damage(tmp_path: Path) -> None:
-    root = make_root(tmp_path)
+def test_an_episode_without_a_declared_feature_is_damage_and_the_conversion_is_sound(tmp_path: Path) -> None:
+    from tensorflow_datasets.proto import tf_example_pb2
 
-    def leave_out(manifest: Any) -> None:
-        for counts in (manifest["left_out"], manifest["splits"]["train"]["shards"][0]["left_out"]):
-            counts["missing_feature"] = 2
+    def drop_the_action(splits: Splits) -> None:
+        example = tf_example_pb2.Example.FromString(serialise(demo_features(), sound_episode(1)))
+        del example.features.feature["steps/action"]
+        splits["train"][0][1] = example.SerializeToString()
 
-    edit_manifest(root / "demo" / "1.0.0", leave_out)
+    root = make_root(tmp_path, drop_the_action)
+    assert verify_root(root, deep=True, jobs=1).problems == ()
     diagnosis = diagnose(root)
-    assert found(diagnosis) == {("source_damaged", "train"): 2}
-    assert diagnosis.findings[0].examples[0].text == "2 of 6 episodes were left out: 2 missing_feature"
+    assert found(diagnosis) == {("source_damaged", "train"): 1}
+    assert diagnosis.findings[0].examples[0].text == "1 of 6 episodes were left out: 1 missing_feature"
 
 
 def test_a_registry_entry_that_has_changed_since_is_a_hint_that_names_the_command(

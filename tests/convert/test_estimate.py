@@ -16,7 +16,7 @@ def test_the_estimate_for_episodes_alike_is_what_comes_out(tmp_path: Path) -> No
     found = estimate(conversion)
     manifest = convert_dataset(conversion)
     assert manifest.records == 24 * 6
-    written = sum(shard.files["arrayrecord"].bytes for shard in manifest.splits["train"].shards)
+    written = sum(shard.file.bytes for shard in manifest.splits["train"].shards)
     assert found.pairs == pytest.approx(manifest.records, rel=0.1)
     assert found.bytes == pytest.approx(written, rel=0.35)
 

@@ -5,15 +5,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from convert.durable import write_durably, writing
 from convert.errors import EXIT_USAGE, ConflictError, ConvertError, ShardError
-from convert.journal import Journal, QuarantineEntry, ShardStatus, check_parameters, write_durably, writing
-from stream.format import FILE_KINDS, shard_file
+from convert.journal import Journal, check_parameters, part_file
+from convert.staging import machine
+from convert.status import QuarantineEntry, ShardStatus
+from stream.format import TABLE_KINDS, shard_file
 from stream.manifest import FileEntry, ShardEntry
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -82,21 +86,20 @@ def entry(name: str = STEM, size: int = 3) -> ShardEntry:
         records=5,
         paired_episodes=1,
         left_out={"corrupt_frame": 1},
-        files={kind: FileEntry(bytes=size, sha256="0f" * 32) for kind in FILE_KINDS},
+        file=FileEntry(bytes=size, sha256="0f" * 32),
     )
 
 
 def make_status(name: str = STEM) -> ShardStatus:
     lost = QuarantineEntry(shard=name, source_file="f", episode=0, step=3, reason="corrupt_frame", detail="why")
-    return ShardStatus(
-        entry=entry(name), spans=((0, 1),), sizes={"64x64": 9}, passed=4, transcoded=5, bytes_in=90, quarantine=(lost,)
-    )
+    parts = {kind: FileEntry(bytes=3, sha256="0f" * 32) for kind in TABLE_KINDS}
+    return ShardStatus(entry=entry(name), parts=parts, longest=10, bytes_in=90, quarantine=(lost,))
 
 
 def place_files(journal: Journal, stem: str = STEM) -> list[Path]:
     folder = journal.output / "train"
     folder.mkdir(exist_ok=True)
-    paths = [folder / shard_file(stem, kind) for kind in FILE_KINDS]
+    paths = [folder / shard_file(stem), *(journal.folder / part_file(stem, kind) for kind in TABLE_KINDS)]
     for path in paths:
         path.write_bytes(b"abc")
     return paths
@@ -232,6 +235,28 @@ def test_files_of_a_split_whose_name_has_a_dot_are_not_taken_for_those_of_anothe
     assert temporaries(journal) == []
 
 
+def of_another_machine(path: Path) -> Path:
+    """The name that the file would have there."""
+    return path.with_name(path.name.replace(machine(), "another"))
+
+
+def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_seen_here(journal: Journal) -> None:
+    theirs = of_another_machine(journal.temporary(f"{STEM}.steps"))
+    theirs.touch()
+    journal.remove_stale()
+    with journal.lock(STEM) as mine:
+        assert mine
+        assert theirs.exists()
+
+
+def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal) -> None:
+    theirs = of_another_machine(journal.temporary(f"{STEM}.steps"))
+    theirs.touch()
+    os.utime(theirs, (time.time() - 25 * 3600,) * 2)
+    journal.remove_stale()
+    assert not theirs.exists()
+
+
 def test_nothing_but_temporaries_is_ever_stale(journal: Journal) -> None:
     journal.finish(make_status())
     before = sorted(os.listdir(journal.folder))
@@ -247,7 +272,7 @@ def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: J
     def renew() -> None:
         while not stop.is_set():
             journal.folder.mkdir(exist_ok=True)
-            (journal.folder / f"{STEM}.steps.1-a.tmp").touch()
+            journal.temporary(f"{STEM}.steps").touch()
             journal.remove()
 
     thread = threading.Thread(target=renew)
@@ -263,9 +288,9 @@ def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: J
 def test_a_finished_shard_has_a_status_that_is_read_back(journal: Journal) -> None:
     place_files(journal)
     journal.finish(make_status())
-    assert journal.status(STEM, "train") == make_status()
+    assert journal.status(STEM) == make_status()
     assert journal.finished() == {STEM}
-    assert journal.status("train-00001-of-00002", "train") is None
+    assert journal.status("train-00001-of-00002") is None
     assert temporaries(journal) == []
 
 
@@ -279,30 +304,46 @@ def test_a_shard_whose_files_are_not_as_they_were_is_not_finished(
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    assert journal.status(STEM, "train") is None
+    assert journal.status(STEM) is None
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"entry": 1', "null"])
 def test_a_status_that_cannot_be_read_is_none(journal: Journal, content: str) -> None:
     place_files(journal)
     (journal.folder / f"{STEM}.status.json").write_text(content)
-    assert journal.status(STEM, "train") is None
+    assert journal.status(STEM) is None
 
 
-def test_a_status_that_lists_only_some_files_is_none(journal: Journal) -> None:
+def test_a_status_without_the_file_of_the_records_is_none(journal: Journal) -> None:
     place_files(journal)
     status = json.loads(make_status().model_dump_json())
-    del status["entry"]["files"]["steps"]
+    del status["entry"]["file"]
     (journal.folder / f"{STEM}.status.json").write_text(json.dumps(status))
-    assert journal.status(STEM, "train") is None
+    assert journal.status(STEM) is None
 
 
 def test_unused_paths_are_never_the_same(journal: Journal) -> None:
     assert len({journal.temporary(STEM) for _ in range(1000)}) == 1000
 
 
-def test_the_bytes_of_a_shard_are_those_of_its_four_files() -> None:
-    assert make_status().bytes_out == 12
+def test_a_withdrawn_manifest_waits_in_the_journal(journal: Journal) -> None:
+    (journal.output / "dataset.json").write_text("{")
+    journal.withdraw()
+    journal.withdraw()
+    assert journal.manifest() is None
+    assert (journal.folder / "withdrawn.json").read_text() == "{"
+
+
+def test_the_journal_goes_with_the_last_of_its_shards_and_splits(journal: Journal) -> None:
+    place_files(journal)
+    journal.finish(make_status())
+    other = journal.folder / "val-00000-of-00001.status.json"
+    other.touch()
+    journal.clear([STEM], ["train"])
+    assert {path.name for path in journal.folder.iterdir()} == {"parameters.json", "manifest.lock", other.name}
+    other.unlink()
+    journal.clear([STEM], ["train"])
+    assert not journal.folder.exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from convert.registry import DatasetSpec, Part
-from stream.format import DERIVED, FIRST_FIELDS, TABLE_KINDS
+from stream.format import DERIVED, EPISODE_FIELDS, STEP_FIELDS
 from stream.manifest import Statistics
 from tests.converted_dataset import ConvertedDataset
 from tests.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
@@ -76,9 +76,9 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
     for split in reference.splits:
         found = [
             (row["episode_id"], f"{row['source_file']}__{row['source_position']}", row["num_steps"], row["status"])
-            for part in converted.splits
-            if part.name == split
-            for row in part.episodes.to_pylist()
+            for shard in converted.shards
+            if shard.split == split
+            for row in shard.episodes.to_pylist()
         ]
         wanted = [(e.tfds_id, e.tfds_id, len(e.steps), "ok") for e in reference.of_split(split)]
         assert found == wanted
@@ -88,7 +88,7 @@ def test_episodes_bear_the_ids_of_tfds_in_its_order(
 def test_every_step_of_every_episode_has_a_row(converted: ConvertedDataset, reference: Reference, name: str) -> None:
     found = [
         (split.episodes["episode_id"][row["episode"]].as_py(), row["step"])
-        for split in converted.splits
+        for split in converted.splits.values()
         for row in split.steps.select(["episode", "step"]).to_pylist()
     ]
     wanted = [(e.tfds_id, step) for e in reference.episodes.values() for step in range(len(e.steps))]
@@ -103,6 +103,7 @@ def test_every_step_that_has_one_an_offset_later_starts_a_pair(
     assert isinstance(offset, int)
     found = [(pair.episode_id, pair.step, pair.offset) for pair in converted.pairs]
     wanted = [(e.tfds_id, step, offset) for e in reference.episodes.values() for step in range(len(e.steps) - offset)]
+    assert converted.manifest.parameters["frame_offsets"] == [0, offset]
     assert found
     assert sorted(found) == sorted(wanted)
 
@@ -224,7 +225,8 @@ def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
 ) -> None:
     for leaf in reference.leaves.values():
         if is_kept(leaf, spec):
-            table = converted.splits[0].steps if leaf.of_steps else converted.splits[0].episodes
+            split = next(iter(converted.splits.values()))
+            table = split.steps if leaf.of_steps else split.episodes
             column = table.schema.field(column_name(leaf))
             declared = np.dtype(leaf.connector.np_dtype)
             stored = np.dtype(np.float32) if declared == np.float64 else declared
@@ -246,18 +248,30 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
     derived = {vector for vector in DERIVED if getattr(spec, vector)}
-    own = {kind: {field.name for field in FIRST_FIELDS[kind]} for kind in TABLE_KINDS}
-    for split in converted.splits:
+    for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
-        assert set(split.steps.column_names) == steps | own["steps"] | derived
+        assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
         episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
-        assert set(split.episodes.column_names) == episodes | own["episodes"]
+        assert set(split.episodes.column_names) == episodes | {field.name for field in EPISODE_FIELDS}
 
 
 @every_dataset
-def test_only_pictures_are_left_out(reference: Reference, name: str, spec: DatasetSpec) -> None:
+@pytest.mark.parametrize("vector", DERIVED)
+def test_derived_columns_are_the_vectors_of_the_values_that_tfds_decodes(
+    converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec, vector: str
+) -> None:
+    parts: tuple[Part, ...] = getattr(spec, vector)
+    for split in reference.splits if parts else ():
+        column = converted.splits[split].steps[vector].combine_chunks()
+        found = column.flatten().to_numpy().reshape(len(column), -1)
+        np.testing.assert_array_equal(found, reference.vectors(split, parts).astype(np.float32))
+
+
+@every_dataset
+def test_only_pictures_and_sentence_embeddings_are_left_out(reference: Reference, name: str, spec: DatasetSpec) -> None:
     left = [leaf for leaf in reference.leaves.values() if not is_kept(leaf, spec) and leaf.name not in codes(spec)]
-    assert [leaf.name for leaf in left if len(leaf.shape) < 2 or min(leaf.shape[:2]) < 64] == []
+    small = [leaf for leaf in left if len(leaf.shape) < 2 or min(leaf.shape[:2]) < 64]
+    assert [leaf.name for leaf in small if not leaf.name.endswith("language_embedding")] == []
 
 
 # The instruction
@@ -272,7 +286,7 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
         episode = reference.episodes[pair.episode_id]
         wanted = instruction_of(episode.steps[pair.step], episode.values, spec)
         found = pair.row("episode", "step", "language")
-        ids = pair.split.episodes["episode_id"]
+        ids = pair.shard.index.episodes["episode_id"]
         assert (ids[found["episode"]].as_py(), found["step"]) == (pair.episode_id, pair.step)
         assert found["language"] == wanted
         texts.append(wanted)
@@ -283,8 +297,8 @@ def test_the_instruction_of_a_pair_is_that_of_its_first_step(
 def test_the_instruction_of_an_episode_is_its_first_that_is_not_empty(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    for split in converted.splits:
-        for row in split.episodes.to_pylist():
+    for shard in converted.shards:
+        for row in shard.episodes.to_pylist():
             episode = reference.episodes[row["episode_id"]]
             texts = [instruction_of(step, episode.values, spec) for step in episode.steps]
             assert row["language"] == next(filter(None, texts), "")
@@ -307,8 +321,8 @@ def test_an_empty_instruction_is_taken_from_an_alternative_and_left_empty_where_
 def test_the_robot_is_the_one_that_the_registry_or_the_episode_names(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
-    for split in converted.splits:
-        for row in split.episodes.to_pylist():
+    for shard in converted.shards:
+        for row in shard.episodes.to_pylist():
             episode = reference.episodes[row["episode_id"]]
             named = {**episode.values, **episode.steps[0]}.get(spec.robot_path or "", (spec.robot or "").encode())
             assert row["robot"] == named.decode()

@@ -8,7 +8,8 @@ import tensorflow_datasets as tfds
 
 from convert.errors import SourceError, UsageError
 from convert.images import FramePolicy
-from convert.plan import Conversion, Options
+from convert.plan import Conversion, Options, check_rates
+from convert.registry import load_registry
 from tests.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
 
 MORE: dict[str, Any] = {
@@ -57,10 +58,10 @@ def test_only_the_splits_that_were_named_are_converted(dataset: RldsDataset) -> 
 def test_only_the_shards_of_the_chosen_episodes_are_converted(dataset: RldsDataset) -> None:
     (job,) = plan(dataset, Options(episodes="train[5:7]")).jobs
     assert (job.stem, job.spans, job.episodes) == ("train-00001-of-00002", ((1, 3),), 2)
-    assert job.bytes == job.shard.bytes * 2 // 6
+    assert job.size == job.shard.bytes * 2 // 6
 
 
-def test_numbers_and_texts_go_into_the_sidecars_and_images_do_not(dataset: RldsDataset) -> None:
+def test_numbers_and_texts_go_into_the_index_and_images_do_not(dataset: RldsDataset) -> None:
     assert [feature.path for feature in plan(dataset).plan.features] == [
         "episode_metadata/file_path",
         "steps/action",
@@ -86,6 +87,16 @@ def test_patterns_of_the_user_replace_those_of_the_registry(dataset: RldsDataset
     assert "depth" in names
     assert "raw" not in names
     assert "depth" in columns(plan(dataset, Options(leave_out=()), leave_out=["depth"]))
+
+
+def test_embeddings_of_sentences_are_left_out_unless_the_registry_or_the_user_says_what_is(tmp_path: Path) -> None:
+    vector = tfds.features.Tensor(shape=(512,), dtype=np.float32)
+    both = {"language_embedding", "natural_language_embedding"}
+    features = demo_features(**dict.fromkeys(both, vector))
+    written = write_dataset(tmp_path, features=features, splits={"train": [[demo_episode(0)]]})
+    assert both.isdisjoint(columns(plan(written)))
+    assert both <= set(columns(plan(written, leave_out=["depth"])))
+    assert both <= set(columns(plan(written, Options(leave_out=()))))
 
 
 def columns(conversion: Conversion) -> list[str]:
@@ -173,10 +184,6 @@ WRONG_PARTS: list[tuple[dict[str, Any], str]] = [
     ({"dims": 3}, r"demo: action has 2 values \(2,\); the registry takes all 3"),
     ({"dims": 2, "select": [0, 2]}, r"demo: action has 2 values \(2,\); the registry takes values \[0, 2\]"),
     ({"path": "robot", "dims": 1}, r"demo: robot is string \(\), not a vector of numbers"),
-    (
-        {"path": "step", "dims": 1},
-        "demo: step cannot be part of action or state, the sidecars have a column of that name",
-    ),
     ({"path": "masks"}, r"demo: masks is float32 \(2,\), not a vector of numbers"),
 ]
 
@@ -235,6 +242,26 @@ def test_seconds_without_a_rate_are_refused(dataset: RldsDataset) -> None:
         plan(dataset, Options(offset="1s"), control_frequency=None)
 
 
+def test_seconds_for_all_name_every_dataset_without_a_rate_and_the_way_out() -> None:
+    selection = load_registry().resolve("oxe29")
+    without = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
+    assert len(without) == 2
+    with pytest.raises(UsageError) as caught:
+        check_rates(selection, "0.6s")
+    names = ",".join(without)
+    assert f"these have no fixed rate: {names}; give --offset in steps" in str(caught.value)
+    assert f"--datasets {names} --offset STEPS" in str(caught.value)
+    check_rates(selection, "3")
+    check_rates(selection, None)
+
+
+def test_frames_that_a_record_stores_twice_are_told(dataset: RldsDataset) -> None:
+    assert plan(dataset, Options(frames="fixed:8", offset="5")).warnings == [
+        "--frames fixed:8 at offset 5 stores some frames of a record twice: 8 frames of 6 steps"
+    ]
+    assert plan(dataset, Options(frames="fixed:6", offset="5")).warnings == []
+
+
 CHANGES: dict[str, tuple[Options, dict[str, Any]]] = {
     "image_size": (Options(policy=FramePolicy(size=(8, 16))), {}),
     "resize": (Options(policy=FramePolicy(resize="pad")), {}),
@@ -254,7 +281,8 @@ CHANGES: dict[str, tuple[Options, dict[str, Any]]] = {
 def test_what_changes_the_output_changes_its_parameter(dataset: RldsDataset, parameter: str) -> None:
     options, fields = CHANGES[parameter]
     before, after = plan(dataset).parameters, plan(dataset, options, **fields).parameters
-    assert {key for key in before if before[key] != after[key]} - {"columns"} == {parameter} - {"columns"}
+    followers = {"columns", "frame_offsets"}
+    assert {key for key in before if before[key] != after[key]} - followers == {parameter} - followers
     assert before[parameter] != after[parameter]
 
 

@@ -37,8 +37,9 @@ def random_records(sizes: list[int]) -> list[bytes]:
 def check(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
     write(path, records)
     places = places_of(path, records)
-    file = RecordFile(str(path), **places)
-    assert [file.read(record) for record in range(len(records))] == records
+    file = RecordFile(str(path))
+    rows = zip(*(places[name].tolist() for name in ("position", "num_bytes", "xxh3_64")), strict=True)
+    assert [file.read(*row) for row in rows] == records
     return places
 
 

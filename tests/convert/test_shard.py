@@ -6,19 +6,21 @@ from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordReader
+from tensorflow_datasets.proto import tf_example_pb2
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError, UsageError
 from convert.images import FramePolicy, decode_frame
-from convert.journal import Journal, ShardStatus
+from convert.journal import KINDS, FileKind, Journal, part_file
 from convert.plan import Conversion, Options
 from convert.shard import convert_shard
+from convert.status import ShardStatus
 from convert.tfrecord import encode_tfrecord
-from stream.format import FILE_KINDS, decode_record, encode_record, open_sidecar, shard_file
+from stream.format import TableKind, decode_record, encode_record, shard_file
+from stream.table import open_table
 from tests.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,11 +43,13 @@ class Shard:
         assert status is not None
         return status
 
-    def path(self, kind: str) -> Path:
-        return self.output / "train" / shard_file(STEM, kind)
+    def path(self, kind: FileKind) -> Path:
+        if kind == "arrayrecord":
+            return self.output / "train" / shard_file(STEM)
+        return Journal(self.output).folder / part_file(STEM, kind)
 
-    def table(self, kind: str) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = open_sidecar(self.path(kind)).to_pydict()
+    def table(self, kind: TableKind) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = open_table(self.path(kind), kind).arrow().to_pydict()
         return found
 
     def records(self) -> list[list[bytes]]:
@@ -56,7 +60,7 @@ class Shard:
             reader.close()
 
     def contents(self) -> dict[str, bytes]:
-        return {kind: self.path(kind).read_bytes() for kind in FILE_KINDS}
+        return {kind: self.path(kind).read_bytes() for kind in KINDS}
 
 
 def shard_of(tmp_path: Path, episodes: list[Any], options: Options = NATIVE, **more: Any) -> Shard:
@@ -82,18 +86,19 @@ def test_every_pair_of_every_episode_is_a_record_with_the_sources_own_bytes(tmp_
         if t + 2 < len(frames)
     ]
     assert shard.records() == expected
-    assert (status.entry.records, status.passed, status.transcoded) == (7, 11, 0)
+    assert (status.entry.records, status.entry.passed, status.entry.sizes) == (7, 11, {"24x32": 11})
 
 
 def test_a_row_describes_each_record(tmp_path: Path) -> None:
     shard = shard_of(tmp_path, EPISODES)
     shard.convert()
     assert shard.table("records") == {
+        "shard": [0] * 7,
         "episode": [0, 0, 0, 0, 3, 3, 3],
         "step": [0, 1, 2, 3, 0, 1, 2],
+        "camera": [0] * 7,
         "offset": [2] * 7,
         "steps_row": [0, 1, 2, 3, 8, 9, 10],
-        "num_frames": [2] * 7,
         "position": ANY,
         "num_bytes": [8 + 4 * 2 + sum(map(len, record)) for record in shard.records()],
         "xxh3_64": [xxh3_64_intdigest(encode_record(record)) for record in shard.records()],
@@ -118,7 +123,7 @@ def test_a_row_describes_each_step_of_each_episode_also_of_those_too_short(tmp_p
     assert table["step"] == [t for _, t, _ in steps]
     assert table["language"] == [step["language_instruction"] for _, _, step in steps]
     assert table["is_last"] == [step["is_last"] for _, _, step in steps]
-    np.testing.assert_array_equal(table["action"], [step["action"] for _, _, step in steps])
+    np.testing.assert_array_equal(table["action_"], [step["action"] for _, _, step in steps])
     np.testing.assert_array_equal(table["observation/state"], [step["observation"]["state"] for _, _, step in steps])
 
 
@@ -127,6 +132,8 @@ def test_a_row_describes_each_episode_and_why_it_gave_no_pair(tmp_path: Path) ->
     shard.convert()
     name = "demo-train.tfrecord-00000-of-00001"
     assert shard.table("episodes") == {
+        "episode": [0, 1, 2, 3],
+        "shard": [0] * 4,
         "episode_id": [f"{name}__{position}" for position in range(4)],
         "source_file": [name] * 4,
         "source_position": [0, 1, 2, 3],
@@ -149,13 +156,13 @@ def test_the_frames_that_were_asked_for_are_stored(tmp_path: Path, frames: str, 
     shard.convert()
     source = frames_of(EPISODES[0])
     assert shard.records() == [[source[t + offset] for offset in offsets] for t in range(3)]
-    assert shard.table("records")["num_frames"] == [len(offsets)] * 3
+    assert shard.conversion.parameters["frame_offsets"] == list(offsets)
 
 
 def test_each_frame_is_encoded_once_however_many_pairs_share_it(tmp_path: Path) -> None:
     shard = shard_of(tmp_path, EPISODES[:1], Options(policy=FramePolicy(size=(12, 16))))
     status = shard.convert()
-    assert (status.passed, status.transcoded, status.sizes) == (0, 6, {"12x16": 6})
+    assert (status.entry.passed, status.entry.sizes) == (0, {"12x16": 6})
     records = shard.records()
     assert records[0][1] == records[2][0]
     assert decode_frame(records[0][0]).shape == (12, 16, 3)
@@ -166,7 +173,7 @@ def test_only_the_chosen_episodes_are_converted_and_keep_their_place_in_the_sour
     status = shard.convert()
     assert shard.table("episodes")["source_position"] == [0, 3]
     assert shard.table("records")["episode"] == [0, 0, 0, 0, 1, 1, 1]
-    assert (status.entry.episodes, status.spans) == (2, ((0, 1), (3, 4)))
+    assert status.entry.episodes == 2
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -182,13 +189,13 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_finished_shard_is_not_done_again(tmp_path: Path) -> None:
     shard = shard_of(tmp_path, EPISODES)
     first = shard.convert()
-    before = [shard.path(kind).stat().st_mtime_ns for kind in FILE_KINDS]
+    before = [shard.path(kind).stat().st_mtime_ns for kind in KINDS]
     assert shard.convert() == first
-    assert [shard.path(kind).stat().st_mtime_ns for kind in FILE_KINDS] == before
+    assert [shard.path(kind).stat().st_mtime_ns for kind in KINDS] == before
 
 
-@pytest.mark.parametrize("kind", FILE_KINDS)
-def test_a_shard_of_which_a_file_is_gone_is_done_again(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shard_of_which_a_file_is_gone_is_done_again(tmp_path: Path, kind: FileKind) -> None:
     shard = shard_of(tmp_path, EPISODES)
     shard.convert()
     before = shard.contents()
@@ -253,7 +260,8 @@ def test_with_on_error_fail_the_first_damage_stops_and_leaves_nothing_behind(tmp
     with pytest.raises(ShardError, match=rf"demo .*/demo-train\.tfrecord-00000-of-00001: episode \d: {reason}: "):
         shard.convert()
     assert not shard.path("arrayrecord").exists()
-    assert {path.name for path in Journal(shard.output).folder.iterdir()} == {"parameters.json", f"{STEM}.lock"}
+    left = {path.name for path in Journal(shard.output).folder.iterdir()}
+    assert left == {"parameters.json", "manifest.lock", f"{STEM}.lock"}
 
 
 def test_pairs_of_a_corrupt_frame_are_left_out_and_their_step_is_named(tmp_path: Path) -> None:
@@ -319,12 +327,33 @@ def test_coded_instructions_become_language_also_of_empty_episodes(tmp_path: Pat
     assert "codes" not in shard.table("steps")
 
 
-def test_sidecars_are_one_batch_that_is_mapped(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path, EPISODES)
-    shard.convert()
-    for kind in ("records", "steps", "episodes"):
-        with pa.memory_map(str(shard.path(kind))) as source:
-            assert pa.ipc.open_file(source).num_record_batches == 1
+@pytest.mark.parametrize("name", ["action", "observation/state"])
+def test_an_episode_without_a_feature_of_action_or_state_is_damaged_and_gives_no_pair(
+    tmp_path: Path, name: str
+) -> None:
+    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(6)))
+    del record.features.feature[f"steps/{name}"]
+    shard = shard_of(tmp_path, [record.SerializeToString(), demo_episode(4)])
+    status = shard.convert()
+    assert status.entry.left_out == {"missing_feature": 1}
+    assert status.quarantine[0].detail == f"no {name}, a part of action or state"
+    assert shard.table("episodes")["status"] == ["missing_feature", "ok"]
+    assert shard.table("records")["episode"] == [1, 1]
+    assert shard.table("steps")["episode"] == [1] * 4
+
+
+def test_an_episode_without_another_feature_is_kept_with_nulls(tmp_path: Path) -> None:
+    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(4)))
+    del record.features.feature["steps/is_last"]
+    shard = shard_of(tmp_path, [record.SerializeToString()])
+    assert shard.convert().entry.left_out == {}
+    assert shard.table("steps")["is_last"] == [None] * 4
+
+
+def test_the_bytes_of_a_shard_are_those_of_its_records_and_the_longest_episode_is_known(tmp_path: Path) -> None:
+    status = shard_of(tmp_path, EPISODES).convert()
+    assert status.bytes_out == (tmp_path / f"out/demo/1.0.0/train/{STEM}.arrayrecord").stat().st_size
+    assert status.longest == 6
 
 
 def test_a_source_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -391,5 +420,5 @@ def test_the_real_episodes_give_their_pairs_with_their_own_bytes(shared_data: Pa
     Journal(tmp_path).begin(conversion.parameters)
     status = convert_shard(conversion.jobs[0], conversion.plan)
     assert status is not None
-    assert (status.entry.episodes, status.entry.records, status.transcoded) == (25, 125, 0)
+    assert (status.entry.episodes, status.entry.records, status.entry.passed) == (25, 125, 250)
     assert status.entry.left_out == {}

@@ -152,7 +152,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     command = (f"{scheme}://bucket/oxe", str(tmp_path / "out"), "--mixture", "demo")
     result = run(*command, module="stream.fetch", environment={"PYTHONPATH": path})
     assert result.code == 2
-    assert f"{library} is not installed" in result.error()
+    assert f"needs {library}, which is not installed" in result.error()
     assert f"pip install -c constraints.txt -e '.[{extra}]'" in result.error()
 
 
