@@ -54,7 +54,8 @@ class Steps:
         """What a worker is told."""
         return Setup(
             spec=self.data.spec,
-            transforms=tuple(self.running.transforms),
+            # A transform may bring a lighter form of itself for workers.
+            transforms=tuple(getattr(each, "in_worker", each) for each in self.running.transforms),
             seed=self.data.options.seed,
             rank=self.running.rank,
             rows=self.rows,
