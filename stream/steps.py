@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,6 +50,10 @@ class Steps:
     def together(self) -> int:
         """How many steps are best planned at a time."""
         return max(1, _PLAN_AHEAD // self.rows)
+
+    def on_host(self) -> Steps:
+        """Return the same steps, with frames decoded in this process wherever the run decodes them."""
+        return self if self.running.decode == "host" else Steps(self.data, replace(self.running, decode="host"))
 
     def setup(self) -> Setup:
         """What a worker is told."""
