@@ -29,12 +29,12 @@ from convert.run import main as convert
 from convert.sample import make_sample
 from stream.arguments import Parser
 from stream.catalog import Catalog
-from stream.format import FILE_KINDS, MANIFEST_NAME, shard_file
+from stream.format import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file
 from stream.whole_file import write_whole
 
 DATASET = "bridge"
 RESULT_FILES = ("corruption.json", "corruption.md")
-KINDS = (*FILE_KINDS, "manifest")
+KINDS = ("arrayrecord", *TABLE_KINDS, "manifest")
 _WHOLE = "the whole file"
 
 
@@ -52,7 +52,7 @@ class Matrix:
     """Damages a copy of a dataset, one way at a time.
 
     Args:
-        sound: a root with ``DATASET``, of two training shards or more.
+        sound: a root with ``DATASET``, of two splits and two training shards or more.
         older: another, of the same source with other parameters.
         work: a folder for the copy.
     """
@@ -65,14 +65,14 @@ class Matrix:
         self._whole = read_all(self._root, DATASET)
         dataset = Catalog(self._root).open(DATASET)
         self._folder = dataset.folder
-        self._stems = [stem.decode() for stem in dataset.shards["train"].stems]
+        self._shards = [dataset.shards["train"].stem(number) for number in range(2)]
+        self._splits = ["train", *(split for split in dataset.shards if split != "train")]
         self._older = Catalog(older).open(DATASET).folder
 
     def cells(self, kinds: Sequence[str], damages: Sequence[str]) -> Iterator[Cell]:
         """Damage the files of some kinds in some ways; what a damage leaves as it was is left out."""
         for kind in kinds:
-            # Not the first shard: that one is opened at once, to see what the dataset's batches look like.
-            path, other = (self._path(stem, kind) for stem in (self._stems[1], self._stems[0]))
+            path, other = (self._path(kind, number) for number in range(2))
             content = path.read_bytes()
             for region in find_regions(path, kind):
                 for damage in (name for name in REGION_DAMAGES if name in damages):
@@ -81,7 +81,7 @@ class Matrix:
                         put(path, damaged)
                         yield self._cell(kind, region.name, damage, (path,))
             for damage in (name for name in FILE_DAMAGES if name in damages):
-                if kind == "manifest" and "another shard's" in damage:
+                if kind == "manifest" and "another's" in damage:
                     continue
                 older = self._older / path.relative_to(self._folder)
                 FILE_DAMAGES[damage](path, other, older)
@@ -90,14 +90,17 @@ class Matrix:
                 else:
                     mend(self._sound, self._root, (path, other))
 
-    def _path(self, stem: str, kind: str) -> Path:
+    def _path(self, kind: str, number: int) -> Path:
+        """The file to damage, 0, or another one of its kind: of another shard, or the table of another split."""
         if kind == "manifest":
             return self._folder / MANIFEST_NAME
-        return self._folder / "train" / shard_file(stem, kind)
+        if kind == "arrayrecord":
+            return self._folder / "train" / shard_file(self._shards[number])
+        return self._folder / self._splits[number] / table_file(kind)  # type: ignore[arg-type]
 
     def _cell(self, kind: str, region: str, damage: str, paths: tuple[Path, ...]) -> Cell:
         # An older manifest is sound by itself: what does not fit it is named.
-        names = tuple(path.name.split(".")[0] for path in paths)
+        names = tuple(path.stem if kind == "arrayrecord" else f"{path.parent.name}/{path.name}" for path in paths)
         names = (MANIFEST_NAME, "of another conversion") if kind == "manifest" else names
         try:
             return Cell(kind, region, damage, look(self._root, DATASET, self._whole, names))

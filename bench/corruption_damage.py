@@ -54,13 +54,13 @@ def _same_size(path: Path, other: Path, older: Path) -> None:
 
 
 FILE_DAMAGES: dict[str, FileDamage] = {
-    "swapped with another shard's": _swap,
-    "another shard's, of its size": _same_size,
+    "swapped with another's": _swap,
+    "another's, of its size": _same_size,
     "an older conversion's": lambda path, other, older: put(path, older.read_bytes()),
     "empty": lambda path, other, older: put(path, b""),
     "deleted": lambda path, other, older: path.unlink(),
 }
-"""Each takes the file, that of another shard, and that of a conversion with other parameters."""
+"""Each takes the file, that of another shard or split, and that of a conversion with other parameters."""
 
 
 def mend(sound: Path, root: Path, paths: tuple[Path, ...]) -> None:

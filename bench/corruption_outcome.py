@@ -15,7 +15,7 @@ from stream.loader import Loader, make_loader
 Loaded = Literal["raises", "raises without naming it", "same data", "WRONG", "another error"]
 Replaced = Literal["replaced", "raises", "same data", "WRONG", "not deterministic", "not counted", "another error"]
 _COLUMNS = ("is_first", "robot")
-"""One of the steps and one of the episodes, so that all four files of a shard are read."""
+"""One of the steps and one of the episodes, so that columns of all tables are read."""
 
 
 @dataclass(frozen=True, kw_only=True)

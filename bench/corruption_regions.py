@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from stream.format import BLOCK
+from stream.table import open_table
 
 _MAGIC = b"FRM1"
 _ZEROS = re.compile(rb"\0{65,}")
@@ -25,7 +26,7 @@ _MANIFEST_VALUES = {
     "count of records": rb'"records": (\d+)',
     "size of a file": rb'"bytes": (\d+)',
     "hash of a file": rb'"sha256": ("[0-9a-f]{64}")',
-    "hash of a file's end": rb'"tail_sha256": ("[0-9a-f]{64}")',
+    "hash of a column": rb'"columns": \{\s*"[^"]+": ("[0-9a-f]{16}")',
     "statistics": rb'"mean": \[\s*(-?\d[\d.e-]*)',
     "white space": rb"\{\n( )",
     "checksum": rb'"checksum": ("[0-9a-f]{64}")',
@@ -46,13 +47,13 @@ def find_regions(path: Path, kind: str) -> list[Region]:
 
     Args:
         path: the file.
-        kind: one of ``stream.format.FILE_KINDS``, or ``manifest``.
+        kind: ``arrayrecord``, a table of the index, or ``manifest``.
     """
     content = path.read_bytes()
     if kind == "manifest":
         found = {name: re.search(pattern, content, re.DOTALL) for name, pattern in _MANIFEST_VALUES.items()}
         return [Region(name, *match.span(1)) for name, match in found.items() if match]
-    regions = _array_record(content) if kind == "arrayrecord" else _arrow(content)
+    regions = _array_record(content) if kind == "arrayrecord" else _arrow(path, kind, content)
     return [region for region in regions if region.start < region.stop]
 
 
@@ -86,22 +87,23 @@ def _array_record(content: bytes) -> list[Region]:
     return regions
 
 
-def _arrow(content: bytes) -> list[Region]:
+def _arrow(path: Path, kind: str, content: bytes) -> list[Region]:
     """Source of the layout: "IPC File Format" in docs/source/format/Columnar.rst of apache/arrow."""
     regions = [Region("magic", 0, 8)]
     source = pa.BufferReader(content)
     source.seek(8)
-    messages = pa.ipc.MessageReader.open_stream(source)
     numbers: Counter[str] = Counter()
-    for message in messages:
+    for message in pa.ipc.MessageReader.open_stream(source):
         body = len(message.body) if message.body is not None else 0
-        end = source.tell()
-        start = end - body - len(message.metadata) - 8
+        end = source.tell() - body
         numbers[message.type] += 1
         name = f"{message.type} {numbers[message.type]}" if message.type == "dictionary" else message.type
-        regions.append(Region(f"{name}, metadata", start, end - body))
+        regions.append(Region(f"{name}, metadata", end - len(message.metadata) - 8, end))
+    for name, column in open_table(path, kind).columns.items():  # type: ignore[arg-type]
         # The middle, so that it is values and not what is between them.
-        regions.append(Region(f"{name}, body", end - body // 2 - min(64, body // 2), end - body // 2))
+        for number, (start, stop) in enumerate(column.spans, 1):
+            middle, half = (start + stop) // 2, min(32, (stop - start) // 2)
+            regions.append(Region(f"{name}, buffer {number}", middle - half, middle + half))
     (length,) = struct.unpack_from("<i", content, len(content) - 10)
     regions.append(Region("footer", len(content) - 10 - length, len(content) - 10))
     regions.append(Region("length of the footer and magic", len(content) - 10, len(content)))

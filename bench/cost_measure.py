@@ -102,7 +102,7 @@ def _convert(conversion: Conversion, jobs: Sequence[ShardJob]) -> _Run:
         steps=sum(status.entry.steps for status in done),
         pairs=sum(status.entry.records for status in done),
         bytes_out=sum(status.bytes_out for status in done),
-        passed=sum(status.passed for status in done),
+        passed=sum(status.entry.passed for status in done),
     )
 
 

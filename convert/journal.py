@@ -31,7 +31,7 @@ from stream.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, r
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
-"""The name of the lock under which the manifest is written."""
+"""The name of the lock under which the manifest and the parameters are written."""
 PARAMETERS = "parameters.json"
 WITHDRAWN = "withdrawn.json"
 """The manifest of a complete dataset while its files are changed."""
@@ -85,10 +85,12 @@ class Journal:
             ConvertError: The folder cannot be written.
         """
         self.make()
-        with writing(self.output):
+        with writing(self.output), self.lock(MANIFEST, wait=True):
+            # Another process may have finished, and removed the journal, while this one waited.
+            self.make()
             target = self.folder / PARAMETERS
             if not target.exists():
-                temporary = self.temporary("parameters")
+                temporary = self.temporary(MANIFEST)
                 write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
                 # A link fails if another process was first; both then compare with what exists.
                 try:
@@ -265,7 +267,7 @@ class Journal:
 
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written, except of shards that somebody is converting now."""
-        for name in {_owner(name) for name in _listdir(self.folder)} - {"", "parameters"}:
+        for name in {_owner(name) for name in _listdir(self.folder)} - {""}:
             try:
                 with self.lock(name):
                     pass

@@ -15,7 +15,7 @@ from convert.journal import check_parameters
 from convert.merge import index_inputs
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
-from convert.shard import DAMAGE, wanted_records
+from convert.shard import count_damage, wanted_records
 from convert.status import IndexStatus, ShardStatus
 from convert.tfrecord import TFRecordFile
 from stream.errors import closest
@@ -149,7 +149,7 @@ def barren_split(conversion: Conversion) -> str | None:
         stems = [job.stem for job in conversion.split_jobs(split)]
         statuses = journal.statuses(stems)
         entries = [status.entry for status in statuses.values()]
-        damaged = any(entry.left_out.get(reason) for entry in entries for reason in DAMAGE)
+        damaged = any(count_damage(entry.left_out) for entry in entries)
         if len(statuses) == len(stems) and not damaged and not any(entry.records for entry in entries):
             longest = max(status.longest for status in statuses.values())
             return (
@@ -191,7 +191,7 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
             continue
         if entry.source_bytes != job.shard.bytes:
             found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
-        elif any(entry.left_out.get(reason) for reason in DAMAGE) and _source_differs(job, entry):
+        elif count_damage(entry.left_out) and _source_differs(job, entry):
             found[job.stem] = f"{job.shard.name} was damaged and has changed since"
     return found
 

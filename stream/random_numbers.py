@@ -38,7 +38,7 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
            [0.409, 0.387]])
     """
     seed, size = check_whole("seed", seed, least=None), check_whole("size", size, least=1)
-    sample = batch.get("sample")
+    sample: Any = batch.get("sample")
     if hasattr(sample, "cpu"):  # a tensor, perhaps on another device
         sample = sample.cpu()
     sample = np.asarray(sample)

@@ -12,6 +12,7 @@ from stream.format import feature_column
 from tests.converted_dataset import ConvertedDataset
 from tests.tfds_reference import Leaf, Reference, ReferenceEpisode
 
+
 def is_kept(leaf: Leaf, spec: DatasetSpec) -> bool:
     """Whether a leaf belongs into the index: all but pictures, what the registry leaves out, and encoded texts."""
     pictures = {camera.path for camera in spec.cameras.values()}

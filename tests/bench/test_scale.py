@@ -102,8 +102,10 @@ def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pyte
     figures = point["median"]
     assert (figures["records"], figures["shards"]) == (DATASETS * EPISODE_PAIRS, DATASETS)
     assert point["error"] is None
-    assert all(figures[key] > 0 for key in ("open_s", "first_batch_s", "plan_ms", "batch_cpu_ms", "resume_s"))
-    assert figures["worker_pss_bytes"] > 2**22
+    assert all(
+        figures[key] > 0 for key in ("open_s", "first_batch_s", "plan_ms", "batch_cpu_ms", "resume_s", "cold_rate")
+    )
+    assert figures["worker_own_bytes"] > 2**22
 
 
 @pytest.mark.parametrize(

@@ -268,9 +268,7 @@ def test_derived_columns_are_the_vectors_of_the_values_that_tfds_decodes(
 
 
 @every_dataset
-def test_only_pictures_and_sentence_embeddings_are_left_out(
-    reference: Reference, name: str, spec: DatasetSpec
-) -> None:
+def test_only_pictures_and_sentence_embeddings_are_left_out(reference: Reference, name: str, spec: DatasetSpec) -> None:
     left = [leaf for leaf in reference.leaves.values() if not is_kept(leaf, spec) and leaf.name not in codes(spec)]
     small = [leaf for leaf in left if len(leaf.shape) < 2 or min(leaf.shape[:2]) < 64]
     assert [leaf.name for leaf in small if not leaf.name.endswith("language_embedding")] == []

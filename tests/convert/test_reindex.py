@@ -16,10 +16,13 @@ from bench.session import Result
 from convert.errors import EXIT_FAILED, EXIT_USAGE
 from convert.journal import FOLDER, MANIFEST, PARAMETERS, Journal
 from convert.reindex import main
+from convert.verify import verify_root
+from stream import make_loader
 from stream.format import MANIFEST_NAME, table_file
 from stream.manifest import encode_manifest, read_manifest
 from stream.table import open_table
 from tests.indexed_root import DATASET, make_indexed_root, write_registry
+from tests.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 Command = Callable[..., Result]
 NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "mode": "flag"}]
@@ -271,3 +274,26 @@ def test_a_folder_that_cannot_be_written_is_one_line(folder: Path, reindex: Comm
     folder.chmod(0o700)
     assert result.code == EXIT_USAGE
     assert "cannot be written" in result.err
+
+
+def test_a_loader_of_converted_data_gives_the_new_vector_and_statistics(tmp_path: Path) -> None:
+    source = write_dataset(
+        tmp_path / "source", splits={"train": [[demo_episode(9, seed=1)], [demo_episode(7, seed=2)]]}
+    )
+    root = tmp_path / "root"
+    manifest = convert_dataset(source.conversion(root))
+    folder = root / "demo" / manifest.version
+    before = make_loader(root, "demo", batch_size=4, shuffle="none").batch_at(1)
+    images = {path: path.read_bytes() for path in folder.rglob("*.arrayrecord")}
+    state = [{"path": "observation/state", "dims": 2, "select": [2, 0], "quantity": "other", "mode": "absolute"}]
+    assert main([str(root), "--config", str(source.registry(state=state))]) == 0
+    loader = make_loader(root, "demo", batch_size=4, shuffle="none")
+    after = loader.batch_at(1)
+    np.testing.assert_array_equal(after["state"], before["state"][:, [2, 0]])
+    for name in ("frames", "action", "step"):
+        np.testing.assert_array_equal(after[name], before[name])
+    mean = read_manifest(folder).statistics["train"]["state"].mean
+    old = manifest.statistics["train"]["state"].mean
+    assert mean == (old[2], old[0])
+    assert {path: path.read_bytes() for path in folder.rglob("*.arrayrecord")} == images
+    assert verify_root(root, deep=True, jobs=1).problems == ()

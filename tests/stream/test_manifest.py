@@ -37,8 +37,8 @@ def statistics(dims: int) -> dict[str, Any]:
 
 def make_manifest() -> dict[str, Any]:
     shards = [shard("train-00000-of-00002"), shard("train-00001-of-00002")]
-    table = {"bytes": 5, "sha256": "0f" * 32, "columns": {"episode": "0f" * 8, "step": "1e" * 8}}
-    index = {kind: {**table, "columns": dict(table["columns"])} for kind in TABLE_KINDS}
+    columns = {"episode": "0f" * 8, "step": "1e" * 8}
+    index = {kind: {"bytes": 5, "sha256": "0f" * 32, "columns": dict(columns)} for kind in TABLE_KINDS}
     return {
         "format_version": 2,
         "layout": "pairs",

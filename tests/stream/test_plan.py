@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from convert.table_writer import describe_table, write_part
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
-from stream.format import FIRST_FIELDS, RECORD_FIELDS, TEXT, shard_stem, table_file
+from stream.format import FIRST_FIELDS, TEXT, shard_stem, table_file
 from stream.manifest import FileEntry, Manifest, ShardEntry, Source, SplitEntry
 from stream.mix import MixTable, build_mix
 from stream.mixture import Member
@@ -35,8 +35,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 
 def write_index(folder: Path, name: str, sizes: Sequence[int]) -> Dataset:
     count = len(sizes)
-    tables = {kind: blank(FIRST_FIELDS[kind], count) for kind in ("episodes", "steps")}
-    tables["records"] = blank(RECORD_FIELDS, sum(sizes))
+    rows = {"episodes": count, "steps": count, "records": sum(sizes)}
+    tables = {kind: blank(FIRST_FIELDS[kind], rows[kind]) for kind in TABLE_KINDS}
     firsts = np.cumsum(sizes) - sizes
     for column, values in (("num_records", sizes), ("first_record", firsts), ("shard", range(count))):
         tables["episodes"] = with_values(tables["episodes"], column, values)
