@@ -33,8 +33,9 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
 _EPILOG = """\
-The digest is what stream.digest(batch) gives of the same rank's batch in training, if the loader has no transforms:
-those are code, and loader.json has only their names.
+The digest is what stream.digest(batch) gives of the same rank's batch in training, as the loader gives it (with
+decode="device" before its frames are decoded), if the loader has no transforms: those are code, and loader.json has
+only their names.
 
 exit codes:
   0    done
@@ -114,6 +115,9 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
         if parsed.digest and parsed.out is None:
             _print_digest(step, hashing.result(), as_json=parsed.json)
             return
+        if running.decode == "device":
+            # Whoever looks at a step wants its frames, and what stands in for those that cannot be decoded.
+            made = steps.on_host().make(step)
         refs = steps.data.describe(made.rows)
         by_sample = {ref.sample: row for row, ref in enumerate(refs)}
         replaced = [(by_sample[error.sample], error) for error in made.replaced]
