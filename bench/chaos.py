@@ -73,6 +73,8 @@ def scenarios(yard: Yard, *, kills: int) -> list[Scenario]:
             found.append(Scenario(name=name, where=mode, run=run, count=count, short=short.get(mode.split()[0], 0)))
 
     everywhere = dict.fromkeys(MODES, 3)
+    add("merging killed", chaos_convert.merging_killed, {"in memory": 8, "2 processes": 6, "Dask": 2}, **{"in": 1})
+    add("files lost", chaos_convert.files_lost, {"in memory": 8, "2 processes": 6, "Dask": 2}, **{"in": 1})
     add("worker of a conversion killed", chaos_convert.worker_killed, {"2 processes": 4, "Dask": 2})
     add("conversion stopped, continued or killed", chaos_convert.stopped, everywhere)
     add("two conversions at once", chaos_convert.two_at_once, everywhere)

@@ -15,6 +15,8 @@ from bench.session import run, tree
 from convert.errors import EXIT_USAGE
 
 _KILLS_A_PLACE = 4
+_MERGING_S = 3.0
+"""Seconds from the last shard that a kill is spread over: reading the parts, statistics, the manifest."""
 
 
 def killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
@@ -43,6 +45,44 @@ def _kill(place: Place, fault: Fault, chance: random.Random) -> None:
 
 def _is_complete(place: Place) -> bool:
     return place.finished() == place.yard.total_shards and not list(place.out.glob("*/*/.convert"))
+
+
+def merging_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
+    """SIGKILL of the main process while the indexes are merged, again and again, then resumed."""
+    for number in range(count):
+        with fault.attempt(f"kill {number}"), yard.place() as place:
+            for _ in range(_KILLS_A_PLACE):
+                with place.converting(fault.where) as command:
+                    place.wait_for(yard.total_shards, command)
+                    time.sleep(chance.uniform(0, _MERGING_S))
+                    command.kill()
+                    place.check_gone(command)
+                if _is_complete(place):
+                    break
+            place.resume(chance.choice([fault.where, "in memory"]))
+
+
+def files_lost(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
+    """Files of a complete dataset are deleted or cut, the same command makes them again, and is killed once meanwhile;
+    the other files stay as they are."""
+    for number in range(count):
+        with fault.attempt(f"loss {number}"), yard.place() as place:
+            shutil.copytree(yard.root, place.out)
+            files = sorted(path for path in place.out.rglob("*.arr*") if path.is_file())
+            for path in chance.sample(files, chance.randint(1, 3)):
+                if chance.random() < 0.5:
+                    path.unlink()
+                else:
+                    os.truncate(path, path.stat().st_size // 2)
+            sound = {str(path.relative_to(place.out)) for path in files} - place.differing()
+            before = {name: (place.out / name).stat().st_ino for name in sound if name.endswith(".arrayrecord")}
+            with place.converting(fault.where) as command:
+                place.wait_at_random(command, chance)
+                command.kill()
+                place.check_gone(command)
+            place.resume(chance.choice([fault.where, "in memory"]))
+            if changed := [name for name, inode in before.items() if (place.out / name).stat().st_ino != inode]:
+                raise Broken(f"{len(changed)} shards were converted again that were sound, such as {changed[0]}")
 
 
 def worker_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
@@ -117,13 +157,14 @@ def two_at_once(yard: Yard, fault: Fault, chance: random.Random, count: int) -> 
 
 
 CHANGES = {
-    "a finished shard is longer": 2,
+    "a finished shard is longer": 3,
     "a finished shard is damaged": 0,
     "a shard to come is damaged": 3,
     "a shard to come is gone": 2,
     "the metadata were edited": 2,
 }
-"""What happens to the source, and the exit code of the next run. What is finished is not read again."""
+"""What happens to the source, and the exit code of the next run: a finished shard is read again only if its source has
+another size."""
 
 
 def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
@@ -152,8 +193,7 @@ def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) 
                 # Also what the killed run left half-written stays until a run goes on.
                 raise Broken("it was refused, but the output is not what it was before")
             target.write_bytes(before)
-            again = ("--overwrite",) if CHANGES[change] == 3 else ()
-            with place.converting("in memory", *again, source=source) as command:
+            with place.converting("in memory", source=source) as command:
                 result = command.wait(LIMIT_S)
             if result.code:
                 raise Broken(f"with the old file back, exit code {result.code}: {result.err.strip()[-200:]}")

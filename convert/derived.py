@@ -45,7 +45,7 @@ def find_fault(schema: pa.Schema, part: Part) -> str | None:
 
 
 def derive_vector(table: pa.Table | pa.RecordBatch, parts: Sequence[Part]) -> np.ndarray:
-    """Return the vector of each row, float32 [rows, dimensions]; rows without a value are NaN.
+    """Return the vector of each row, float32 [rows, dimensions]; NaN where there is no value.
 
     Args:
         table: Raw columns of ``steps``. ``find_fault`` finds nothing with them.
@@ -62,7 +62,7 @@ def derive_vector(table: pa.Table | pa.RecordBatch, parts: Sequence[Part]) -> np
 
 
 def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers as float32 [rows, values]; null rows are NaN."""
+    """Return a column of numbers as float32 [rows, values]; NaN where there is none."""
     if isinstance(column, pa.ChunkedArray):
         chunks = [column_values(chunk) for chunk in column.chunks]
         return np.concatenate(chunks) if chunks else column_values(pa.array([], column.type))
@@ -73,9 +73,11 @@ def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
         values = column.values.slice(column.offset * width, len(column) * width)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
+    # Not fill_null(), which older versions of Arrow do not have for half precision.
+    stored = pa.Array.from_buffers(values.type, len(values), [None, values.buffers()[1]], offset=values.offset)
+    numbers = stored.to_numpy().astype(np.float32).reshape(len(column), width)
     if values.null_count:
-        values = values.fill_null(0)
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(column), width)
+        numbers[np.asarray(values.is_null()).reshape(numbers.shape)] = np.nan
     if column.null_count:
         numbers[np.asarray(column.is_null())] = np.nan
     return numbers

@@ -23,15 +23,15 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from convert.durable import write_durably, writing
-from convert.errors import ConflictError, ConvertError
+from convert.errors import ConflictError, ConvertError, ShardError
 from convert.staging import machine
 from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
-from stream.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, read_manifest
+from stream.manifest import Manifest, ShardEntry, TableEntry, describe_file, encode_manifest, read_manifest
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
-"""The name of the lock under which the manifest is written."""
+"""The name of the lock under which the manifest and the parameters are written."""
 PARAMETERS = "parameters.json"
 WITHDRAWN = "withdrawn.json"
 """The manifest of a complete dataset while its files are changed."""
@@ -85,10 +85,12 @@ class Journal:
             ConvertError: The folder cannot be written.
         """
         self.make()
-        with writing(self.output):
+        with writing(self.output), self.lock(MANIFEST, wait=True):
+            # Another process may have finished, and removed the journal, while this one waited.
+            self.make()
             target = self.folder / PARAMETERS
             if not target.exists():
-                temporary = self.temporary("parameters")
+                temporary = self.temporary(MANIFEST)
                 write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
                 # A link fails if another process was first; both then compare with what exists.
                 try:
@@ -240,7 +242,15 @@ class Journal:
 
     @contextlib.contextmanager
     def index(self, split: str, index: Mapping[TableKind, TableEntry]) -> Iterator[Path]:
-        """Give a local folder with the tables of a split that the manifest describes, for the time of the context."""
+        """Give a local folder with the tables of a split that the manifest describes, for the time of the context.
+
+        Raises:
+            ShardError: A table has another content than the manifest says.
+        """
+        for kind, entry in index.items():
+            path = self.output / split / table_file(kind)
+            if describe_file(path).sha256 != entry.sha256:
+                raise ShardError(f"{path}: not what the manifest says; remove it and run the same command again")
         yield self.output / split
 
     @contextlib.contextmanager
@@ -265,7 +275,7 @@ class Journal:
 
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written, except of shards that somebody is converting now."""
-        for name in {_owner(name) for name in _listdir(self.folder)} - {"", "parameters"}:
+        for name in {_owner(name) for name in _listdir(self.folder)} - {""}:
             try:
                 with self.lock(name):
                     pass

@@ -17,9 +17,10 @@ from pathlib import Path
 from convert.command import add_root, print_result, run_command, split_names
 from convert.dataset import DatasetSpec
 from convert.derived import find_fault
+from convert.durable import writing
 from convert.errors import ConvertError, UsageError
 from convert.index_file import derive_steps
-from convert.journal import MANIFEST, PARAMETERS, Journal, writing
+from convert.journal import MANIFEST, PARAMETERS, Journal
 from convert.registry import Registry, load_registry
 from convert.report import format_table
 from convert.statistics import table_statistics

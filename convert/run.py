@@ -13,7 +13,6 @@ import logging
 import re
 import signal
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,9 +35,9 @@ from convert.missing import Missing, describe_missing
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry
-from convert.remote_journal import open_journal
+from convert.remote_journal import AnyJournal, open_journal
 from convert.run_report import Work, print_plan, print_result, summarise
-from convert.shard import DAMAGE
+from convert.shard import count_damage
 from convert.source import find_source
 from convert.survey import Survey, barren_split, find_redo, repaired_sources, survey
 from stream.manifest import Manifest
@@ -172,14 +171,14 @@ def _look_at(conversion: Conversion, redo: frozenset[str]) -> Work:
         found = survey(conversion, again=again, redo=redo)
     if changed := changed_fields(before.spec, conversion.spec):
         _tell_changed_entry(conversion, changed, refuse=not found.complete)
-    _tell_again(plan.dataset, found, repaired)
+    _tell_again(plan.dataset, found, journal, reasons=dict.fromkeys(redo, "--redo") | repaired)
     return Work(conversion=conversion, found=found, again=again)
 
 
 def _tell_changed_entry(conversion: Conversion, changed: Sequence[str], *, refuse: bool) -> None:
     """Say that the registry has another entry than the one that the dataset was converted with."""
     name, output = conversion.spec.name, conversion.plan.output
-    root = output.removesuffix(join("", name, conversion.spec.version)) or "."
+    root = output.rsplit("/", 2)[0]
     told = (
         f"{output} was converted with another registry entry of {name} ({', '.join(changed)} changed); "
         f"`python -m convert.reindex {root} --datasets {name}` brings the new one to data that are converted"
@@ -189,11 +188,14 @@ def _tell_changed_entry(conversion: Conversion, changed: Sequence[str], *, refus
     print(f"warning: {told}", file=sys.stderr)
 
 
-def _tell_again(dataset: str, found: Survey, repaired: Mapping[str, str]) -> None:
-    """Say which shards of a complete dataset are converted again."""
+def _tell_again(dataset: str, found: Survey, journal: AnyJournal, *, reasons: Mapping[str, str]) -> None:
+    """Say which shards of a complete dataset are converted again, and why."""
     jobs = [job for job in found.todo if job.entry is not None]
+    splits = found.before.splits if found.before else {}
+    lost = {split for split, entry in splits.items() if not journal.has_index(entry.index, split)}
     for job in jobs[:_LISTED]:
-        why = repaired.get(job.stem, "asked for, or a file of it or of its split's index is missing or incomplete")
+        what = f"the index of {job.shard.split}" if job.shard.split in lost else "its ArrayRecord file"
+        why = reasons.get(job.stem, f"{what} is missing or incomplete")
         print(f"{dataset}: {job.stem} is converted again: {why}", file=sys.stderr)
     if len(jobs) > _LISTED:
         print(f"{dataset}: and {len(jobs) - _LISTED:,} more", file=sys.stderr)
@@ -303,10 +305,12 @@ def _finish(
     fruitful = [work for work in works if work.name not in barren]
     merged = _merge(fruitful, parsed, beam_arguments)
     if counters is not None:
-        counters = None if merged is None else dict(sorted((Counter(counters) + Counter(merged)).items()))
+        names = sorted({*counters, *(merged or ())})
+        counters = None if merged is None else {name: counters.get(name, 0) + merged.get(name, 0) for name in names}
     manifests: list[Manifest] = []
     waiting: list[str] = []
     for work in fruitful:
+        work.journal.remove_stale()
         try:
             manifest = finalise(work.conversion, again=work.again)
         except (ConvertError, RemoteError):
@@ -341,7 +345,7 @@ def _finish(
                 file=sys.stderr,
             )
             return EXIT_FAILED
-    damaged = {m.dataset: n for m in manifests if (n := sum(m.left_out.get(reason, 0) for reason in DAMAGE))}
+    damaged = {m.dataset: n for m in manifests if (n := count_damage(m.left_out))}
     if damaged:
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
         print(

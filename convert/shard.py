@@ -75,11 +75,27 @@ def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: AnyJournal) -> Sha
             return status
         with journal.staged(job.stem) as files:
             status = _ShardWriter(job, plan, files, workplace=journal.workplace).run()
-            if job.entry not in (None, status.entry):
+            if job.entry is not None and job.entry != status.entry:
+                _check_no_worse(job, job.entry, status.entry, journal)
                 journal.withdraw()
             journal.place(job.stem, files)
         journal.finish(status)
         return status
+
+
+def count_damage(left_out: Mapping[str, int]) -> int:
+    """Return how much was left out because it was damaged."""
+    return sum(left_out.get(reason, 0) for reason in DAMAGE)
+
+
+def _check_no_worse(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: AnyJournal) -> None:
+    """Raise ShardError if a shard that exists would be replaced by one of a source that was damaged since."""
+    before, now = count_damage(old.left_out), count_damage(new.left_out)
+    if now > before and journal.has_file(old):
+        raise ShardError(
+            f"{job.shard.path}: {now} damaged, {before} when it was converted, so the converted shard stays as it is; "
+            "copy the source file again"
+        )
 
 
 def _in_manifest(journal: AnyJournal, job: ShardJob) -> bool:

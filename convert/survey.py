@@ -15,7 +15,7 @@ from convert.journal import check_parameters
 from convert.merge import index_inputs
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
-from convert.shard import DAMAGE, wanted_records
+from convert.shard import count_damage, wanted_records
 from convert.status import IndexStatus, ShardStatus
 from convert.tfrecord import TFRecordFile
 from stream.errors import closest
@@ -83,10 +83,9 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     """
     journal = open_journal(conversion.plan.output, conversion.plan.staging)
     before = existing_manifest(conversion, journal)
-    withdrawn = False
+    withdrawn = before is None
     if before is None:
-        before = journal.withdrawn()
-        withdrawn = before is not None
+        before = _withdrawn_manifest(conversion, journal)
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
     todo: list[ShardJob] = []
     merges: list[SplitJob] = []
@@ -107,7 +106,7 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
                 merges.append(_split_job(jobs))
     return Survey(
         before=before,
-        withdrawn=withdrawn,
+        withdrawn=withdrawn and before is not None,
         todo=tuple(todo),
         merges=tuple(merges),
         merged=merged,
@@ -149,7 +148,7 @@ def barren_split(conversion: Conversion) -> str | None:
         stems = [job.stem for job in conversion.split_jobs(split)]
         statuses = journal.statuses(stems)
         entries = [status.entry for status in statuses.values()]
-        damaged = any(entry.left_out.get(reason) for entry in entries for reason in DAMAGE)
+        damaged = any(count_damage(entry.left_out) for entry in entries)
         if len(statuses) == len(stems) and not damaged and not any(entry.records for entry in entries):
             longest = max(status.longest for status in statuses.values())
             return (
@@ -178,6 +177,25 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     return {name: frozenset(shards) for name, shards in found.items()}
 
 
+def _withdrawn_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+    """Return the manifest that was withdrawn, if one was and nothing else that it describes is being changed."""
+    try:
+        manifest = journal.withdrawn()
+    except FormatError as error:
+        raise ConflictError(f"{error} (or choose another --output)") from None
+    if manifest is None:
+        return None
+    others = {
+        entry.name for name, split in manifest.splits.items() if name not in conversion.splits for entry in split.shards
+    }
+    if changed := others & journal.finished():
+        raise ConflictError(
+            f"{journal.output}: an earlier command was interrupted while it made {min(changed)} again; run that one "
+            f"first, with --splits {','.join(manifest.splits)}"
+        )
+    return manifest
+
+
 def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:
     """Return the shards whose source file is not as it was, by stem with the reason.
 
@@ -191,7 +209,7 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
             continue
         if entry.source_bytes != job.shard.bytes:
             found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
-        elif any(entry.left_out.get(reason) for reason in DAMAGE) and _source_differs(job, entry):
+        elif count_damage(entry.left_out) and _source_differs(job, entry):
             found[job.stem] = f"{job.shard.name} was damaged and has changed since"
     return found
 

@@ -37,7 +37,7 @@ def write_part(path: Path, table: pa.Table) -> None:
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """Return a table as one record batch, also if it has no rows."""
     columns = table.unify_dictionaries().combine_chunks().columns
-    arrays = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in columns]
+    arrays = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 

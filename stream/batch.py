@@ -289,17 +289,19 @@ def default_max_open() -> int:
 
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:
     split, record = spec.splits[int(rows.split[row])], int(rows.record[row])
+    firsts = split.shards.first_records
+    # By the manifest: what the index says of the shard may be what is wrong.
+    shard = int(np.searchsorted(firsts, record, side="right")) - 1
     try:
-        shard, episode = (int(split.records.array(name)[record]) for name in ("shard", "episode"))
-        stem, inside = split.shards.stem(shard), record - int(split.shards.first_records[shard])
-    except (OSError, IndexError):
-        stem, inside, episode = "unknown", record, -1
+        episode = int(split.records.array("episode")[record])
+    except OSError:
+        episode = -1
     return RecordError(
         str(error),
         dataset=split.dataset,
         split=split.split,
-        shard=stem,
-        record=inside,
+        shard=split.shards.stem(shard),
+        record=record - int(firsts[shard]),
         episode=episode,
         sample=int(rows.sample[row]),
     )

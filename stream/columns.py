@@ -63,7 +63,7 @@ def find_column(name: str, splits: Sequence[SplitIndex], datasets: Sequence[str]
         if found.texts is not None:
             texts += 1
         elif found.dtype is not None:
-            dtypes.append(np.dtype(found.dtype))
+            dtypes.append(np.dtype(bool if found.bits else found.dtype))
             sizes.append(found.width)
         else:
             raise ArgumentError(

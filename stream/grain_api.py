@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import grain
 import numpy as np
+from absl import flags
 
 from stream.errors import ArgumentError, RecordError
 from stream.job import BatchMaker, Setup
@@ -18,6 +21,22 @@ from stream.rows import Rows
 from stream.source import Replacer, make_here
 
 Sample = dict[str, Any]
+
+
+def _let_grain_read_its_flags() -> None:
+    """Give Grain's flags their defaults in a program that has not parsed flags.
+
+    Grain reads flags of its own when it starts worker processes. Absl refuses that before ``absl.app.run`` has parsed
+    the command line, and scripts and notebooks never call it. Flags of others stay unparsed, and ``absl.app.run`` later
+    still reads Grain's from the command line.
+    """
+    if not flags.FLAGS.is_parsed():
+        for name in flags.FLAGS:
+            if name.startswith("grain_"):
+                flags.FLAGS[name].present = True
+
+
+_let_grain_read_its_flags()
 
 
 class _Samples:
@@ -104,22 +123,29 @@ def _options(given: Mapping[str, Any]) -> Options:
 class PairSource:
     """Every pair of some datasets once, in storage order: a random-access source for ``grain.DataLoader`` and others.
 
-    ``source[i]`` is a dict as an element of ``pairs``; ``sample`` is i. Datasets come one after the other. Which pairs
-    there are is said by ``split``, ``filters`` and ``samples_per_episode``; weights play no part, except that 0 leaves
-    a dataset out.
+    ``source[i]`` is a dict as an element of ``pairs``; ``sample`` is i. Datasets come one after the other. ``split``,
+    ``filters`` and ``samples_per_episode`` say which pairs there are; weights play no part, except that 0 leaves a
+    dataset out. The order of training is that of Grain's sampler.
 
     Args:
-        root, mixture, split: as for ``make_loader``.
-        options: its ``metadata``, ``action``, ``horizon``, ``columns``, ``filters``, ...
+        root, mixture, split: As for ``make_loader``.
+        options: Its ``metadata``, ``action``, ``horizon``, ``columns``, ``filters``, ..., but no ``seed`` or
+            ``shuffle``.
 
     Raises:
-        ArgumentError: as ``make_loader``.
-        RecordError: from ``source[i]``, a record that cannot be read.
+        ArgumentError: As ``make_loader``.
+        RecordError: From ``source[i]``, a record cannot be read.
     """
 
     def __init__(
         self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
     ) -> None:
+        ordering = [name for name in ("seed", "shuffle") if name in options]
+        if ordering:
+            raise ArgumentError(
+                f"PairSource has no {' and no '.join(ordering)}: the order is that of a sampler, such as "
+                "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
+            )
         data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
         self._samples = _Samples(data.root, data.members, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
@@ -148,4 +174,6 @@ class PairSource:
             raise error from None
 
     def __repr__(self) -> str:
-        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets)"
+        # Grain compares this with the source that a checkpoint is of.
+        order = hashlib.sha256(json.dumps(self._samples.data.order()).encode()).hexdigest()[:16]
+        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {order})"

@@ -14,7 +14,7 @@ from stream.region import Region
 from stream.rows import Rows
 from stream.spec import BatchSpec
 from stream.table import Table
-from stream.vectors import mode_codes, reduce_window, sum_scale
+from stream.vectors import mode_codes, reduce_window
 
 _MOST_TEXTS = 1 << 16
 """Instructions that are kept decoded."""
@@ -84,9 +84,8 @@ class Lookup:
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
-            scales = [sum_scale(v, rate) for v, rate in zip(spec.actions, spec.rates, strict=True)]
-            self._scale = np.ones((len(scales), spec.action_size), np.float32)
-            for row, scale in zip(self._scale, scales, strict=True):
+            self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
+            for row, scale in zip(self._scale, spec.sum_scales(), strict=True):
                 row[: len(scale)] = scale
 
     def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> Located:
@@ -112,17 +111,16 @@ class Lookup:
         spec, split = self._spec, rows.split
         episode, step, offset = small[:, 2], small[:, 3], small[:, 4]
         length: np.ndarray = offset
-        sound = first >= 0
+        sound = (first >= 0) & (episode >= 0) & (episode < self._episodes[split])
         if spec.horizon is not None:
-            sound &= (episode >= 0) & (episode < self._episodes[split])
             num_steps = self._i4[self._num_steps[split] + np.where(sound, episode, 0)]
             length = np.minimum(spec.horizon, num_steps - step)
-        sound &= (length >= 1) & (first + length <= self._steps[split])
+        sound &= (length >= 1) & (length <= spec.window) & (length <= self._steps[split] - first)
         if not sound.all():
             for row in np.flatnonzero(~sound).tolist():
                 path = spec.splits[split[row]].records.path
                 fail(row, FormatError(f"{path}: row {rows.record[row]} leads outside of its episodes or steps"))
-            first, length = np.where(sound, first, 0), np.where(sound, length, 0)
+            first, length, episode = (np.where(sound, numbers, 0) for numbers in (first, length, episode))
         out["episode"][:], out["step"][:], out["offset"][:] = episode, step, offset
 
         numbers = self._i4[self._languages[split] + first].tolist()
@@ -137,11 +135,13 @@ class Lookup:
         self._gather("action", split, first, mask, window)
         self._gather("state", split, first, out["state_mask"][:, None], out["state"][:, None])
         if self._by_split:
-            self._fill_by_split(rows, small, first, length, window, mask, out, texts)
+            self._fill_by_split(rows, episode, first, length, window, mask, out, texts)
         if not whole:
             reduced = reduce_window(window, length, spec.action, self._modes[rows.member])
-            out["action"][:] = reduced if self._scale is None else reduced * self._scale[rows.member]
-            out["action_mask"][:] = mask[:, 0] if spec.action == "first" else mask.any(axis=1)
+            reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
+            # A sum or mean with a step missing is none.
+            valid = mask[:, 0] if spec.action == "first" else mask.sum(axis=1) == length[:, None]
+            out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
         return texts
 
     def _gather(self, name: str, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
@@ -167,7 +167,7 @@ class Lookup:
     def _fill_by_split(
         self,
         rows: Rows,
-        small: np.ndarray,
+        episode: np.ndarray,
         first: np.ndarray,
         length: np.ndarray,
         window: np.ndarray,
@@ -197,7 +197,7 @@ class Lookup:
                 values, there = vector.take(split.steps, first[here])
                 state[here, : vector.size] = values
                 out["state_mask"][here, : vector.size] &= there
-            at = {"records": rows.record[here], "steps": first[here], "episodes": small[here, 2]}
+            at = {"records": rows.record[here], "steps": first[here], "episodes": episode[here]}
             for column in spec.columns:
                 if kind := column.kinds[split.member]:
                     _fill_column(split, kind, column, at[kind], here, out, texts)

@@ -45,6 +45,7 @@ _Parts = Annotated[tuple[_Part, ...], Field(max_length=1000)]
 class _Spec(_Fields):
     action: _Parts | None = None
     state: _Parts | None = None
+    control_frequency: Annotated[float, Field(strict=True, gt=0, le=1e5)] | None = None
 
 
 class _Parameters(_Fields):

@@ -159,6 +159,8 @@ class MixedData:
             offset=max(self.offsets),
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
         )
+        if spec.action == "sum":
+            spec.sum_scales()  # raises now, not in the first batch
         fixed = {"language", *replace(spec, columns=()).fields()}
         for column in spec.columns:
             if column.name in fixed or f"{column.name}_mask" in fixed:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import grain
 import numpy as np
 
+from stream.affine import Affine, AffineMap
 from stream.errors import ArgumentError
 from stream.loader import Loader
 from stream.mixed import MixedData
@@ -17,19 +17,6 @@ from stream.vectors import Vector
 
 Method = Literal["mean_std", "q01_q99"]
 _EPSILON = 1e-8
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """``value * scale + shift`` for each dataset, float32 [D, size]; ``low`` and ``high`` bound the result.
-
-    Dimensions that do not vary, that have no statistics, or that are flags keep their values.
-    """
-
-    scale: np.ndarray
-    shift: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
 
 
 class Normalize(grain.transforms.Map):
@@ -78,25 +65,17 @@ class Normalize(grain.transforms.Map):
             key: _tables(data, key, vectors[key], sizes[key], method, split) for key in keys
         }
 
+    @property
+    def in_worker(self) -> Any:
+        """The same transform without Grain, which workers need not import; a subclass is its own."""
+        return AffineMap(self.tables) if type(self) is Normalize else self
+
     def map(self, element: Batch) -> Batch:
         """Return the batch with normalised vectors, float32 as before."""
-        return apply_tables(self.tables, element, np)
+        return AffineMap(self.tables).map(element)
 
     def __repr__(self) -> str:
         return f"Normalize(method={self.method!r}, keys={tuple(self.tables)})"
-
-
-def apply_tables(tables: Mapping[str, Affine], batch: Batch, xp: Any) -> Batch:
-    """Return a batch with normalised vectors; ``xp`` is ``numpy`` or ``jax.numpy``, of which its arrays are."""
-    result = dict(batch)
-    for key, table in tables.items():
-        values, mask = batch[key], batch[f"{key}_mask"]
-        scale, shift, low, high = (
-            xp.expand_dims(xp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
-            for part in (table.scale, table.shift, table.low, table.high)
-        )
-        result[key] = xp.where(mask, xp.clip(values * scale + shift, low, high), np.float32(0))
-    return result
 
 
 def _tables(data: MixedData, key: str, vectors: Sequence[Vector], size: int, method: Method, split: str) -> Affine:

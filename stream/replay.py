@@ -32,8 +32,9 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
 _EPILOG = """\
-The digest is what stream.digest(batch) gives of the same rank's batch in training, if the loader has no transforms:
-those are code, and loader.json has only their names.
+The digest is what stream.digest(batch) gives of the same rank's batch in training, as the loader gives it (with
+decode="device" before its frames are decoded), if the loader has no transforms: those are code, and loader.json has
+only their names.
 
 exit codes:
   0    done
@@ -112,6 +113,9 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
     made = steps.make(step)
     running = steps.running
     hashed = digest(made.batch)
+    if running.decode == "device":
+        # Whoever looks at a step wants its frames, and what stands in for those that cannot be decoded.
+        made = steps.on_host().make(step)
     refs = steps.data.describe(made.rows)
     by_sample = {ref.sample: row for row, ref in enumerate(refs)}
     replaced = [(by_sample[error.sample], error) for error in made.replaced]

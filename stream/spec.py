@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from stream.columns import Column
 from stream.format import TableKind
 from stream.index import SplitIndex
-from stream.vectors import Reduction, Vector
+from stream.vectors import Reduction, Vector, sum_scale
 
 Metadata = Literal["full", "dataset_only", "none"]
 METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
@@ -66,6 +68,11 @@ class BatchSpec:
     def window(self) -> int:
         """W: steps of an action window."""
         return self.horizon or self.offset
+
+    def sum_scales(self) -> list[np.ndarray]:
+        """Return what the summed actions of each member are multiplied by; raises ArgumentError as ``sum_scale``."""
+        members = zip(self.actions, self.rates, self.datasets, strict=True)
+        return [sum_scale(vector, rate, dataset=name) for vector, rate, name in members]
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return type and shape (of one row) of each array of a batch, in order."""

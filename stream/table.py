@@ -190,6 +190,8 @@ def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = 
         found = table.schema.field(position) if position < len(table.schema) else None
         if found is None or not found.equals(expected):
             raise FormatError(f"{path}: column {position} is {found}, expected {expected}; convert did not write it")
+        if batch.column(position).null_count:
+            raise FormatError(f"{path}: column {found.name!r} has nulls; convert did not write it")
     if rows is not None and table.num_rows != rows:
         raise FormatError(f"{path}: {table.num_rows:,} rows, the manifest says {rows:,}")
     opened = Table(path, table.num_rows, _locate(path, content, batch, table.schema))

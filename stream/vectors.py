@@ -185,12 +185,13 @@ def _are_indices(select: Any, size: int) -> bool:
     )
 
 
-def sum_scale(vector: Vector, control_frequency: float | None) -> np.ndarray:
+def sum_scale(vector: Vector, control_frequency: float | None, *, dataset: str) -> np.ndarray:
     """Return what summed actions are multiplied by, float32 [size]: the time of a step for velocities, else 1.
 
     Args:
-        vector: Action of a dataset.
+        vector: Action of the dataset.
         control_frequency: Steps a second, None if the dataset has no fixed rate.
+        dataset: Name of the dataset, for messages.
 
     Raises:
         ArgumentError: The action has velocities, and the rate is not known.
@@ -199,7 +200,7 @@ def sum_scale(vector: Vector, control_frequency: float | None) -> np.ndarray:
     if velocities.any() and control_frequency is None:
         first = vector.names[int(np.flatnonzero(velocities)[0])]
         raise ArgumentError(
-            f"action='sum' would add up velocities ({first}), and the dataset has no fixed rate to make distances of "
-            "them; take 'window', 'mean' or 'first'"
+            f"dataset {dataset}: action='sum' would add up velocities ({first}), and the dataset has no fixed rate to "
+            "make distances of them; take 'window', 'mean' or 'first'"
         )
     return np.where(velocities, np.float32(1 / (control_frequency or 1)), np.float32(1)).astype(np.float32)

@@ -71,7 +71,7 @@ def closing() -> Iterator[dict[str, Any]]:
 
 def test_every_block_of_python_is_run_below() -> None:
     marks = {"batch_at", "pa.memory_map", "ArrayRecordReader", "stream.torch import to_device", "PairDataModule"}
-    marks |= {"stream.jax", 'split="val"', "iterator.get_state()"}
+    marks |= {"stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
     blocks = _blocks("README.md", "python")
     assert len(blocks) == len(marks)
     for mark in marks:
@@ -84,7 +84,7 @@ def test_the_first_lines(oxe_root: Path) -> None:
     assert [len(names["refs"]), names["batch"]["sample"][0]] == [64, 51_234 * 64]
 
 
-def test_sidecars_and_records(oxe_root: Path) -> None:
+def test_tables_and_records(oxe_root: Path) -> None:
     names = _run(_block(oxe_root, "pa.memory_map"), {})
     assert {"episode", "step", "language", "action/world_vector"} < set(names["steps"].schema.names)
     names = _run(_block(oxe_root, "ArrayRecordReader"), names)
@@ -151,6 +151,19 @@ def test_resuming(oxe_root: Path, closing: dict[str, Any]) -> None:
     with_loader = {"loader": make_loader(oxe_root, "bridge", batch_size=8, num_workers=1)}
     closing |= _run(_block(oxe_root, "iterator.get_state()"), with_loader)
     assert closing["iterator"].step == closing["state"]["step"] == 0
+
+
+def test_a_loop_of_grain(oxe_root: Path) -> None:
+    names = _run(_block(oxe_root, "PairSource", **{"worker_count=2": "worker_count=0"}), {})
+    assert names["batch"]["frames"].shape[:2] == (8, 2)
+    assert isinstance(names["state"], bytes)
+
+
+def test_an_augmentation(oxe_root: Path) -> None:
+    loader = _run(_block(oxe_root, "Brighten"), {})["loader"]
+    plain = make_loader(oxe_root, "oxe29", batch_size=64).batch_at(0)["frames"]
+    assert loader.batch_at(0)["frames"].dtype == plain.dtype
+    assert (loader.batch_at(0)["frames"] != plain).any()
 
 
 def test_the_dataset_of_ones_own(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner, temporary_files_in
 from convert.finalise import finalise
 from convert.journal import Journal
-from convert.plan import Conversion
+from convert.plan import Conversion, SplitJob
 from convert.run import main
 from tests.command import tree, write_damaged_dataset
+from tests.rlds_dataset import merge_splits
 
 DATAFLOW = (
     "--runner=DataflowRunner",
@@ -39,12 +40,17 @@ def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
     return write_damaged_dataset(root / "source").conversion(root / "out")
 
 
-@pytest.fixture(scope="module")
-def graph(conversion: Conversion, tmp_path_factory: pytest.TempPathFactory) -> beam_runner_api_pb2.Pipeline:
-    """The graph in Beam's portable form."""
+SPLITS = [SplitJob(dataset="demo", split=split, shards=(0,), count=1) for split in ("train", "val")]
+
+
+@pytest.fixture(scope="module", params=["shards", "splits"])
+def graph(
+    request: pytest.FixtureRequest, conversion: Conversion, tmp_path_factory: pytest.TempPathFactory
+) -> beam_runner_api_pb2.Pipeline:
+    """The graph that converts shards, or merges splits, in Beam's portable form."""
     with temporary_files_in(tmp_path_factory.mktemp("temporary")):
         pipeline = beam.Pipeline()
-        build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
+        build_graph(pipeline, conversion.jobs if request.param == "shards" else SPLITS, {"demo": conversion.plan})
         return pipeline.to_runner_api()
 
 
@@ -84,6 +90,8 @@ def test_everything_is_bounded(graph: beam_runner_api_pb2.Pipeline) -> None:
 
 def test_graph_grows_by_less_than_a_kilobyte_a_shard(conversion: Conversion) -> None:
     assert len(pickle.dumps(conversion.jobs)) / len(conversion.jobs) < 1000
+    large = SplitJob(dataset="demo", split="train", shards=tuple(range(20_000)), count=20_000)
+    assert len(pickle.dumps(large)) < 100_000
 
 
 @pytest.fixture
@@ -119,6 +127,7 @@ def test_graph_that_dataflow_gets_converts_when_it_is_run_here(apiclient: Any, c
         environment.CopyFrom(here)
     Journal(conversion.plan.output).begin(conversion.parameters)
     FnApiRunner().run_via_runner_api(graph, PipelineOptions([])).wait_until_finish()
+    merge_splits(conversion)
     assert finalise(conversion) is not None
 
 

@@ -54,6 +54,7 @@ def assert_counted(printed: dict[str, Any], *, counts: bool) -> None:
         "pairs": summary["pairs"],
         "bytes_out": summary["bytes_out"],
         "left_out": sum(summary["left_out"].values()),
+        "splits": len(summary["splits"]),
     }
 
 

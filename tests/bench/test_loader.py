@@ -20,7 +20,6 @@ from bench.loader_report import BATCHES_FILE, RESULT_FILE, TRACE_FILE
 from bench.loader_run import measure_point, plan_slices
 from bench.loader_sweep import Parameters, open_loader
 from bench.memory import slope
-from stream.shards import OpenShard
 from tests.bench.conftest import Refused
 from tests.command import Command, Result, run, start, wait_until
 
@@ -141,8 +140,8 @@ def test_bytes_are_those_of_the_records(printed: dict[str, Any], folder: Path) -
     (measured,) = printed["points"][1]["repeats"]
     loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
     rows = loader.data.plan.rows(np.arange(measured["stats"]["samples"]))
-    shards = [OpenShard(info) for info in loader.data.views.shards]
-    sizes = [len(shards[s].read(r)) for s, r in zip(rows.shard.tolist(), rows.record.tolist(), strict=True)]
+    tables = [split.records.array("num_bytes") for split in loader.data.views.splits]
+    sizes = [int(tables[s][r]) for s, r in zip(rows.split.tolist(), rows.record.tolist(), strict=True)]
     assert measured["stats"]["bytes"] == sum(sizes)
     assert min(sizes) < measured["bytes_per_pair"] < max(sizes)
 

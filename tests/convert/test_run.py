@@ -32,11 +32,11 @@ def rows(result: Result) -> Any:
     return json.loads(result.out)
 
 
-def test_conversion_leaves_four_files_a_shard_and_the_manifest(convert: Convert, folder: Path) -> None:
+def test_conversion_leaves_a_file_a_shard_three_a_split_and_the_manifest(convert: Convert, folder: Path) -> None:
     assert convert().code == 0
-    kinds = ("arrayrecord", "records.arrow", "steps.arrow", "episodes.arrow")
-    stems = [f"train/train-{i:05d}-of-00003" for i in range(3)] + [f"val/val-{i:05d}-of-00002" for i in range(2)]
-    files = {f"{stem}.{kind}" for stem in stems for kind in kinds}
+    shards = [f"train/train-{i:05d}-of-00003" for i in range(3)] + [f"val/val-{i:05d}-of-00002" for i in range(2)]
+    index = {f"{split}/{kind}.arrow" for split in ("train", "val") for kind in ("episodes", "steps", "records")}
+    files = {f"{shard}.arrayrecord" for shard in shards} | index
     assert set(tree(folder)) == {"dataset.json", "train", "val", *files}
 
 
@@ -79,6 +79,7 @@ def test_json_gives_the_result_of_each_dataset(convert: Convert, folder: Path, d
             "bytes_in": sum(len(record) for path in dataset.path.glob("*.tfrecord-*") for record in records(path)),
             "bytes_out": sum(path.stat().st_size for path in folder.glob("*/*")),
             "left_out": 0,
+            "splits": 2,
         },
     }
 
@@ -125,7 +126,9 @@ def test_dry_run_writes_nothing_at_all(convert: Convert, tmp_path: Path, dataset
 def test_dry_run_of_an_overwrite_removes_nothing(convert: Convert, folder: Path) -> None:
     convert()
     before = moments(folder)
-    assert rows(convert("--dry-run", "--overwrite", "--json"))[0]["shards_done"] == 0
+    (row,) = rows(convert("--dry-run", "--overwrite", "--json"))
+    assert (row["shards_done"], row["removes"]) == (0, ["train", "val"])
+    assert f"demo: --overwrite would remove train, val in {folder}" in convert("--dry-run", "--overwrite").out
     assert moments(folder) == before
 
 
@@ -145,6 +148,7 @@ def test_dry_run_as_json_says_what_would_be_done(convert: Convert, dataset: Rlds
         "offset": 2,
         "bytes_in": sum(path.stat().st_size for path in dataset.path.glob("*.tfrecord-*")),
         "estimated_pairs": pytest.approx(SHARDS * PAIRS, rel=0.05),
+        "removes": [],
     }
     convert()
     assert estimated == pytest.approx(sum(path.stat().st_size for path in folder.rglob("*.arrayrecord")), rel=0.9)

@@ -135,6 +135,9 @@ def test_unknown_option_suggests_the_closest(refused: Refused, option: str, mean
         (("--finalize", "--overwrite"), "--finalize goes without --overwrite"),
         (("--finalize", "--dry-run"), "--finalize goes without --overwrite, --dry-run"),
         (("--finalize", "--task-count", "2"), "--finalize goes without --overwrite, --dry-run and --task-count"),
+        (("--redo", "train-00000-of-00001", "--overwrite"), "--redo goes without --overwrite and --finalize"),
+        (("--redo", "train-00000-of-00001", "--finalize"), "--redo goes without --overwrite and --finalize"),
+        (("--redo", "train-00001-of-00001"), "no such shard; did you mean 'train-00000-of-00001'"),
         (("--splits", "train", "--episodes", "val"), "--splits and --episodes exclude each other"),
         (("--splits", ","), "--splits ',' names no split"),
         (("--offset", "0"), "0"),
@@ -153,7 +156,10 @@ def test_value_out_of_range_is_refused(refused: Refused, arguments: tuple[str, .
 
 def test_offset_in_seconds_needs_a_control_frequency(refused: Refused) -> None:
     error = refused("--offset", "0.6s", control_frequency=None)
-    assert error == "error: demo: offset '0.6s' is in seconds, but this dataset has no fixed rate; give steps"
+    assert error == (
+        "error: --offset 0.6s is in seconds, but these have no fixed rate: demo; give --offset in steps, or convert "
+        "them apart (--datasets demo --offset STEPS) and the others by their names"
+    )
 
 
 @pytest.mark.parametrize(

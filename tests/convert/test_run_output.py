@@ -152,7 +152,7 @@ def test_manifest_of_another_format_version_is_refused(convert: Convert, done: P
     manifest = json.loads((done / "dataset.json").read_text())
     (done / "dataset.json").write_text(json.dumps({**manifest, "format_version": 99}))
     error = assert_refused(convert(), done, tree(done))
-    assert f"{done / 'dataset.json'}: format version 99, this program reads version 1" in error
+    assert f"{done / 'dataset.json'}: format version 99, this program reads version 2" in error
     assert "--overwrite" in error
 
 
@@ -176,16 +176,41 @@ def test_overwrite_takes_the_place_of_a_broken_manifest(convert: Convert, done: 
 
 
 def test_overwrite_removes_what_other_parameters_left(convert: Convert, done: Path, output: Path) -> None:
-    assert convert("--overwrite", "--offset", "3", "--splits", "val").code == 0
-    assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "val"]
+    assert convert("--overwrite", "--offset", "3").code == 0
+    assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "train", "val"]
     assert read_manifest(done).parameters["offset"] == 3
 
 
-def test_overwrite_keeps_what_others_put_there(convert: Convert, done: Path) -> None:
-    (done / "train" / "notes.txt").write_text("mine")
+def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:
+    assert convert("--splits", "val").code == 0
+    folder = output / "demo" / "1.0.0"
+    for place in (folder, folder / "val"):
+        (place / "notes.txt").write_text("mine")
     assert convert("--overwrite", "--splits", "val").code == 0
-    assert (done / "train" / "notes.txt").read_text() == "mine"
-    assert [path.name for path in (done / "train").iterdir()] == ["notes.txt"]
+    assert [(place / "notes.txt").read_text() for place in (folder, folder / "val")] == ["mine"] * 2
+
+
+@pytest.mark.parametrize("chosen", [("--splits", "val"), ("--episodes", "val[:1]")])
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--offset", "3")])
+def test_overwrite_of_some_splits_does_not_take_the_others_along(
+    convert: Convert, done: Path, chosen: tuple[str, str], more: tuple[str, ...]
+) -> None:
+    error = assert_refused(convert("--overwrite", *chosen, *more), done, tree(done))
+    assert f"{done} has train too, which --overwrite {' '.join(chosen)} would remove and not convert again" in error
+
+
+def test_root_of_format_1_is_refused_in_one_sentence_and_may_be_overwritten(convert: Convert, done: Path) -> None:
+    before = tree(done)
+    old = {"format_version": 1, "layout": "pairs", "splits": {}}
+    (done / "dataset.json").write_text(json.dumps(old))
+    (done / "train" / "train-00000-of-00006.steps.arrow").write_text("a table of a shard")
+    error = assert_refused(convert(), done, tree(done))
+    assert error == (
+        f"error: {done / 'dataset.json'}: format version 1, this program reads version 2; convert it again with "
+        "`python -m convert.run ... --overwrite` (or choose another --output)"
+    )
+    assert convert("--overwrite").code == 0
+    assert tree(done) == before
 
 
 def test_wrong_option_beside_overwrite_removes_nothing(convert: Convert, done: Path) -> None:
@@ -199,13 +224,6 @@ def test_splits_that_are_converted_one_after_the_other_are_as_those_converted_to
     assert convert("--splits", "val", output=apart).code == 0
     assert convert("--splits", "train", output=apart).code == 0
     assert tree(apart / "demo" / "1.0.0") == tree(done)
-
-
-def test_lost_file_of_a_complete_conversion_is_made_again(convert: Convert, done: Path) -> None:
-    before = tree(done)
-    (done / "train" / "train-00002-of-00006.steps.arrow").unlink()
-    assert convert().code == 0
-    assert tree(done) == before
 
 
 def test_journal_that_a_kill_left_beside_the_manifest_is_removed(convert: Convert, done: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -110,6 +111,28 @@ def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, l
     assert_same(found, local)
 
 
+def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
+    store: Store, dataset: RldsDataset, local: Files, staging: Path, tmp_path: Path
+) -> None:
+    bucket = store.new_bucket()
+    source = Path(shutil.copytree(dataset.root, tmp_path / "source"))
+    broken = RldsDataset(source, "demo").shard("train", 0, count=6)
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:-50])
+    command = arguments(dataset, str(source), f"{bucket}/oxe", "--staging", str(staging))
+    assert main(command) == EXIT_DAMAGED
+    folder = StoreFolder(f"{bucket}/oxe/demo/1.0.0")
+    before = versions(f"{bucket}/oxe")
+    (folder / "val").remove(["records.arrow", "val-00001-of-00003.arrayrecord"])
+    broken.write_bytes(whole)
+    assert main(command) == EXIT_DAMAGED
+    assert_same(objects(f"{bucket}/oxe"), local)
+    after = versions(f"{bucket}/oxe")
+    kept = {f"demo/1.0.0/train/train-{shard:05d}-of-00006.arrayrecord" for shard in range(1, 6)}
+    assert {name for name in after if after[name] == before.get(name)} >= kept
+    assert list(staging.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_tasks_share_the_shards_and_the_last_writes_the_manifest(
     store: Store, dataset: RldsDataset, local: Files, capsys: pytest.CaptureFixture[str]
@@ -151,7 +174,7 @@ def test_a_conversion_that_is_killed_goes_on_where_it_stopped(
     assert f"{16 - len(done)}/{16 - len(done)} shards" in result.err
     after = versions(f"{bucket}/oxe/demo/1.0.0/train")
     kept = [name for name in before if name.split(".")[0] in done]
-    assert len(kept) == 4 * len(done)
+    assert len(kept) == len(done)
     assert [name for name in kept if after[name] != before[name]] == []
     assert main(arguments(large, str(large.root), str(tmp_path / "out"), "--image-size", "768")) == 0
     written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tensorflow_datasets.proto import tf_example_pb2
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run import main
@@ -229,16 +230,28 @@ def test_quarantine_finishes_what_on_error_fail_stopped(convert: Convert, datase
     assert not (output / "demo" / "1.0.0" / ".convert").exists()
 
 
-def test_source_shard_that_changed_since_is_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:
-    assert convert().code == 0
-    before = tree(output)
-    path = dataset.shard(count=2)
-    path.write_bytes(path.read_bytes() + b"more")
-    result = convert()
-    assert result.code == EXIT_USAGE
-    assert str(path) in result.error()
-    assert "--overwrite" in result.error()
-    assert tree(output) == before
+def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_long_they_are(
+    convert: Convert, output: Path, tmp_path: Path
+) -> None:
+    splits = {"train": [[demo_episode(STEPS)]], "val": [[demo_episode(3)], [demo_episode(2)]]}
+    error = assert_incomplete(
+        convert("--offset", "3", source=write_dataset(tmp_path / "short", splits=splits).root), output
+    )
+    assert error == (
+        "error: demo: split val gives no pair at offset 3: its longest episode has 3 steps, a pair takes 4; give a "
+        "smaller --offset with --overwrite, or leave the split out with --splits"
+    )
+
+
+def test_episode_without_its_state_is_left_out_as_damaged(convert: Convert, output: Path, tmp_path: Path) -> None:
+    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
+    del record.features.feature["steps/observation/state"]
+    splits = {"train": [[record.SerializeToString(), demo_episode(STEPS)]]}
+    result = convert(source=write_dataset(tmp_path / "lacking", splits=splits).root)
+    assert result.code == EXIT_DAMAGED
+    assert manifest(output).left_out == {"missing_feature": 1}
+    assert manifest(output).records == PAIRS
+    assert quarantine(output) == [("missing_feature", 0, None)]
 
 
 def test_source_metadata_that_changed_since_are_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:

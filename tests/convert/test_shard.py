@@ -260,7 +260,8 @@ def test_with_on_error_fail_the_first_damage_stops_and_leaves_nothing_behind(tmp
     with pytest.raises(ShardError, match=rf"demo .*/demo-train\.tfrecord-00000-of-00001: episode \d: {reason}: "):
         shard.convert()
     assert not shard.path("arrayrecord").exists()
-    assert {path.name for path in Journal(shard.output).folder.iterdir()} == {"parameters.json", f"{STEM}.lock"}
+    left = {path.name for path in Journal(shard.output).folder.iterdir()}
+    assert left == {"parameters.json", "manifest.lock", f"{STEM}.lock"}
 
 
 def test_pairs_of_a_corrupt_frame_are_left_out_and_their_step_is_named(tmp_path: Path) -> None:

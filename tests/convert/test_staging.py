@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from convert.staging import stage, staging_base, sweep
+import pytest
+
+from convert.staging import STAGING, machine, stage, staging_base, sweep
 
 HOLD = """
 import sys
@@ -43,6 +45,34 @@ def test_a_folder_in_use_is_left_alone_and_that_of_a_killed_process_is_removed(t
     assert (folder / "file").exists()
     with stage(tmp_path) as mine:
         assert set(tmp_path.iterdir()) == {mine, tmp_path / "other"}
+
+
+def test_an_error_inside_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="inside"), stage(tmp_path):
+        raise ValueError("inside")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_other_kinds_and_machines_stay(tmp_path: Path) -> None:
+    """Beam's scratch folders are locked by other means or by nobody, locks of other machines may not be seen."""
+    others = [tmp_path / name for name in ("pairstream-beam-abc", "pairstream-abc", f"{STAGING}another-abc")]
+    for folder in others:
+        folder.mkdir()
+    with stage(tmp_path):
+        pass
+    assert set(tmp_path.iterdir()) == set(others)
+    abandoned = tmp_path / f"{STAGING}{machine()}-abc"
+    abandoned.mkdir()
+    sweep(tmp_path)
+    assert not abandoned.exists()
+
+
+def test_a_prefix_is_swept_apart(tmp_path: Path) -> None:
+    with stage(tmp_path) as folder, stage(tmp_path, prefix="other-") as other:
+        (tmp_path / f"{STAGING}{machine()}-abc").mkdir()
+        sweep(tmp_path, prefix="other-")
+        assert len(list(tmp_path.iterdir())) == 3
+        assert {folder, other} < set(tmp_path.iterdir())
 
 
 def test_the_system_says_where_if_nobody_else_does(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from stream.format import TABLE_KINDS
 from tests.fuzz.targets import Target, make_targets
 from tests.memory_limit import memory_limit
 
@@ -27,7 +28,7 @@ FUZZ = settings(
     suppress_health_check=list(HealthCheck),
 )
 NAMES = (
-    *("tfrecord", "episode", "record", "frame", "split", "mixture", "datasets", "sidecar", "manifest"),
+    *("tfrecord", "episode", "record", "frame", "split", "mixture", "datasets", "manifest", *TABLE_KINDS),
     *("loader.json", "state", "features.json", "dataset_info.json"),
 )
 MOST_SECONDS = 20

@@ -11,10 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from stream.format import shard_file
-from stream.manifest import describe_file
-
-STEM = "train-00000-of-00002"
+from stream.format import TableKind, table_file
+from tests.rewritten_records import admit_table
 
 
 class CraftedRoot:
@@ -44,30 +42,24 @@ class CraftedRoot:
 
         self.edit(edit)
 
-    def path(self, kind: str) -> Path:
-        """A file of the first training shard."""
-        return self.manifest.parent / "train" / shard_file(STEM, kind)
+    def path(self, kind: TableKind) -> Path:
+        """A table of the training split."""
+        return self.manifest.parent / "train" / table_file(kind)
 
-    def table(self, kind: str) -> pa.Table:
-        """A sidecar of the first training shard, in memory."""
+    def table(self, kind: TableKind) -> pa.Table:
+        """A table of the training split, in memory."""
         return pa.ipc.open_file(pa.py_buffer(self.path(kind).read_bytes())).read_all()
 
-    def write(self, kind: str, table: pa.Table, *, compression: str | None = None) -> None:
-        """Write a sidecar and admit it."""
+    def write(self, kind: TableKind, table: pa.Table, *, compression: str | None = None) -> None:
+        """Write a table and admit it."""
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with pa.OSFile(str(self.path(kind)), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as out:
             out.write_table(table)
         self.admit(kind)
 
-    def admit(self, kind: str) -> None:
-        """Put size and hashes of a file into the manifest."""
-        entry = describe_file(self.path(kind), kind).model_dump()
-
-        def edit(content: Any) -> None:
-            shards = content["splits"]["train"]["shards"]
-            next(shard for shard in shards if shard["name"] == STEM)["files"][kind] = entry
-
-        self.edit(edit)
+    def admit(self, kind: TableKind) -> None:
+        """Put size and hashes of a table into the manifest."""
+        admit_table(self.manifest.parent, "train", kind)
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:

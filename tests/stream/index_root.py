@@ -218,7 +218,7 @@ def _part_tables(
         return (random.random((rows, size)) < 0.5).tolist()
 
     more_steps: dict[str, tuple[pa.DataType, list[Any]]] = {
-        "action_": (pa.list_(pa.float32(), action), vectors(action)),
+        **({"action_": (pa.list_(pa.float32(), action), vectors(action))} if action else {}),
         "observation/state": (pa.list_(pa.float64(), max(1, state)), vectors(max(1, state))),
         "reward": (pa.float32(), sometimes(random.normal(size=rows).tolist())),
         "is_last": (pa.bool_(), sometimes([bit for (bit,) in bits(1)])),

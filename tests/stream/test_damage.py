@@ -24,6 +24,7 @@ from stream import (
     make_loader,
     pairs,
 )
+from stream.format import TABLE_KINDS, FormatError, TableKind
 from stream.loader import Loader
 
 MIXTURE = {"bridge": 1, "kuka": 1}
@@ -42,8 +43,14 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
     return make_loader(root, MIXTURE, **{"batch_size": BATCH, "seed": 3, **arguments})
 
 
-def file_of(root: Path, suffix: str) -> Path:
-    return sorted((root / "bridge").glob(f"*/train/*-00001-of-*{suffix}"))[0]
+def file_of(root: Path) -> Path:
+    """An ArrayRecord file."""
+    return next((root / "bridge").glob("*/train/*-00001-of-*.arrayrecord"))
+
+
+def table_of(root: Path, kind: TableKind) -> Path:
+    """A table of the index."""
+    return next((root / "bridge").glob(f"*/train/{kind}.arrow"))
 
 
 def flip_first_frame(path: Path, record: int) -> None:
@@ -61,8 +68,8 @@ def cut(path: Path) -> None:
 def zero_middle(path: Path) -> None:
     size = path.stat().st_size
     with path.open("r+b") as file:
-        file.seek(size // 3)
-        file.write(bytes(size // 3))
+        file.seek(size // 25)
+        file.write(bytes(size * 23 // 25))
 
 
 def first_error(loader: Loader) -> tuple[int, RecordError]:
@@ -79,7 +86,7 @@ def first_error(loader: Loader) -> tuple[int, RecordError]:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_damaged_record_is_named(root: Path, num_workers: int) -> None:
-    flip_first_frame(file_of(root, ".arrayrecord"), record=2)
+    flip_first_frame(file_of(root), record=2)
     loader = loader_of(root, num_workers=num_workers)
     step, error = first_error(loader)
     [ref] = [
@@ -94,13 +101,10 @@ def test_a_damaged_record_is_named(root: Path, num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, zero_middle, Path.unlink], ids=["cut", "zeroed", "missing"])
-@pytest.mark.parametrize("suffix", [".arrayrecord", ".records.arrow", ".steps.arrow", ".episodes.arrow"])
-def test_a_damaged_file_never_gives_wrong_data(root: Path, suffix: str, damage: Callable[[Path], None]) -> None:
-    # With a horizon all four files are used.
-    whole = [digest(loader_of(root, horizon=3).batch_at(step)) for step in range(12)]
-    path = file_of(root, suffix)
-    damage(path)
-    loader = loader_of(root, horizon=3)
+def test_a_damaged_shard_never_gives_wrong_data(root: Path, damage: Callable[[Path], None]) -> None:
+    whole = [digest(loader_of(root).batch_at(step)) for step in range(12)]
+    damage(file_of(root))
+    loader = loader_of(root)
     failed = 0
     for step, expected in enumerate(whole):
         try:
@@ -113,19 +117,29 @@ def test_a_damaged_file_never_gives_wrong_data(root: Path, suffix: str, damage: 
     assert failed
 
 
-@pytest.mark.parametrize("kind", ["records", "steps", "episodes"])
-def test_a_sidecar_that_is_not_there_is_told_with_what_to_do(root: Path, kind: str) -> None:
-    file_of(root, f".{kind}.arrow").unlink()
-    loader = loader_of(root, horizon=3)
-    with pytest.raises(
-        RecordError, match=rf"{kind}.arrow: it is not there, though the manifest of bridge names it; copy or convert"
-    ):
-        for step in range(12):
-            loader.batch_at(step)
+@pytest.mark.parametrize("damage", [cut, zero_middle], ids=["cut", "zeroed"])
+@pytest.mark.parametrize("on_error", ["raise", "replace"])
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_a_damaged_table_is_told_when_the_loader_is_made(
+    root: Path, kind: TableKind, on_error: str, damage: Callable[[Path], None]
+) -> None:
+    path = table_of(root, kind)
+    damage(path)
+    # With a horizon all three tables are used.
+    with pytest.raises(FormatError, match=f"^{path}: .*(damaged|not a complete)"):
+        loader_of(root, horizon=3, on_error=on_error)
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_a_table_that_is_not_there_is_told_with_what_to_do(root: Path, kind: TableKind) -> None:
+    path = table_of(root, kind)
+    path.unlink()
+    with pytest.raises(FormatError, match=rf"^{path}: not there, though the manifest names it; run .*convert\.run"):
+        loader_of(root)
 
 
 def test_replacements_are_the_same_for_all_and_are_counted(root: Path) -> None:
-    file_of(root, ".arrayrecord").unlink()
+    file_of(root).unlink()
     reference = loader_of(root, on_error="replace")
     expected = [digest(reference.batch_at(step)) for step in range(6)]
     whole = loader_of(root, on_error="replace", num_workers=2)
@@ -156,7 +170,7 @@ def test_a_dataset_of_which_nothing_can_be_read_ends_replacing(root: Path) -> No
 
 
 def test_a_file_that_was_repaired_is_read_again(root: Path, oxe_root: Path) -> None:
-    path = file_of(root, ".arrayrecord")
+    path = file_of(root)
     good = path.read_bytes()
     cut(path)
     loader = loader_of(root)
@@ -244,7 +258,7 @@ print(step)
 
 
 def test_a_pair_source_names_a_damaged_record_too(root: Path) -> None:
-    flip_first_frame(file_of(root, ".arrayrecord"), record=0)
+    flip_first_frame(file_of(root), record=0)
     source = PairSource(root, {"bridge": 1})
     bad = 0
     for index in range(len(source)):

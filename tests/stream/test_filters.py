@@ -308,10 +308,8 @@ def test_a_loader_with_any_collection_is_saved_and_goes_on(oxe_root: Path, tmp_p
 def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_root: Path) -> None:
     long, other = np.arange(5000), np.arange(5000)
     other[2500] = 9999
-    loaders = [
-        make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=filters)
-        for filters in ([("step", "in", long)], [("step", "in", other)], None, {"bridge": []})
-    ]
+    given: list[Any] = [[("step", "in", long)], [("step", "in", other)], None, {"bridge": []}]
+    loaders = [make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=filters) for filters in given]
     with pytest.raises(StateError, match=r"datasets\.bridge\.filter"):
         loaders[1].step_of(loaders[0].state_at(3))
     assert loaders[2].step_of(loaders[3].state_at(3)) == 3

@@ -1,27 +1,28 @@
-import random
 import struct
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stream.format import (
-    FILE_KINDS,
+    DERIVED,
+    FIRST_FIELDS,
+    TABLE_KINDS,
     FormatError,
+    TableKind,
     dataset_dir,
     decode_record,
     encode_record,
-    frame_spans,
+    feature_column,
     frame_views,
-    open_sidecar,
     shard_file,
     shard_stem,
     split_of,
+    table_file,
 )
 
 FRAMES = st.lists(st.binary(max_size=200), min_size=1, max_size=8)
@@ -33,11 +34,9 @@ def test_frames_come_back_as_they_were_encoded(frames: list[bytes]) -> None:
 
 
 @given(FRAMES)
-def test_spans_point_at_the_frames_without_a_copy(frames: list[bytes]) -> None:
+def test_views_are_the_frames_without_a_copy(frames: list[bytes]) -> None:
     record = encode_record(frames)
-    view = memoryview(record)
-    assert [bytes(view[start:stop]) for start, stop in frame_spans(view)] == frames
-    views = frame_views(view)
+    views = frame_views(record)
     assert [bytes(frame) for frame in views] == frames
     assert all(frame.obj is record for frame in views)
 
@@ -66,7 +65,7 @@ def test_a_number_of_frames_that_the_record_cannot_hold_is_refused_before_anythi
     record = b"FRM1" + struct.pack("<I", count) + b"12345678"
     tracemalloc.start()
     with pytest.raises(FormatError, match=f"record of 16 bytes says that it holds {count} frames"):
-        frame_spans(record)
+        frame_views(record)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
@@ -105,72 +104,25 @@ def test_names_of_shards_sort_in_the_order_of_the_source() -> None:
     assert stems == sorted(stems)
 
 
-def test_the_files_of_a_shard_have_the_names_of_the_contract() -> None:
-    assert [shard_file(shard_stem("train", 7, 1024), kind) for kind in FILE_KINDS] == [
-        "train-00007-of-01024.arrayrecord",
-        "train-00007-of-01024.records.arrow",
-        "train-00007-of-01024.steps.arrow",
-        "train-00007-of-01024.episodes.arrow",
-    ]
+def test_the_files_of_a_split_have_the_names_of_the_contract() -> None:
+    assert shard_file(shard_stem("train", 7, 1024)) == "train-00007-of-01024.arrayrecord"
+    assert [table_file(kind) for kind in TABLE_KINDS] == ["episodes.arrow", "steps.arrow", "records.arrow"]
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_no_feature_has_the_name_of_a_column_of_the_format(kind: TableKind) -> None:
+    taken = {field.name for field in FIRST_FIELDS[kind]} | (set(DERIVED) if kind == "steps" else set())
+    columns = {feature_column(kind, name) for name in (*taken, "observation/state", "reward")}
+    assert columns == {f"{name}_" for name in taken} | {"observation/state", "reward"}
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_no_column_of_texts_or_lists_ends_at_two_gigabytes(kind: TableKind) -> None:
+    """Offsets of 32 bits do."""
+    for field in FIRST_FIELDS[kind]:
+        of = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        assert not pa.types.is_string(of)
 
 
 def test_a_dataset_lies_below_its_name_and_version() -> None:
     assert dataset_dir("data/oxe", "bridge", "0.1.0") == Path("data/oxe/bridge/0.1.0")
-
-
-def write_sidecar(path: Path) -> bytes:
-    table = pa.table(
-        {
-            "step": pa.array(range(20), pa.int32()),
-            "language": pa.array(["open", "close"] * 10).dictionary_encode(),
-            "words": pa.array([["a", "b"]] * 20),
-            "state": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(60, np.float32)), 3),
-        }
-    )
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return path.read_bytes()
-
-
-def test_a_sidecar_is_mapped_and_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "x.arrow"
-    numbers = np.arange(1_000_000, dtype=np.int64)
-    with pa.OSFile(str(path), "wb") as sink:
-        table = pa.table({"x": numbers})
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-    before = pa.total_allocated_bytes()
-    table = open_sidecar(path)
-    assert pa.total_allocated_bytes() - before < 10_000
-    np.testing.assert_array_equal(table.column("x").to_numpy(), numbers)
-
-
-def test_a_sidecar_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "train-00000-of-00001.steps.arrow"
-    content = write_sidecar(path)
-    for size in [*range(0, len(content), 7), len(content) - 1]:
-        path.write_bytes(content[:size])
-        with pytest.raises(FormatError, match=r"train-00000-of-00001\.steps\.arrow: not a complete Arrow IPC file"):
-            open_sidecar(path)
-
-
-def test_a_damaged_sidecar_opens_or_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.arrow"
-    content = write_sidecar(path)
-    rng = random.Random(0)
-    refused = 0
-    for _ in range(300):
-        damaged = bytearray(content)
-        for _ in range(rng.randint(1, 4)):
-            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-        path.write_bytes(damaged)
-        try:
-            open_sidecar(path)
-        except FormatError:
-            refused += 1
-    assert refused > 30
-
-
-def test_a_sidecar_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        open_sidecar(tmp_path / "missing.arrow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,6 @@ def test_pairs_can_be_sliced_for_ranks(oxe_root: Path) -> None:
 
 
 def test_pairs_work_in_grains_worker_processes(oxe_root: Path) -> None:
-    from absl import flags
-
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
     dataset = pairs(oxe_root, MIXTURE, metadata="dataset_only").batch(4).to_iter_dataset()
     iterator = iter(dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=1, per_worker_buffer_size=1)))
     expected = make_loader(oxe_root, MIXTURE, batch_size=4)
@@ -83,9 +80,41 @@ def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
     assert sorted(seen) == list(range(len(source)))
 
 
+def test_samples_of_a_relative_root_are_found_by_workers_elsewhere(
+    oxe_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(oxe_root.parent)
+    source = pickle.dumps(PairSource(oxe_root.name, "bridge"))
+    monkeypatch.chdir(tmp_path)
+    assert pickle.loads(source)[0]["sample"] == 0
+
+
+def test_the_text_of_a_pair_source_says_which_data_it_has(oxe_root: Path) -> None:
+    source = PairSource(oxe_root, {"bridge": 1})
+    assert repr(source) == repr(PairSource(oxe_root, "bridge"))
+    assert repr(source).startswith(f"PairSource({len(source)} pairs of 1 datasets, ")
+    others = [("kuka", None), ("bridge", [("step", "<", 3)])]
+    assert repr(source) not in {repr(PairSource(oxe_root, name, filters=filters)) for name, filters in others}
+
+
+def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -> None:
+    def load(name: str) -> grain.DataLoader:
+        source = PairSource(oxe_root, name, metadata="none")
+        sampler = grain.samplers.IndexSampler(8, shuffle=False, num_epochs=1)
+        return grain.DataLoader(data_source=source, sampler=sampler, worker_count=0)
+
+    state = iter(load("bridge")).get_state()
+    iter(load("bridge")).set_state(state)
+    with pytest.raises(ValueError, match="source"):
+        iter(load("kuka")).set_state(state)
+
+
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="unknown arguments batch_size"):
         PairSource(oxe_root, MIXTURE, batch_size=3)
+    for name in ("shuffle", "seed"):
+        with pytest.raises(ArgumentError, match=rf"PairSource has no {name}: .* a sampler, .*IndexSampler"):
+            PairSource(oxe_root, MIXTURE, **{name: "none"})
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         pairs(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = pairs(oxe_root, MIXTURE)

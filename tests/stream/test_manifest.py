@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stream.format import FILE_KINDS, FormatError
+from stream.format import TABLE_KINDS, FormatError
 from stream.manifest import Manifest, encode_manifest, read_manifest
 
 
@@ -23,7 +23,9 @@ def shard(name: str, **more: Any) -> dict[str, Any]:
         "records": 10,
         "paired_episodes": 2,
         "left_out": {"too_short": 1},
-        "files": {kind: {"bytes": 5, "sha256": "0f" * 32} for kind in FILE_KINDS},
+        "sizes": {"64x64": 20},
+        "passed": 20,
+        "file": {"bytes": 5, "sha256": "0f" * 32},
         **more,
     }
 
@@ -35,8 +37,10 @@ def statistics(dims: int) -> dict[str, Any]:
 
 def make_manifest() -> dict[str, Any]:
     shards = [shard("train-00000-of-00002"), shard("train-00001-of-00002")]
+    columns = {"episode": "0f" * 8, "step": "1e" * 8}
+    index = {kind: {"bytes": 5, "sha256": "0f" * 32, "columns": dict(columns)} for kind in TABLE_KINDS}
     return {
-        "format_version": 1,
+        "format_version": 2,
         "layout": "pairs",
         "dataset": "demo",
         "version": "1.0.0",
@@ -46,7 +50,7 @@ def make_manifest() -> dict[str, Any]:
             "path": "/data/demo_set/1.0.0",
             "fingerprint": "a1" * 32,
         },
-        "parameters": {"offset": 5, "camera": "observation/image"},
+        "parameters": {"offset": 5, "frame_offsets": [0, 5], "camera": "observation/image"},
         "spec": {"name": "demo"},
         "image": {"encoding": "jpeg", "sizes": {"64x64": 40}, "passed": 40, "transcoded": 0},
         "episodes": 4,
@@ -54,7 +58,7 @@ def make_manifest() -> dict[str, Any]:
         "records": 20,
         "left_out": {"too_short": 2},
         "quarantine": {"bytes": 200, "sha256": "1e" * 32},
-        "splits": {"train": {"episodes": 4, "steps": 40, "records": 20, "shards": shards}},
+        "splits": {"train": {"episodes": 4, "steps": 40, "records": 20, "shards": shards, "index": index}},
         "statistics": {"train": {"action": statistics(2)}},
         "versions": {"numpy": "2.4.6"},
     }
@@ -118,18 +122,18 @@ def test_a_manifest_that_is_not_there_means_not_complete(tmp_path: Path) -> None
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1]])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, [2]])
 def test_another_format_version_is_named_with_what_to_do(tmp_path: Path, version: Any) -> None:
     write(tmp_path, change(make_manifest(), "format_version", version))
     with pytest.raises(
-        FormatError, match=r"dataset\.json: format version .*, this program reads version 1; use the program"
+        FormatError, match=r"dataset\.json: format version .*, this program reads version 2; convert it again with"
     ):
         read_manifest(tmp_path)
 
 
 def test_a_newer_version_is_told_before_its_unknown_fields(tmp_path: Path) -> None:
-    write(tmp_path, {"format_version": 2, "something": "new"})
-    with pytest.raises(FormatError, match="format version 2"):
+    write(tmp_path, {"format_version": 3, "something": "new"})
+    with pytest.raises(FormatError, match="format version 3"):
         read_manifest(tmp_path)
 
 
@@ -142,7 +146,7 @@ def test_a_newer_version_is_told_before_its_unknown_fields(tmp_path: Path) -> No
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b"9" * 10_000,
-        b'{"format_version": 1, "x": 1e99999}x',
+        b'{"format_version": 2, "x": 1e99999}x',
     ],
     ids=["empty", "cut", "bytes", "deep list", "deep object", "digits", "more"],
 )
@@ -197,7 +201,9 @@ def test_a_split_that_could_leave_its_folder_is_refused(tmp_path: Path, name: st
         "left_out/too_short",
         "splits/train/records",
         "splits/train/shards/0/steps",
-        "splits/train/shards/1/files/steps/bytes",
+        "splits/train/shards/1/sizes/64x64",
+        "splits/train/shards/1/file/bytes",
+        "splits/train/index/steps/bytes",
         "statistics/train/action/count",
     ],
 )
@@ -207,11 +213,11 @@ def test_a_count_below_zero_or_of_another_kind_is_refused(tmp_path: Path, place:
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("value", ["", "0f" * 31, "0F" * 32, "zz" * 32, "0f" * 32 + "\n"])
-def test_a_hash_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
-    place = "splits/train/shards/0/files/arrayrecord/sha256"
-    write(tmp_path, change(make_manifest(), place, value))
-    with pytest.raises(FormatError, match="sha256"):
+@pytest.mark.parametrize("value", ["", "0f" * 31, "0F" * 32, "zz" * 32, "0f" * 32 + "\n", "0F" * 8])
+@pytest.mark.parametrize("place", ["shards/0/file/sha256", "index/steps/sha256", "index/records/columns/step"])
+def test_a_hash_that_is_none_is_refused(tmp_path: Path, place: str, value: str) -> None:
+    write(tmp_path, change(make_manifest(), f"splits/train/{place}", value))
+    with pytest.raises(FormatError, match=f"field splits.train.{place.replace('/', '.')}: String should match"):
         read_manifest(tmp_path)
 
 
@@ -239,8 +245,8 @@ INCONSISTENT: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         "split train lists shard train-00001-of-00002 twice",
     ),
     (
-        drop("splits/train/shards/0/files/steps"),
-        "splits.train.shards.0.files: Value error, has the files arrayrecord, episodes, records, expected",
+        drop("splits/train/index/steps"),
+        "splits.train.index: Value error, has the tables episodes, records, expected episodes, steps, records",
     ),
     (
         lambda m: change(m, "statistics/train/action/mean", [0.5]),
@@ -251,8 +257,8 @@ INCONSISTENT: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda m: change(m, "surprise", 1), "field surprise: Extra inputs are not permitted"),
     (lambda m: change(m, "layout", "frames"), "field layout: Input should be 'pairs'"),
     (
-        lambda m: change(m, "splits/train/shards/0/files/steps.arrow", {"bytes": 0, "sha256": "0f" * 32}),
-        "files.steps.arrow",
+        lambda m: change(m, "splits/train/index/frames", {"bytes": 0, "sha256": "0f" * 32, "columns": {}}),
+        "splits.train.index.frames",
     ),
 ]
 
@@ -290,6 +296,7 @@ PLACES = [
     "splits",
     "splits/train",
     "splits/train/shards",
+    "splits/train/index",
     "statistics",
     "spec",
 ]

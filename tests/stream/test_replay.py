@@ -81,7 +81,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 
     return err
 
 
-@pytest.mark.parametrize("options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}, {"decode": "device"}]
+)
 def test_the_digest_is_that_of_the_batch_in_training(
     options: dict[str, Any], oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

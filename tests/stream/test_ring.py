@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream.errors import RingError
-from stream.ring import Layout, Ring, Slot, available_memory, empty_array
+from stream.memory_limit import available_memory
+from stream.ring import Layout, Ring, Slot, empty_array
 
 FIELDS = {"frames": ("u1", (2, 3)), "step": ("i8", ()), "state": ("f4", (0,)), "mask": ("?", (5,))}
 

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from stream.rows import ROW_NAMES, ROW_TYPE, Rows
 
-KINDS = {"sample": np.int64, "member": np.int16, "epoch": np.int64, "split": np.int16, "record": np.int64}
+KINDS: dict[str, Any] = {
+    "sample": np.int64,
+    "member": np.int16,
+    "epoch": np.int64,
+    "split": np.int16,
+    "record": np.int64,
+}
 
 
 def some_rows(count: int, seed: int = 0) -> Rows:

@@ -1,4 +1,4 @@
-"""Views against what a reader of the sidecars alone would select, episode by episode."""
+"""Views against what a reader of the index alone would select, episode by episode."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from convert.sample import make_sample
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
 from stream.filters import parse_filters
-from stream.format import shard_file
-from stream.manifest import read_manifest
 from stream.mixture import Member
-from stream.views import Views
+from stream.splits import EpisodeRange
+from stream.views import Views, touched_shards
 from tests.converted_dataset import open_converted
 from tests.shared_folder import run_folder, shared_folder
 
@@ -47,7 +46,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 
 def read_episodes(dataset: Dataset) -> dict[str, list[Episode]]:
-    """The pairs of each episode by split, by the episode that the ``records`` sidecar names for every record."""
+    """The pairs of each episode by split, by the episode that ``records`` names for every record."""
     found: dict[str, list[Episode]] = {}
     for shard in open_converted(dataset.folder.parents[1], dataset.name, dataset.version).shards:
         episodes: list[Episode] = [[] for _ in range(len(shard.episodes))]
@@ -67,8 +66,13 @@ def pairs_of_epoch(views: Views, epoch: int = 0, *, member: int = 0, shuffle: bo
     """Shard and record of each position of an epoch."""
     position = np.arange(views.sizes[member])
     members, epochs = np.full(len(position), member), np.full(len(position), epoch)
-    shard, record = views.locate(members, epochs, position, seed=3, shuffle=shuffle)
-    return [(views.shards[s].stem, r) for s, r in zip(shard.tolist(), record.tolist(), strict=True)]
+    splits, records = views.locate(members, epochs, position, seed=3, shuffle=shuffle)
+    found = []
+    for split, record in zip(splits.tolist(), records.tolist(), strict=True):
+        index = views.splits[split]
+        shard = int(index.records.array("shard")[record])
+        found.append((index.shards.stem(shard), record - int(index.shards.first_records[shard])))
+    return found
 
 
 Ranges = list[tuple[str, int, int]]
@@ -230,14 +234,8 @@ def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) 
         for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
             alone = Views([member], [dataset], **options)
             assert pairs_of_epoch(together, member=number) == pairs_of_epoch(alone)
-            shards, _ = together.locate(np.full(4, number), np.zeros(4, np.int64), np.arange(4), seed=0, shuffle=True)
-            assert {together.shards[shard].member for shard in shards} == {number}
-
-
-def test_whole_splits_are_planned_without_opening_a_file(varied: Dataset) -> None:
-    views = make_views(varied, "train+test")
-    assert pairs_of_epoch(views)
-    assert len(views.cache) == 0
+            splits, _ = together.locate(np.full(4, number), np.zeros(4, np.int64), np.arange(4), seed=0, shuffle=True)
+            assert {together.splits[split].member for split in splits} == {number}
 
 
 @pytest.mark.parametrize(
@@ -270,12 +268,17 @@ def test_a_wrong_split_is_refused_with_the_name_of_the_dataset(varied: Dataset, 
         make_views(varied, split)
 
 
-def test_shards_are_listed_with_what_the_manifest_says(varied: Dataset) -> None:
-    views = make_views(varied, "train[1:3]")
-    entries = [shard for split in read_manifest(varied.folder).splits.values() for shard in split.shards]
-    assert [info.stem for info in views.shards] == [entry.name for entry in entries]
-    for info, entry in zip(views.shards, entries, strict=True):
-        assert (info.records, info.episodes) == (entry.records, entry.episodes)
-        assert info.path("arrayrecord") == varied.folder / info.split / shard_file(entry.name, "arrayrecord")
-        assert info.path("arrayrecord").is_file()
-    assert [info.first_episode for info in views.shards if info.split == "train"] == [0, 4, 8]
+def test_the_splits_are_those_that_samples_are_in(varied: Dataset) -> None:
+    views = make_views(varied, "test[:3]+train[1:3]+test[4:]")
+    assert [index.split for index in views.splits_of(0)] == ["test", "train"]
+    for index in views.splits:
+        entry = varied.manifest.splits[index.split]
+        assert (len(index.episodes), len(index.records)) == (entry.episodes, entry.records)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "shards"), [(0, 12, [0, 1, 2]), (1, 3, [0]), (3, 5, [0, 1]), (8, 8, []), (4, 8, [1])]
+)
+def test_the_shards_of_a_range_of_episodes(varied: Dataset, start: int, stop: int, shards: list[int]) -> None:
+    found = touched_shards(EpisodeRange("train", start, stop), varied)
+    assert found == [f"train-{shard:05d}-of-00003" for shard in shards]

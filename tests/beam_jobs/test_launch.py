@@ -1,0 +1,49 @@
+"""A run leaves no scratch folder, and removes those that killed runs left."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.launch import run_pipeline
+from beam_jobs.options import SCRATCH
+from convert.staging import machine
+from tests.rlds_dataset import RldsDataset
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def abandon(place: Path) -> Path:
+    """The folder of a process that was killed."""
+    folder = place / f"{SCRATCH}{machine()}-abandoned"
+    folder.mkdir()
+    return folder
+
+
+def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(place: Path) -> None:
+    abandon(place)
+    run_pipeline([], {}, [], num_workers=1, known=[], progress=contextlib.nullcontext())
+    assert list(place.iterdir()) == []
+
+
+def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
+    dataset: RldsDataset, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
+    left: list[Path] = []
+
+    @contextlib.contextmanager
+    def meanwhile() -> Iterator[None]:
+        left.append(abandon(place))
+        yield
+
+    run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=meanwhile())
+    assert not left[0].exists()
