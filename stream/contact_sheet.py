@@ -37,16 +37,14 @@ def write_sheets(
     name: str,
     batch: Mapping[str, Any],
     refs: Sequence[SampleRef],
-    *,
-    title: str = "",
-    replaced: Collection[int] = (),
+    **further: Any,
 ) -> list[Path]:
     """Write the pictures of a batch as PNG: ``name.png``, or ``name-1.png``, ``name-2.png``, ... if it takes several.
 
     Args:
         folder: Folder, which is made if it is missing. Files of these names are replaced.
         name: Name without ending.
-        batch, refs, title, replaced: See ``draw_sheets``.
+        batch, refs, further: Arguments of ``draw_sheets``.
 
     Returns:
         The files, in order.
@@ -57,7 +55,7 @@ def write_sheets(
     folder.mkdir(parents=True, exist_ok=True)
     several = len(refs) > _layout(np.asarray(batch["frames"]), "action" in batch).rows_per_page
     paths = []
-    for number, sheet in enumerate(draw_sheets(batch, refs, title=title, replaced=replaced), start=1):
+    for number, sheet in enumerate(draw_sheets(batch, refs, **further), start=1):
         path = folder / (f"{name}-{number}.png" if several else f"{name}.png")
         content = io.BytesIO()
         sheet.save(content, "PNG", compress_level=1)

@@ -49,9 +49,13 @@ Weight = float | Literal["size"] | SizePower
 
 @dataclass(frozen=True)
 class Member:
-    """A dataset of the mixture: its name (``bridge`` or ``bridge:0.1.0``), split expression and weight.
+    """A dataset of the mixture.
 
-    offset: the pair offset that the mixture was written for, if it says so; what was converted decides.
+    Attributes:
+        dataset: Name, such as ``bridge`` or ``bridge:0.1.0``.
+        split: Split expression.
+        weight: Weight.
+        offset: Offset of pairs that the mixture was written for, if it names one; the converted offset is used.
     """
 
     dataset: str
