@@ -36,7 +36,9 @@ def test_the_versions_of_python_are_those_of_the_classifiers() -> None:
     assert named == {f"3.{minor}" for minor in range(50) if allowed.contains(f"3.{minor}.1")}
 
 
-@pytest.mark.parametrize(("version", "fits"), [("3.10.13", False), ("3.11.7", True), ("3.13.0", True), ("3.14.0", False)])
+@pytest.mark.parametrize(
+    ("version", "fits"), [("3.10.13", False), ("3.11.7", True), ("3.13.0", True), ("3.14.0", False)]
+)
 def test_make_takes_the_versions_of_python_that_pip_takes(version: str, fits: bool, tmp_path: Path) -> None:
     assert SpecifierSet(PROJECT["requires-python"]).contains(version) == fits
     python = tmp_path / "python"
