@@ -23,11 +23,11 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from convert.durable import write_durably, writing
-from convert.errors import ConflictError, ConvertError
+from convert.errors import ConflictError, ConvertError, ShardError
 from convert.staging import machine
 from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
-from stream.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, read_manifest
+from stream.manifest import Manifest, ShardEntry, TableEntry, describe_file, encode_manifest, read_manifest
 
 FOLDER = ".convert"
 MANIFEST = "manifest"
@@ -242,7 +242,15 @@ class Journal:
 
     @contextlib.contextmanager
     def index(self, split: str, index: Mapping[TableKind, TableEntry]) -> Iterator[Path]:
-        """Give a local folder with the tables of a split that the manifest describes, for the time of the context."""
+        """Give a local folder with the tables of a split that the manifest describes, for the time of the context.
+
+        Raises:
+            ShardError: A table has another content than the manifest says.
+        """
+        for kind, entry in index.items():
+            path = self.output / split / table_file(kind)
+            if describe_file(path).sha256 != entry.sha256:
+                raise ShardError(f"{path}: not what the manifest says; remove it and run the same command again")
         yield self.output / split
 
     @contextlib.contextmanager
