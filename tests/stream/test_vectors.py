@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from convert.registry import load_registry
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
-from stream.format import feature_column
 from stream.index import SplitIndex, open_index
+from stream.schema import feature_column
 from stream.vectors import REDUCTIONS, Vector, dataset_vector, mode_codes, reduce_window
 
 NAMES = [selected.spec.name for selected in load_registry().resolve("oxe29")]
