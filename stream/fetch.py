@@ -271,8 +271,8 @@ def _check_room(local: Path, size: int) -> None:
     free = shutil.disk_usage(local).free
     if size > free:
         raise FetchError(
-            f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; make room, "
-            "or fetch a smaller split"
+            f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; make room, or "
+            "fetch a smaller split"
         )
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.errors import ArgumentError, closest
-from stream.format import DERIVED, TABLE_KINDS, FormatError, TableKind, feature_column
+from stream.format import DERIVED, TABLE_KINDS, FormatError, TableKind
 from stream.plain_values import Kind, Scalar, kind_of, plain_scalar, plain_values
+from stream.schema import feature_column
 
 if TYPE_CHECKING:
     from stream.index import SplitIndex

@@ -91,7 +91,7 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
     if not isinstance(columns, Mapping):
         raise ArgumentError(f"{name}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
     try:
-        chosen: dict[str, Any] = json.loads(json.dumps(dict(columns), default=_plain))
+        chosen: dict[str, Any] = json.loads(json.dumps(dict(columns), default=_plain, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{name}={columns!r:.100}: {error}; expected names and lists of numbers") from None
     return {dataset: value for dataset, value in chosen.items() if value is not None}

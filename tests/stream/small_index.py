@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from stream.format import FIRST_FIELDS, TEXT, TableKind, table_file
+from stream.format import TableKind, table_file
 from stream.index import SplitIndex
+from stream.schema import FIRST_FIELDS, TEXT
 from stream.shard_list import SplitShards
 from stream.table import open_table
 

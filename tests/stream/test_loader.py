@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stream import ArgumentError, Loader, Normalize, digest, load_loader, make_loader, pairs
-from stream.format import feature_column
+from stream.schema import feature_column
 from stream.spec import Batch
 from tests.stream.transforms import Jitter, Modules, Negative, Noise
 
