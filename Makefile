@@ -1,4 +1,4 @@
-# `make` lists the targets. All of them work in .venv, which is made on first use with Python 3.11 or newer.
+# `make` lists the targets. All of them work in .venv, which is made on first use with Python 3.11 to 3.13.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,10 +17,15 @@ ARGS ?=
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
 LOCK_EXTRAS := convert,gcs,s3,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
 
+OLDEST := build/oldest
+OLDEST_EXTRAS := convert,s3,gcs,lightning,jax
+OLDEST_TOOLS := pytest pytest-timeout hypothesis packaging
+OLDEST_TESTS := $(addprefix tests/stream/test_,loader.py ring.py grain_api.py torch.py lightning.py jax.py)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow chaos soak corruption fuzz lint format bench bench-peers bench-convert bench-loader \
-	lock clean
+.PHONY: help venv demo test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench bench-peers bench-convert bench-loader \
+	lock lock-oldest clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +46,12 @@ test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
 # Exit code 5 of pytest: no such test, which is no failure.
 test-slow: $(STAMP) ## the tests that are marked slow
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
+
+test-all: test test-slow ## both
+
+# What users install: without the tools of `dev`, TensorFlow for example.
+test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch and JAX with the oldest versions that pyproject.toml allows
+	$(OLDEST)/bin/python -m pytest -m "not slow" $(OLDEST_TESTS) $(ARGS)
 
 corruption: $(STAMP) ## damage every region of every file in every way (minutes): writes build/corruption
 	$(BIN)/python -m bench.corruption --out build/corruption $(ARGS)
@@ -79,6 +90,7 @@ soak: demo ## the loader for an hour with workers killed and states set (ARGS='-
 	$(BIN)/python -m bench.soak --root $(DEMO)/oxe --out build/soak $(ARGS)
 
 # The build of torch (+cpu) and its CUDA packages, which it pins itself, depend on the machine and are left out.
+# Apache Beam takes another google-apitools from Python 3.13 on, where the older one cannot be imported.
 lock: ## write constraints.txt anew: the newest versions that pyproject.toml allows together
 	@$(find_python); \
 	rm -rf build/lock && $$python -m venv build/lock
@@ -86,23 +98,39 @@ lock: ## write constraints.txt anew: the newest versions that pyproject.toml all
 	build/lock/bin/python -m pip check
 	@{ echo '# Versions that work together, for pip install -c; `make lock` writes this file.'; \
 	build/lock/bin/python -m pip freeze --exclude pairstream | sed -e 's/+[a-z0-9.]*$$//' -e '/^nvidia-/d' \
-	-e '/^cuda-/d' -e '/^triton==/d'; } > build/lock/constraints.txt
+	-e '/^cuda-/d' -e '/^triton==/d' \
+	-e 's/^google-apitools==.*/&; python_version < "3.13"\ngoogle-apitools>=0.5.35; python_version >= "3.13"/'; \
+	} > build/lock/constraints.txt
 	@mv build/lock/constraints.txt constraints.txt && wc -l constraints.txt
+
+lock-oldest: ## write constraints-oldest.txt anew: the oldest versions that pyproject.toml allows, with Python 3.11
+	@$(find_python); \
+	rm -rf build/lock && $$python -m venv build/lock
+	build/lock/bin/python -m tests.oldest_versions > build/lock/floors.txt
+	build/lock/bin/python -m pip install --quiet -c build/lock/floors.txt '.[$(OLDEST_EXTRAS)]' $(OLDEST_TOOLS)
+	build/lock/bin/python -m pip check
+	@{ echo '# The oldest versions that pyproject.toml allows; `make lock-oldest` writes this file.'; \
+	build/lock/bin/python -m pip freeze --exclude pairstream | sed -e 's/+[a-z0-9.]*$$//' -e '/^nvidia-/d' \
+	-e '/^cuda-/d' -e '/^triton==/d'; } > build/lock/constraints.txt
+	@mv build/lock/constraints.txt constraints-oldest.txt && wc -l constraints-oldest.txt
 
 clean: ## remove all that make made: .venv, build, caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Python that ends with 0 where it is of a version that works.
+PYTHON_FITS := sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+
 # Shell text that sets $$python or stops with one message.
 define find_python
 python=; seen=; \
 for p in $(CANDIDATES); do \
-	if v=$$($$p -c 'import sys; print("%d.%d.%d" % sys.version_info[:3]); sys.exit(sys.version_info < (3, 11))' 2>/dev/null); \
+	if v=$$($$p -c 'import sys; print("%d.%d.%d" % sys.version_info[:3]); $(PYTHON_FITS)' 2>/dev/null); \
 	then python=$$p; break; fi; \
 	seen="$$seen, $$p is $${v:-not there}"; \
 done; \
 if [ -z "$$python" ]; then \
-	echo "Python 3.11 or newer is needed, found:$${seen#,}. Install one, or name one: make PYTHON=/path/to/python3.11" >&2; \
+	echo "Python 3.11 to 3.13 is needed, found:$${seen#,}. Install one, or name one: make PYTHON=/path/to/python3.11" >&2; \
 	exit 1; \
 fi
 endef
@@ -111,11 +139,19 @@ endef
 # Not compiled here, since imports do that for what they need: 66 s in place of 110, 4.2 GB in place of 4.6.
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@; \
-	if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	if ! $(BIN)/python -c 'import sys, pip; $(PYTHON_FITS)' 2>/dev/null; then \
 		$(find_python); \
 		echo "making $(VENV) with $$($$python -V)"; \
 		$$python -m venv --clear $(VENV) || exit 1; \
 	fi
 	@echo "installing into $(VENV): some minutes the first time, about 4.5 GB on disk"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# The exact versions stand in constraints-oldest.txt, which a test compares with the floors of pyproject.toml.
+$(OLDEST)/.installed lock-oldest: CANDIDATES := $(or $(PYTHON),python3.11)
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	@$(find_python); rm -rf $(OLDEST); $$python -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints-oldest.txt \
+		-e '.[$(OLDEST_EXTRAS)]' $(OLDEST_TOOLS)
 	@touch $@

@@ -48,15 +48,14 @@ def _is_complete(place: Place) -> bool:
 
 
 def merging_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGKILL of all processes while the indexes are merged, again and again, then resumed."""
+    """SIGKILL of the main process while the indexes are merged, again and again, then resumed."""
     for number in range(count):
         with fault.attempt(f"kill {number}"), yard.place() as place:
             for _ in range(_KILLS_A_PLACE):
                 with place.converting(fault.where) as command:
                     place.wait_for(yard.total_shards, command)
                     time.sleep(chance.uniform(0, _MERGING_S))
-                    # All at once: workers that outlive the main process may finish what it began.
-                    os.killpg(command.pid, signal.SIGKILL)
+                    command.kill()
                     place.check_gone(command)
                 if _is_complete(place):
                     break
@@ -158,13 +157,14 @@ def two_at_once(yard: Yard, fault: Fault, chance: random.Random, count: int) -> 
 
 
 CHANGES = {
-    "a finished shard is longer": 2,
+    "a finished shard is longer": 3,
     "a finished shard is damaged": 0,
     "a shard to come is damaged": 3,
     "a shard to come is gone": 2,
     "the metadata were edited": 2,
 }
-"""What happens to the source, and the exit code of the next run. What is finished is not read again."""
+"""What happens to the source, and the exit code of the next run: a finished shard is read again only if its source has
+another size."""
 
 
 def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+_V2 = ("memory.max", "memory.current", "inactive_file")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+"""Names of limit and use of a control group, and the key in ``memory.stat`` of what the kernel takes back at once."""
 
-def available_memory() -> int | None:
-    """Return the bytes available without swapping, by the kernel and the control group; None if unknown."""
-    found = []
+
+def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the bytes available without swapping, by the kernel and the control groups; None if unknown.
+
+    Args:
+        proc: Mount of the kernel's information on processes.
+        groups: Mount of the control groups.
+    """
+    found = [_machine_memory(proc)]
+    for folder, names in _own_groups(proc, groups):
+        found.append(_group_memory(folder, *names))
+    return min((size for size in found if size is not None), default=None)
+
+
+def _machine_memory(proc: Path) -> int | None:
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in (proc / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
+                return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
         pass
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            cap = Path(limit).read_text().strip()
-            if cap != "max":
-                stat = dict(line.split() for line in Path(limit).with_name("memory.stat").read_text().splitlines())
-                reclaimable = int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))
-                found.append(max(0, int(cap) - int(Path(used).read_text()) + reclaimable))
-        except (OSError, ValueError):
+    return None
+
+
+def _own_groups(proc: Path, groups: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """Yield the control groups of this process that may limit its memory, up to the root of the mount."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if not controllers:
+            mount, names = groups, _V2
+        elif "memory" in controllers.split(","):
+            mount, names = groups / "memory", _V1
+        else:
             continue
-    return min(found, default=None)
+        # In a container the mount may show the group of the process as its root: then a path that leads into the
+        # machine's own tree has no folder here, but its end at the root has.
+        folder = mount / path.strip("/")
+        for each in (folder, *folder.parents):
+            if not each.is_relative_to(mount):
+                break
+            yield each, names
+
+
+def _group_memory(folder: Path, limit: str, used: str, inactive: str) -> int | None:
+    try:
+        cap = (folder / limit).read_text().strip()
+        if cap == "max":
+            return None
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return max(0, int(cap) - int((folder / used).read_text()) + int(stat.get(inactive, 0)))
+    except (OSError, ValueError):
+        return None

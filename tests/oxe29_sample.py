@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convert.registry import load_registry
 from tests.command import run
 from tests.converted_dataset import ConvertedDataset, open_converted
-from tests.tfds_reference import Reference
+
+if TYPE_CHECKING:
+    from tests.tfds_reference import Reference
 
 EPISODES = 3
 # Of each episode: the offset is 10 in two datasets, at most 5 in all others.
@@ -60,6 +63,9 @@ def _command(module: str, *arguments: str | Path) -> None:
 @functools.lru_cache(maxsize=1)
 def read_reference(root: Path, name: str) -> Reference:
     """What TFDS decodes of a dataset of the sample in ``root``; the last one is kept."""
+    # It brings TensorFlow, which other tests do without.
+    from tests.tfds_reference import Reference
+
     spec = SELECTED[name].spec
     return Reference(root / "source" / spec.tfds_name / spec.version)
 

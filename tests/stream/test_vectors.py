@@ -15,8 +15,9 @@ from convert.registry import load_registry
 from convert.table_writer import write_part
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
-from stream.format import STEP_FIELDS, FormatError, feature_column
+from stream.format import FormatError
 from stream.index import SplitIndex, open_index
+from stream.schema import STEP_FIELDS, feature_column
 from stream.table import Table, open_table
 from stream.vectors import REDUCTIONS, Vector, dataset_vector, mode_codes, reduce_window, sum_scale
 
