@@ -32,7 +32,6 @@ from convert.record_file import RecordWriter
 from convert.sample_record import SampleColumn, encode_example
 from convert.tfrecord import encode_tfrecord
 from stream.format import (
-    FIRST_FIELDS,
     FORMAT_VERSION,
     MANIFEST_NAME,
     TABLE_KINDS,
@@ -52,6 +51,7 @@ from stream.manifest import (
     describe_file,
     encode_manifest,
 )
+from stream.schema import FIRST_FIELDS
 
 FORMATS = ("jpeg", "webdataset", "tfrecord", "lmdb", "arrayrecord", "ours")
 

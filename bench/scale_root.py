@@ -24,21 +24,17 @@ from convert.index_file import write_part
 from convert.record_file import RecordWriter
 from convert.table_writer import one_batch, write_table
 from stream.format import (
-    EPISODE_FIELDS,
     FORMAT_VERSION,
     MANIFEST_NAME,
-    RECORD_FIELDS,
-    STEP_FIELDS,
     TABLE_KINDS,
-    TEXT,
     TableKind,
     encode_record,
-    feature_column,
     shard_file,
     shard_stem,
     table_file,
 )
 from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, describe_file, encode_manifest
+from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT, feature_column
 
 DATASETS = 29
 EPISODE_PAIRS = 60

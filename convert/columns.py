@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from convert.features import Feature
 from convert.rlds import Column, storage_dtype
-from stream.format import TEXT
+from stream.schema import TEXT
 
 
 def arrow_field(feature: Feature) -> pa.Field:

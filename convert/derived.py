@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from convert.dataset import Part
-from stream.format import feature_column
+from stream.schema import feature_column
 
 
 def vector_field(name: str, parts: Sequence[Part]) -> pa.Field:

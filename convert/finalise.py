@@ -75,8 +75,8 @@ def _finalise(conversion: Conversion, journal: AnyJournal, *, again: Set[str]) -
         else:
             manifest = _manifest(conversion, found, _write_quarantine(journal, found))
             journal.write_manifest(manifest)
-        stems = [shard.name for split in manifest.splits.values() for shard in split.shards]
-        journal.clear(stems, manifest.splits)
+        # Another process may be at another split.
+        journal.clear([job.stem for job in conversion.jobs], conversion.splits)
     return manifest
 
 

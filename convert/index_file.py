@@ -15,8 +15,9 @@ from convert.dataset import Part
 from convert.derived import derive_vector, find_fault, vector_field
 from convert.errors import ConvertError, ShardError
 from convert.table_writer import one_batch, write_part, write_table
-from stream.format import DERIVED, FIRST_FIELDS, STEP_FIELDS, TABLE_KINDS, TableKind, table_file
+from stream.format import DERIVED, TABLE_KINDS, TableKind, table_file
 from stream.manifest import TableEntry
+from stream.schema import FIRST_FIELDS, STEP_FIELDS
 from stream.table import Table, open_table
 
 __all__ = ["derive_steps", "extract_part", "merge_index", "write_part"]

@@ -11,7 +11,8 @@ import pyarrow as pa
 from convert.columns import arrow_array, arrow_field
 from convert.features import Feature
 from convert.rlds import Column, Episode
-from stream.format import FIRST_FIELDS, RECORD_FIELDS, TableKind, feature_column
+from stream.format import TableKind
+from stream.schema import FIRST_FIELDS, RECORD_FIELDS, feature_column
 
 _Head = dict[str, str | int]
 
@@ -70,7 +71,7 @@ class PartRows:
             episode: Episode, None if it could not be read.
             source_file: Name of its file.
             position: Record number in its file.
-            status: See ``stream.format.EPISODE_FIELDS``.
+            status: See ``stream.schema.EPISODE_FIELDS``.
             language: Instruction of each step.
             robot: Name of the robot.
             starts: First step of each record.

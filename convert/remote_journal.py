@@ -31,12 +31,11 @@ from convert.journal import (
     FileKind,
     Journal,
     Parts,
-    check_parameters,
     is_output_file,
     journal_files,
-    parse_parameters,
     part_file,
 )
+from convert.parameters import check_parameters, parse_parameters
 from convert.staging import stage, staging_base, sweep
 from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stream.units import human_bytes, human_seconds
+from convert.units import human_bytes, human_seconds
 
 __all__ = ["fault", "first_line", "format_table", "human_bytes", "human_seconds"]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from convert.errors import ConflictError, UsageError
-from convert.journal import check_parameters
 from convert.merge import index_inputs
+from convert.parameters import check_parameters
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.shard import count_damage, wanted_records
@@ -83,10 +83,9 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     """
     journal = open_journal(conversion.plan.output, conversion.plan.staging)
     before = existing_manifest(conversion, journal)
-    withdrawn = False
+    withdrawn = before is None
     if before is None:
-        before = journal.withdrawn()
-        withdrawn = before is not None
+        before = _withdrawn_manifest(conversion, journal)
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
     todo: list[ShardJob] = []
     merges: list[SplitJob] = []
@@ -107,7 +106,7 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
                 merges.append(_split_job(jobs))
     return Survey(
         before=before,
-        withdrawn=withdrawn,
+        withdrawn=withdrawn and before is not None,
         todo=tuple(todo),
         merges=tuple(merges),
         merged=merged,
@@ -176,6 +175,25 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
             raise UsageError(f"--redo {stem}: {', '.join(having)} have such a shard; name one with --datasets")
         found[having[0]].add(stem)
     return {name: frozenset(shards) for name, shards in found.items()}
+
+
+def _withdrawn_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+    """Return the manifest that was withdrawn, if one was and nothing else that it describes is being changed."""
+    try:
+        manifest = journal.withdrawn()
+    except FormatError as error:
+        raise ConflictError(f"{error} (or choose another --output)") from None
+    if manifest is None:
+        return None
+    others = {
+        entry.name for name, split in manifest.splits.items() if name not in conversion.splits for entry in split.shards
+    }
+    if changed := others & journal.finished():
+        raise ConflictError(
+            f"{journal.output}: an earlier command was interrupted while it made {min(changed)} again; run that one "
+            f"first, with --splits {','.join(manifest.splits)}"
+        )
+    return manifest
 
 
 def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:

@@ -13,8 +13,9 @@ from convert.verify_files import is_unchanged
 from convert.verify_report import Finding, Findings
 from convert.verify_rows import check_episodes, check_records, check_steps
 from convert.verify_vectors import check_derived, check_statistics
-from stream.format import FIRST_FIELDS, MANIFEST_NAME, TABLE_KINDS, TableKind, table_file
+from stream.format import MANIFEST_NAME, TABLE_KINDS, TableKind, table_file
 from stream.manifest import SplitEntry, Statistics
+from stream.schema import FIRST_FIELDS
 from stream.table import Table
 
 

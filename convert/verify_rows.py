@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stream.format import EPISODE_FIELDS, TableKind
+from stream.format import TableKind
 from stream.manifest import ShardEntry, SplitEntry
+from stream.schema import EPISODE_FIELDS
 from stream.table import Table
 
 _NO_STEPS = ("empty", "unreadable", "malformed")

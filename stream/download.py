@@ -6,49 +6,26 @@ import contextlib
 import errno
 import hashlib
 import os
-import queue
-import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemainingColumn, TransferSpeedColumn
 
 from stream.errors import StreamError
 from stream.fetched import PARTIAL
 from stream.manifest import FileEntry
 from stream.remote import CHUNK, RemoteFolder, is_remote
-from stream.units import human_bytes, human_seconds
 
-_POLL = 0.2
-_LINE_EVERY = 30.0
-_GRACE = 5.0
+_LINE_EVERY_S = 30.0
+"""Time between lines of progress in a log."""
 
 
 class FetchError(StreamError):
-    """A file that cannot be brought: not there, not what its manifest says, or no room for it."""
-
-
-class Folder(Protocol):
-    """What is read of the folder that files come from; ``stream.remote.RemoteFolder`` is one."""
-
-    def __truediv__(self, name: str, /) -> Folder: ...
-
-    def folders(self) -> list[str]:
-        """Return the names of the folders in it."""
-
-    def size(self, name: str, /) -> int | None:
-        """Return the size of a file in bytes, None if there is none."""
-
-    def sizes(self) -> dict[str, int]:
-        """Return name and size of every file in it."""
-
-    def read(self, name: str, /) -> bytes:
-        """Return the content of a file; raises FileNotFoundError if there is none."""
-
-    def read_range(self, name: str, start: int, stop: int, /) -> bytes:
-        """Return the bytes [start, stop) of a file."""
+    """A file that cannot be copied: it is missing, not what its manifest says, or there is no room for it."""
 
 
 class LocalFolder:
@@ -88,6 +65,9 @@ class LocalFolder:
         with (self._path / name).open("rb") as file:
             file.seek(start)
             return file.read(stop - start)
+
+
+Folder = LocalFolder | RemoteFolder
 
 
 def open_source(root: str) -> Folder:
@@ -136,75 +116,45 @@ def check_source(files: Sequence[Download]) -> None:
             raise FetchError(f"{where}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
 
 
-def download(files: Sequence[Download], *, jobs: int, progress: Progress) -> None:
-    """Bring files in several threads.
+def download(files: Sequence[Download], *, jobs: int) -> None:
+    """Copy files in several threads; a terminal shows the progress, a log gets a line now and then.
 
     Raises:
-        FetchError, RemoteError, OSError: the first thing that went wrong. What was complete stays; nothing
-            half-written does.
+        FetchError, RemoteError, OSError: The first thing that went wrong. Complete files stay, partial ones do not.
     """
-    waiting: queue.SimpleQueue[Download] = queue.SimpleQueue()
-    for file in files:
-        waiting.put(file)
+    if not files:
+        return
+    console = Console(stderr=True)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     stop = threading.Event()
-    failures: list[BaseException] = []
-    half: set[Path] = set()
-
-    def work() -> None:
-        while not stop.is_set():
-            try:
-                file = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                _bring(file, progress, stop, half)
-            except _StoppedError:
-                return
-            except BaseException as error:
-                failures.append(error)
-                stop.set()
-
-    # Not an executor: at its end a program waits for those, however long a request that hangs may take.
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, len(files)))]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_POLL)
-                progress.show()
-    finally:
-        stop.set()
-        end = time.monotonic() + _GRACE
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, end - time.monotonic()))
-        # Of a thread that hangs in a request or in a disk that is slow.
-        for path in list(half):
-            path.unlink(missing_ok=True)
-    if failures:
-        raise failures[0]
+    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(jobs) as pool:
+        task = progress.add_task("", total=sum(file.entry.bytes for file in files))
+        try:
+            left = {pool.submit(_copy, file, progress, task, stop) for file in files}
+            while left:
+                done, left = wait(left, timeout=_LINE_EVERY_S, return_when=FIRST_EXCEPTION)
+                for each in done:
+                    each.result()
+                if left and not console.is_terminal:
+                    console.print(progress)
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
-class _StoppedError(Exception):
-    pass
-
-
-def _bring(file: Download, progress: Progress, stop: threading.Event, half: set[Path]) -> None:
-    """``half``: the files that are half-written, for whoever cannot wait for this."""
+def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Event) -> None:
     name, size = file.target.name, file.entry.bytes
     temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
     digest = hashlib.sha256()
-    half.add(temporary)
     try:
         with temporary.open("wb") as sink:
             for start in range(0, size, CHUNK):
                 content = file.folder.read_range(name, start, min(size, start + CHUNK))
                 if stop.is_set():
-                    raise _StoppedError
+                    return
                 digest.update(content)
                 sink.write(content)
-                progress.add(len(content))
+                progress.advance(task, len(content))
             sink.flush()
             os.fsync(sink.fileno())
         if digest.hexdigest() != file.entry.sha256:
@@ -221,8 +171,6 @@ def _bring(file: Download, progress: Progress, stop: threading.Event, half: set[
         raise
     finally:
         temporary.unlink(missing_ok=True)
-        half.discard(temporary)
-    progress.finish_file()
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -230,55 +178,3 @@ def remove_leftovers(folder: Path) -> None:
     for path in folder.glob(f".*{PARTIAL}") if folder.is_dir() else []:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-
-
-class Progress:
-    """Counts files and bytes, and shows them with rate and time left: in place on a terminal, else a line now and
-    then."""
-
-    def __init__(self, files: int, size: int, *, stream: TextIO | None = None) -> None:
-        self.files = 0
-        self.bytes = 0
-        self._all = (files, size)
-        self._stream = stream or sys.stderr
-        self._lock = threading.Lock()
-        self._started = self._shown = time.monotonic()
-
-    def add(self, count: int) -> None:
-        """Count bytes."""
-        with self._lock:
-            self.bytes += count
-
-    def finish_file(self) -> None:
-        """Count a file."""
-        with self._lock:
-            self.files += 1
-
-    @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
-        """End with a line, however the context ends."""
-        try:
-            yield
-        finally:
-            self._print(end="\n")
-
-    def show(self) -> None:
-        """Show where things are, if it is time to."""
-        tty = self._stream.isatty()
-        if tty or time.monotonic() - self._shown >= _LINE_EVERY:
-            self._print(end="" if tty else "\n")
-
-    def _print(self, *, end: str) -> None:
-        self._shown = time.monotonic()
-        elapsed = max(self._shown - self._started, 1e-6)
-        files, size = self._all
-        rate = self.bytes / elapsed
-        left = f", ETA {human_seconds((size - self.bytes) / rate)}" if 0 < self.bytes < size else ""
-        start = "\r\x1b[K" if self._stream.isatty() else ""
-        print(
-            f"{start}{self.files:,}/{files:,} files, {human_bytes(self.bytes)} of {human_bytes(size)}, "
-            f"{human_bytes(rate)}/s, {human_seconds(elapsed)}{left}",
-            end=end,
-            file=self._stream,
-            flush=True,
-        )

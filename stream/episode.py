@@ -62,31 +62,45 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         int(index.episodes.array(name)[episode])
         for name in ("first_record", "num_records", "first_steps_row", "num_steps")
     )
+    if not (
+        0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
+    ):
+        raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
     offsets = data.datasets[member].manifest.parameters["frame_offsets"]
-    encoded = _read_frames(index, first, count, offsets)
-    frames = np.zeros((len(encoded), *data.spec.frame_shape, 3), np.uint8)
-    for place, (step, jpeg) in enumerate(sorted(encoded.items())):
+    encoded = dict(sorted(_read_frames(index, first, count, offsets).items()))
+    shape = (*data.spec.frame_shape, 3)
+    frames = np.zeros((len(encoded), *shape), np.uint8)
+    for step, jpeg, place in zip(encoded, encoded.values(), frames, strict=True):
         try:
-            simplejpeg.decode_jpeg(jpeg, buffer=frames[place])
+            decoded = simplejpeg.decode_jpeg(jpeg, buffer=place)
+            if decoded.shape != shape:
+                raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
         except ValueError as error:
-            raise FormatError(f"{dataset} {split} episode {episode}: frame of step {step}: {error}") from None
+            where = f"dataset {dataset}, split {split}, episode {episode}"
+            raise FormatError(f"{where}: the frame of step {step} cannot be decoded ({error})") from None
     table = index.steps.arrow().slice(steps_row, steps)
-    return Episode(table, frames, np.array(sorted(encoded), np.int64))
+    return Episode(table, frames, np.array(list(encoded), np.int64))
 
 
 def _read_frames(index: SplitIndex, first: int, count: int, offsets: list[int]) -> dict[int, bytes]:
     """Return the encoded frame of each step that records hold."""
     rows = np.arange(first, first + count)
-    shard, step, position, size, checksum = (
+    columns = (
         index.records.take(name, rows).tolist() for name in ("shard", "step", "position", "num_bytes", "xxh3_64")
     )
     files: dict[int, RecordFile] = {}
     found: dict[int, bytes] = {}
-    for row in range(count):
-        number = shard[row]
-        if number not in files:
-            files[number] = RecordFile(index.record_path(number), int(index.shards.sizes[number]))
-        frames = frame_views(files[number].read(position[row], size[row], checksum[row]))
+    for row, (shard, step, *location) in enumerate(zip(*columns, strict=True), first):
+        try:
+            if not 0 <= shard < len(index.shards):
+                raise FormatError(f"the index says shard {shard} of {len(index.shards)}")
+            if shard not in files:
+                files[shard] = RecordFile(index.record_path(shard), int(index.shards.sizes[shard]))
+            frames = frame_views(files[shard].read(*location))
+            if len(frames) != len(offsets):
+                raise FormatError(f"holds {len(frames)} frames, expected {len(offsets)}")
+        except (FormatError, OSError) as error:
+            raise FormatError(f"dataset {index.dataset}, split {index.split}, row {row} of records: {error}") from None
         for offset, frame in zip(offsets, frames, strict=True):
-            found.setdefault(step[row] + offset, bytes(frame))
+            found.setdefault(step + offset, bytes(frame))
     return found

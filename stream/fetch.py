@@ -22,13 +22,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rich import filesize
+
 from stream.arguments import interrupt_on_kill
 from stream.catalog import Catalog, Dataset, version_key
 from stream.download import (
     Download,
     FetchError,
     Folder,
-    Progress,
     check_source,
     download,
     open_source,
@@ -49,7 +50,6 @@ from stream.manifest import FileEntry, Manifest, ShardEntry, parse_manifest, rea
 from stream.mixture import resolve_mixture
 from stream.remote import RemoteError, is_remote
 from stream.splits import SplitError, resolve_split
-from stream.units import human_bytes
 from stream.views import touched_shards
 from stream.whole_file import write_whole
 
@@ -193,16 +193,14 @@ def fetch(
             _begin(order, str(catalog.source))
         for folder in {file.target.parent for file in missing}:
             folder.mkdir(parents=True, exist_ok=True)
-        progress = Progress(len(missing), size)
-        with progress.shown() if missing else contextlib.nullcontext():
-            download(missing, jobs=jobs, progress=progress)
+        download(missing, jobs=jobs)
         for order in orders:
             _finish(order, str(catalog.source))
     return {
         "remote": remote,
         "local": str(local),
-        "files_fetched": progress.files,
-        "bytes_fetched": progress.bytes,
+        "files_fetched": len(missing),
+        "bytes_fetched": size,
         "datasets": [_summary(order) for order in orders],
     }
 
@@ -292,8 +290,8 @@ def _check_room(local: Path, size: int) -> None:
     free = shutil.disk_usage(local).free
     if size > free:
         raise FetchError(
-            f"{local}: {human_bytes(size)} are to be fetched and {human_bytes(free)} are free; make room, or fetch a "
-            "smaller split"
+            f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; make room, or "
+            "fetch a smaller split"
         )
 
 
@@ -362,7 +360,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
             f"{entry['shards_here']:,} of {entry['shards']:,} here"
         )
-    print(f"{done['files_fetched']:,} files fetched, {human_bytes(done['bytes_fetched'])}; {done['local']} is ready")
+    print(
+        f"{done['files_fetched']:,} files fetched, {filesize.decimal(done['bytes_fetched'])}; {done['local']} is ready"
+    )
     return 0
 
 

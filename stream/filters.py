@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
-from stream.format import DERIVED, TABLE_KINDS, FormatError, TableKind, feature_column
+from stream.format import DERIVED, TABLE_KINDS, FormatError, TableKind
 from stream.plain_values import Kind, Scalar, kind_of, plain_scalar, plain_values
+from stream.schema import feature_column
 from stream.table import Table
 
 _COMPARE = {

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from stream.affine import Affine
 from stream.ahead import Ahead, begin
 from stream.errors import ArgumentError
 from stream.extras import imports_of
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
 from stream.loader import make_loader as _make_loader
-from stream.normalize import Affine
 from stream.spec import Batch
 
 with imports_of("jax", by="stream.jax"):

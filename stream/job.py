@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from stream.batch import Assembled, Assembler
-from stream.errors import RecordError
+from stream.errors import LimitError, RecordError
 from stream.ring import ALIGN, Layout
 from stream.rows import ROW_TYPE, Rows
 from stream.spec import Batch, BatchSpec, Decode
@@ -134,16 +134,24 @@ class SlotWriter:
 
         Returns:
             The reply; arrays that are still to be written, each with its offset; and the bytes that the slot needs.
+            Values of the reply may be views of the slot, so it is to be pickled before the arrays are written.
+
+        Raises:
+            LimitError: A limit of this process is too low to open a file.
         """
+        # Made for each batch: a transform may give an array another shape or type in place.
+        arrays = self._maker.layout.arrays(self.buffer, base=self._maker.base)
         try:
-            batch, done = self._maker.make(request.step, self.rows, self._arrays)
+            batch, done = self._maker.make(request.step, self.rows, arrays)
+        except LimitError:
+            raise
         except Exception:
             return Reply(request.job, error=traceback.format_exc()), [], 0
         # Plain tuples are smaller, and faster to unpickle.
         reply = Reply(request.job, (), done.failed, [tuple(span) for span in done.work.spans], done.work.bytes)
         if done.failed:
             return reply, [], 0
-        items, left, needed = self._place(batch)
+        items, left, needed = self._place(batch, arrays)
         return reply._replace(batch=items), left, needed
 
     def write(self, arrays: Sequence[tuple[int, np.ndarray]]) -> None:
@@ -151,11 +159,18 @@ class SlotWriter:
         for offset, array in arrays:
             np.ndarray(array.shape, array.dtype, self.buffer, offset)[...] = array
 
-    def _place(self, batch: Batch) -> tuple[list[tuple[str, Item, Any]], list[tuple[int, np.ndarray]], int]:
+    def _place(
+        self, batch: Batch, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[list[tuple[str, Item, Any]], list[tuple[int, np.ndarray]], int]:
         """Find a place in the slot for each array of a batch: where it is already, where the array of its key was, or
-        behind all others."""
+        behind all others.
+
+        Args:
+            batch: What the transforms returned.
+            arrays: Arrays of the layout that the first of them got.
+        """
         base, offsets = self._maker.base, self._maker.layout.offsets
-        own = {id(array): name for name, array in self._arrays.items()}
+        own = {id(array): name for name, array in arrays.items() if _are_alike(array, self._arrays[name])}
         kept = {own[id(value)] for value in batch.values() if id(value) in own}
         end = base + self._maker.layout.nbytes
         items: list[tuple[str, Item, Any]] = []
@@ -169,7 +184,7 @@ class SlotWriter:
                 items.append((key, "own", own[id(value)]))
                 continue
             mine = self._arrays.get(key)
-            if mine is not None and key not in kept and (mine.dtype, mine.shape) == (value.dtype, value.shape):
+            if mine is not None and key not in kept and _are_alike(mine, value):
                 offset = base + offsets[key]
                 items.append((key, "own", key))
             else:
@@ -179,6 +194,10 @@ class SlotWriter:
             # Writing to its place could change another array that is a view of the same memory.
             left.append((offset, value.copy() if np.may_share_memory(value, self._memory) else value))
         return items, left, end
+
+
+def _are_alike(array: np.ndarray, other: np.ndarray) -> bool:
+    return (array.dtype, array.shape) == (other.dtype, other.shape)
 
 
 def read_slot(items: Sequence[tuple[str, Item, Any]], own: Mapping[str, np.ndarray], buffer: Any) -> Batch:

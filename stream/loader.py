@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -187,7 +186,7 @@ class Loader(grain.IterDataset[Batch]):
 
     def batch_on_host(self, step: int) -> Batch:
         """Return the batch of a step with its frames decoded in this process, whatever ``decode`` is."""
-        made = Steps(self.data, replace(self.running, decode="host")).make(step)
+        made = self.steps.on_host().make(step)
         self.counters.add_replaced(made.replaced)
         return made.batch
 
@@ -258,7 +257,8 @@ def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides
     Args:
         path: the file.
         root: where the converted data lie now, if not where they did.
-        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``.
+        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
+            ``decode``.
 
     Raises:
         StateError: not a loader.json, or the data are not those that it was written for; names what differs.

@@ -28,7 +28,7 @@ class Located(NamedTuple):
 
     Attributes:
         shards: Shard of each record in its split.
-        num_bytes, positions, xxh3_64: See ``stream.format.RECORD_FIELDS``.
+        num_bytes, positions, xxh3_64: See ``stream.schema.RECORD_FIELDS``.
         texts: Texts of the rows, by key.
     """
 

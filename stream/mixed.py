@@ -3,10 +3,8 @@ hold."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -243,19 +241,5 @@ def open_mixture(
     root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str, options: Options
 ) -> MixedData:
     """Open what ``mixture`` and ``split`` name below a root; raises ArgumentError as ``make_loader`` does."""
-    with _no_collection():
-        catalog = Catalog(root)
-        return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without garbage collection, which goes through all objects again and again while 20,000 shards are read: over
-    half of the time that it takes."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    catalog = Catalog(root)
+    return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog)

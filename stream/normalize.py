@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import grain
 import numpy as np
 
+from stream.affine import Affine, AffineMap
 from stream.errors import ArgumentError
 from stream.loader import Loader
 from stream.mixed import MixedData
@@ -17,19 +17,6 @@ from stream.vectors import Vector
 
 Method = Literal["mean_std", "q01_q99"]
 _EPSILON = 1e-8
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """``value * scale + shift`` for each dataset, float32 [D, size]; ``low`` and ``high`` bound the result.
-
-    Dimensions that do not vary, that have no statistics, or that are flags keep their values.
-    """
-
-    scale: np.ndarray
-    shift: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
 
 
 class Normalize(grain.transforms.Map):
@@ -82,17 +69,14 @@ class Normalize(grain.transforms.Map):
             key: _tables(data, key, vectors[key], sizes[key], method, split) for key in keys
         }
 
+    @property
+    def in_worker(self) -> Any:
+        """The same transform without Grain, which workers need not import; a subclass is its own."""
+        return AffineMap(self.tables) if type(self) is Normalize else self
+
     def map(self, element: Batch) -> Batch:
         """Return the batch with normalised vectors, float32 as before."""
-        result = dict(element)
-        dataset = element["dataset"]
-        for key, table in self.tables.items():
-            values, mask = element[key], element[f"{key}_mask"]
-            shape = (slice(None), None) if values.ndim == 3 else (slice(None),)
-            scaled = values * table.scale[dataset][shape] + table.shift[dataset][shape]
-            np.clip(scaled, table.low[dataset][shape], table.high[dataset][shape], out=scaled)
-            result[key] = np.where(mask, scaled, np.float32(0))
-        return result
+        return AffineMap(self.tables).map(element)
 
     def __repr__(self) -> str:
         return f"Normalize(method={self.method!r}, keys={tuple(self.tables)})"

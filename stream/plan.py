@@ -76,8 +76,6 @@ class Plan:
         self.shuffle = shuffle
         self._sizes = views.sizes
         self._names = list(names)
-        self._latest = np.full(len(self._names), -1, np.int64), np.zeros(len(self._names), np.uint64)
-        """Of each dataset, the epoch that was asked for last, and its key. Both change as one: threads share them."""
 
     def rows(self, samples: np.ndarray) -> Rows:
         """Return where samples come from.
@@ -88,7 +86,9 @@ class Plan:
         member, draw = self.mix.locate(samples)
         size = self._sizes[member]
         epoch, position = np.divmod(draw, size)
-        return self._rows(samples, member, epoch, self._shuffled(member, epoch, position, size))
+        if self.shuffle.block:
+            position = self.shuffle.place(position, size, self._keys(member, epoch))
+        return self._rows(samples, member, epoch, position)
 
     def replacements(self, samples: np.ndarray, attempt: int) -> Rows:
         """Return what stands in for samples that cannot be read: other samples of the same dataset and epoch.
@@ -117,24 +117,12 @@ class Plan:
             raise ArgumentError(f"step {step}: expected 0 to {_MAX_SAMPLE // batch_size - 1:,}")
         return np.arange(first, first + rows, dtype=np.int64)
 
+    def _keys(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+        """Return the key of each sample's permutation, uint64 [n]."""
+        pairs = list(zip(member.tolist(), epoch.tolist(), strict=True))
+        keys = {(number, turn): make_key(self.seed, self._names[number], turn) for number, turn in set(pairs)}
+        return np.array([keys[pair] for pair in pairs], np.uint64)
+
     def _rows(self, samples: np.ndarray, member: np.ndarray, epoch: np.ndarray, place: np.ndarray) -> Rows:
         split, record = self.views.locate(member, epoch, place, seed=self.seed, shuffle=self.shuffle.block > 0)
         return Rows(samples, member.astype(np.int16), epoch, split, record)
-
-    def _shuffled(self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, size: np.ndarray) -> np.ndarray:
-        if self.shuffle.block == 0:
-            return position
-        return self.shuffle.place(position, size, self._keys_of(member, epoch))
-
-    def _keys_of(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:
-        epochs, keys = self._latest
-        found = keys[member]
-        others = np.flatnonzero(epochs[member] != epoch)
-        if len(others):
-            epochs, keys = epochs.copy(), keys.copy()
-            for place, at, wanted in zip(others, member[others], epoch[others], strict=True):
-                if epochs[at] != wanted:
-                    epochs[at], keys[at] = wanted, make_key(self.seed, self._names[at], int(wanted))
-                found[place] = keys[at]
-            self._latest = epochs, keys
-        return found

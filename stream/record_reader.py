@@ -51,7 +51,7 @@ class RecordFile:
         """Return one record; safe to call from several threads.
 
         Args:
-            position, num_bytes, xxh3_64: Location and checksum of the record, see ``stream.format.RECORD_FIELDS``.
+            position, num_bytes, xxh3_64: Location and checksum of the record, see ``stream.schema.RECORD_FIELDS``.
 
         Raises:
             FormatError: The bytes are not those that were written.

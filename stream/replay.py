@@ -1,23 +1,22 @@
-"""``python -m stream.replay --loader loader.json --step N``: the batch of a step again, where it came from and its
-picture."""
+"""``python -m stream.replay``: the batch of any step of a run again, where it came from and its picture."""
 
 from __future__ import annotations
 
 import argparse
-import gc
 import io
 import json
 import os
 import re
-import shutil
 import sys
-import time
-import unicodedata
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from stream.arguments import Parser
 from stream.errors import ArgumentError, RecordError, StateError, StreamError
@@ -33,8 +32,9 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
 _EPILOG = """\
-The digest is what stream.digest(batch) gives of the same rank's batch in training, if the loader has no transforms:
-those are code, and loader.json has only their names.
+The digest is what stream.digest(batch) gives of the same rank's batch in training, as the loader gives it (with
+decode="device" before its frames are decoded), if the loader has no transforms: those are code, and loader.json has
+only their names.
 
 exit codes:
   0    done
@@ -50,12 +50,15 @@ examples:
 """
 
 
+_FAILURE = ("sample", "dataset", "split", "shard", "record", "episode", "reason")
+
+
 class _OutputError(StreamError):
     """The folder of ``--out`` cannot be written."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     parsed = _parse(arguments)
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ArgumentError, StateError, _OutputError) as error:
         return _fail(error, EXIT_USAGE)
     except BrokenPipeError:
-        # Who read us has seen enough. What is left in the buffer must not fail at exit again.
+        # The reader has seen enough. The rest of the buffer must not fail at exit again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
     except (StreamError, OSError) as error:
@@ -109,27 +112,25 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
         _make_folder(parsed.out)
     made = steps.make(step)
     running = steps.running
-    with ThreadPoolExecutor(1) as pool:
-        hashing = pool.submit(digest, made.batch)
-        if parsed.digest and parsed.out is None:
-            _print_digest(step, hashing.result(), as_json=parsed.json)
-            return
-        refs = steps.data.describe(made.rows)
-        by_sample = {ref.sample: row for row, ref in enumerate(refs)}
-        replaced = [(by_sample[error.sample], error) for error in made.replaced]
-        pictures = [] if parsed.out is None else _draw(running, step, made.batch, refs, replaced, parsed.out)
-        hashed = hashing.result()
+    hashed = digest(made.batch)
+    if running.decode == "device":
+        # Whoever looks at a step wants its frames, and what stands in for those that cannot be decoded.
+        made = steps.on_host().make(step)
+    refs = steps.data.describe(made.rows)
+    by_sample = {ref.sample: row for row, ref in enumerate(refs)}
+    replaced = [(by_sample[error.sample], error) for error in made.replaced]
+    pictures = [] if parsed.out is None else _draw(running, step, made.batch, refs, replaced, parsed.out)
     if parsed.digest:
-        _print_digest(step, hashed, as_json=parsed.json)
+        print(json.dumps({"step": step, "digest": hashed}) if parsed.json else f"{step} {hashed}")
         return
     if parsed.json:
         json.dump(_as_json(running, step, hashed, refs, replaced, pictures), sys.stdout, indent=1)
         print()
         return
     print(f"step {step}, rank {running.rank} of {running.world_size}, {len(refs)} rows, digest {hashed}\n")
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in format_table(refs, replaced={row for row, _ in replaced}, width=width):
-        print(line)
+    # Nothing is cut in a pipe.
+    console = Console(width=None if sys.stdout.isatty() else 1 << 20)
+    console.print(make_table(refs, replaced={row for row, _ in replaced}))
     if replaced:
         print("\n* replaced, as these could not be read:")
         for row, error in replaced:
@@ -139,21 +140,22 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
         print(f"{'' if number else chr(10)}picture: {path}")
 
 
-def _print_digest(step: int, hashed: str, *, as_json: bool) -> None:
-    print(json.dumps({"step": step, "digest": hashed}) if as_json else f"{step} {hashed}")
-
-
 def _print_digests(steps: Steps, first: int, stop: int) -> None:
     from stream.batch_digest import digest
 
-    gc.enable()  # see _command; this may run for hours
-    with _Progress(stop - first) as progress:
-        for step in range(first, stop):
+    shown = sys.stderr.isatty() and not sys.stdout.isatty()
+    with Progress(
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        disable=not shown,
+    ) as progress:
+        for step in progress.track(range(first, stop)):
             # Each line at once, so that a reader who has seen enough ends this.
-            line = f"{step} {digest(steps.make(step).batch)}"
-            progress.clear()
-            print(line, flush=True)
-            progress.tick(step - first + 1)
+            print(f"{step} {digest(steps.make(step).batch)}", flush=True)
 
 
 def _draw(
@@ -198,137 +200,37 @@ def _as_json(
         "batch_size": running.batch_size,
         "digest": hashed,
         "rows": [{"row": row, **asdict(ref), "replaced": row in marked} for row, ref in enumerate(refs)],
-        "replaced": [
-            {
-                "row": row,
-                "sample": error.sample,
-                "dataset": error.dataset,
-                "split": error.split,
-                "shard": error.shard,
-                "record": error.record,
-                "episode": error.episode,
-                "reason": error.reason,
-            }
-            for row, error in replaced
-        ],
+        "replaced": [{"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in replaced],
         "pictures": [str(path) for path in pictures],
     }
 
 
-def format_table(refs: Sequence[SampleRef], *, replaced: set[int], width: int | None) -> list[str]:
-    """Return the lines of the table of a batch.
+def make_table(refs: Sequence[SampleRef], *, replaced: set[int]) -> Table:
+    """Return the table of a batch, a row for each sample; rows in ``replaced`` are marked with ``*``.
 
-    Args:
-        refs: a row each.
-        replaced: numbers of rows to mark with ``*``.
-        width: columns of the terminal; the longest texts are cut until the table fits, and sample and epoch are left
-            out if that helps. None cuts nothing.
+    In a narrow terminal texts go on in the next line, and numbers stay as they are.
     """
-    table = {
-        "row": [f"{row}{'*' if row in replaced else ''}" for row in range(len(refs))],
-        "dataset": [ref.dataset for ref in refs],
-        "source file": [ref.source_file for ref in refs],
-        "episode": [str(ref.episode) for ref in refs],
-        "steps": [f"{ref.step}..{ref.step + ref.offset}" for ref in refs],
-        "language": [_one_line(ref.language) for ref in refs],
-        "shard": [ref.shard for ref in refs],
-        "record": [str(ref.record) for ref in refs],
-        "sample": [str(ref.sample) for ref in refs],
-        "epoch": [str(ref.epoch) for ref in refs],
-    }
-    widths = {name: max(map(_columns, (name, *cells))) for name, cells in table.items()}
-    if width is not None:
-        for name in ("epoch", "sample"):
-            if _total(widths) > width:
-                del widths[name]
-        while (over := _total(widths) - width) > 0:
-            # The widest gives way first, down to the width of the next.
-            ordered = sorted(_FLEXIBLE, key=lambda name: widths[name])
-            widest, second = ordered[-1], ordered[-2]
-            if widths[widest] <= _LEAST:
-                break
-            widths[widest] = max(_LEAST, widths[widest] - max(1, min(over, widths[widest] - widths[second])))
-    lines = ["  ".join(_pad(_shorten(name, name, size), name, size) for name, size in widths.items()).rstrip()]
-    for row in range(len(refs)):
-        cells = (_pad(_shorten(table[name][row], name, size), name, size) for name, size in widths.items())
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-_FLEXIBLE = ("dataset", "source file", "language", "shard")
-_LEAST = 8
-_NUMBERS = ("episode", "record", "sample", "epoch")
-
-
-def _total(widths: dict[str, int]) -> int:
-    return sum(widths.values()) + 2 * (len(widths) - 1)
-
-
-def _columns(text: str) -> int:
-    """Columns that a text takes on a terminal: Chinese letters take two, accents that join a letter none."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )
-
-
-def _shorten(text: str, name: str, width: int) -> str:
-    """Cut a text to so many columns: names of files in the middle, since their numbers stand at the end."""
-    if _columns(text) <= width:
-        return text
-    if name in ("source file", "shard"):
-        tail = (width - 1) * 2 // 3
-        return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
-    while _columns(text) > width - 1:
-        text = text[:-1]
-    return f"{text}…"
-
-
-def _pad(text: str, name: str, width: int) -> str:
-    space = " " * (width - _columns(text))
-    return space + text if name in _NUMBERS else text + space
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    columns = ["row", "dataset", "source_file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
+    for name in columns:
+        is_text = name in ("dataset", "source_file", "language", "shard")
+        table.add_column(name.replace("_", " "), no_wrap=not is_text, overflow="fold")
+    for row, ref in enumerate(refs):
+        cells = {
+            **asdict(ref),
+            "row": f"{row}{'*' if row in replaced else ''}",
+            "steps": f"{ref.step}..{ref.step + ref.offset}",
+        }
+        table.add_row(*(Text(_one_line(str(cells[name]))) for name in columns))
+    return table
 
 
 def _one_line(text: str) -> str:
-    """A text without what would move the cursor or break the line."""
+    """Return a text without characters that move the cursor or break the line."""
     line = " ".join(text.split())
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-
-
-class _Progress:
-    """A line on standard error, if that is a terminal, the output is not, and it takes more than two seconds."""
-
-    def __init__(self, total: int) -> None:
-        self._stream = sys.stderr
-        self._shown = sys.stderr.isatty() and not sys.stdout.isatty()
-        self._total = total
-        self._last = time.monotonic() + 1.5
-        self._there = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.clear()
-
-    def tick(self, done: int) -> None:
-        """Show how many steps are done."""
-        if self._shown and time.monotonic() - self._last > 0.5:
-            self._last = time.monotonic()
-            self._there = True  # first, as an interruption may come right after the text
-            self._stream.write(f"\r{done:,} of {self._total:,} steps\x1b[K")
-            self._stream.flush()
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._there:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._there = False
 
 
 def _fail(error: object, code: int) -> int:
@@ -380,20 +282,5 @@ def _range(text: str) -> tuple[int, int]:
     return begin, end
 
 
-def _command() -> NoReturn:
-    """Run as a program of its own, which is to start and end fast."""
-    # Little of what is imported and read is garbage; looking for it, now and at exit, would take a fifth of the time.
-    gc.disable()
-    try:
-        code = main()
-    except SystemExit as done:
-        code = done.code if isinstance(done.code, int) else EXIT_USAGE
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = EXIT_PIPE
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    _command()
+    sys.exit(main())

@@ -13,7 +13,7 @@ from stream.mixture import Member
 from stream.running import Running
 from stream.state import STATE_VERSION, first_difference, read_json, write_json
 
-_KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps")
+_KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps", "decode")
 
 
 def save_loader(path: str | Path, data: MixedData, running: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,11 +51,16 @@ class Steps:
         """How many steps are best planned at a time."""
         return max(1, _PLAN_AHEAD // self.rows)
 
+    def on_host(self) -> Steps:
+        """Return the same steps, with frames decoded in this process wherever the run decodes them."""
+        return self if self.running.decode == "host" else Steps(self.data, replace(self.running, decode="host"))
+
     def setup(self) -> Setup:
         """What a worker is told."""
         return Setup(
             spec=self.data.spec,
-            transforms=tuple(self.running.transforms),
+            # A transform may bring a lighter form of itself for workers.
+            transforms=tuple(getattr(each, "in_worker", each) for each in self.running.transforms),
             seed=self.data.options.seed,
             rank=self.running.rank,
             rows=self.rows,

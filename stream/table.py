@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from stream.format import FIRST_FIELDS, FormatError, TableKind
+from stream.format import FormatError, TableKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,6 +185,8 @@ def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = 
             f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; the file is damaged or of another "
             "conversion"
         )
+    from stream.schema import FIRST_FIELDS
+
     batch, table = _read_arrow(path, content)
     for position, expected in enumerate(FIRST_FIELDS[kind]):
         found = table.schema.field(position) if position < len(table.schema) else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stream.affine import Affine
 from stream.ahead import Ahead, Carrier, begin
 from stream.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.errors import ArgumentError
@@ -21,7 +22,6 @@ from stream.extras import imports_of
 from stream.format import FormatError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader, make_loader
-from stream.normalize import Affine
 from stream.ring import Slot
 from stream.spec import Batch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from stream.errors import ArgumentError, closest
-from stream.format import DERIVED, FormatError, feature_column
+from stream.format import DERIVED, FormatError
 from stream.table import Table
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Vector:
 
 
 def _make_vector(parts: Sequence[Mapping[str, Any]], *, chosen: bool = False) -> Vector:
+    from stream.schema import feature_column  # here, for workers import this module
+
     names: list[str] = []
     modes: list[str] = []
     columns: list[Chosen] = []
@@ -119,6 +121,8 @@ def dataset_vector(
 
 
 def _chosen_part(column: Any, steps: Table, place: str) -> dict[str, Any]:
+    from stream.schema import feature_column
+
     if isinstance(column, str):
         part: dict[str, Any] = {"path": column, "select": None}
     elif isinstance(column, Mapping):

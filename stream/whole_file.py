@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all: who reads it finds the old content or the new, never half of it."""
+"""Atomic writes: readers see the old content or the new, never a mixture."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suffix: str = "") -> None:
-    """Write a file into a folder that is there, text as UTF-8, and put it into its place when it is complete.
+    """Write a file into a folder that exists, text as UTF-8.
 
     Args:
-        path: its place.
-        content: all of it.
-        durable: wait until it is on the disk, where something else is built on it being there.
-        suffix: of its name until then, by which somebody else finds what a killed process left.
+        path: File.
+        content: All of it.
+        durable: Wait until it is on the disk.
+        suffix: End of its name until it is complete.
 
     Raises:
-        OSError: it cannot be written; what was there before stays.
+        OSError: It cannot be written; the old file stays.
     """
     data = content.encode() if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
@@ -27,7 +27,7 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suff
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        # As other files are: a temporary one is its owner's alone.
+        # A temporary file is readable by its owner alone.
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -7,6 +7,7 @@ closes its end, however the trainer died.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import pickle
@@ -22,6 +23,7 @@ if __name__ == "__main__":
 
 from stream.errors import LimitError
 from stream.job import BatchMaker, Reply, Request, SlotWriter
+from stream.memory_limit import available_memory
 
 _LOOK_S = 1
 """Seconds without a request after which the worker looks whether the trainer is still there."""
@@ -39,7 +41,7 @@ def main(arguments: list[str]) -> int:
         while (request := _wait(connection, parent)) is not None:
             if request.is_new:
                 slots.add(request.slot, recv_handle(connection))
-            _send(connection, slots.make(request))
+            connection.send_bytes(slots.make(request))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except LimitError as error:
@@ -62,11 +64,12 @@ def _wait(connection: Connection, parent: int) -> Request | None:
     return Request(*connection.recv())
 
 
-def _send(connection: Connection, reply: Reply) -> None:
+def _pack(reply: Reply) -> bytes:
+    # Not by the connection: it would share the memory of tensors, for which both sides need a server.
     try:
-        connection.send(tuple(reply))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        connection.send(tuple(Reply(reply.job, error=f"the batch cannot be sent to the trainer: {error}")))
+        return pickle.dumps(tuple(reply), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        return pickle.dumps(tuple(Reply(reply.job, error=f"the batch cannot be sent to the trainer: {error}")))
 
 
 class _Slots:
@@ -82,27 +85,37 @@ class _Slots:
         self._fds[number] = fd
         self._map(number)
 
-    def make(self, request: Request) -> Reply:
-        """Make a batch in a slot, which grows if the batch does not fit."""
+    def make(self, request: Request) -> bytes:
+        """Make a batch in a slot, which grows if the batch does not fit; returns the reply, pickled."""
         slot = self._slots[request.slot]
         if len(slot.buffer) < request.size:
             # Another worker enlarged it.
             slot = self._map(request.slot)
         reply, arrays, needed = slot.make(request)
+        # Now: its values may be views of memory that the arrays are written to.
+        packed = _pack(reply)
         if needed > len(slot.buffer):
             try:
-                os.posix_fallocate(self._fds[request.slot], 0, needed)
+                _enlarge(self._fds[request.slot], len(slot.buffer), needed)
             except OSError as error:
                 told = f"a batch of {needed:,} bytes does not fit into memory ({error.strerror})"
-                return Reply(request.job, error=f"{told}; take a smaller batch_size")
+                return _pack(Reply(request.job, error=f"{told}; take a smaller batch_size"))
             slot = self._map(request.slot)
         slot.write(arrays)
-        return reply
+        return packed
 
     def _map(self, number: int) -> SlotWriter:
         fd = self._fds[number]
         slot = self._slots[number] = SlotWriter(mmap.mmap(fd, os.fstat(fd).st_size), self._maker)
         return slot
+
+
+def _enlarge(fd: int, size: int, needed: int) -> None:
+    available = available_memory()
+    if available is not None and needed - size > available:
+        # Asked first: the kernel ends the process instead of refusing the memory.
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    os.posix_fallocate(fd, 0, needed)
 
 
 if __name__ == "__main__":

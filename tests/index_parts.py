@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from convert.dataset import Part
 from convert.index_file import write_part
-from stream.format import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT, TableKind
+from stream.format import TableKind
+from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 
 OFFSET = 2
 ACTION = (

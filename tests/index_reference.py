@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from convert.registry import DatasetSpec
-from stream.format import feature_column
+from stream.schema import feature_column
 from tests.converted_dataset import ConvertedDataset
 from tests.tfds_reference import Leaf, Reference, ReferenceEpisode
 

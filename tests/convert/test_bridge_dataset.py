@@ -13,7 +13,8 @@ import tensorflow as tf
 from convert.errors import EXIT_USAGE
 from convert.registry import load_registry
 from convert.run import main
-from stream.format import TableKind, feature_column
+from stream.format import TableKind
+from stream.schema import feature_column
 from tests.command import Result, run, tree
 from tests.converted_dataset import ConvertedDataset, open_converted
 from tests.tfds_reference import Reference, decode_jpeg, resize, summary

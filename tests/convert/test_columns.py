@@ -11,7 +11,7 @@ from convert.columns import arrow_array, arrow_field
 from convert.features import Feature, flatten_features
 from convert.index_file import write_part
 from convert.rlds import Column, Episode, EpisodeParser
-from stream.format import TEXT
+from stream.schema import TEXT
 from tests.leaf_kinds import EPISODES, FEATURES
 from tests.rlds_dataset import serialise
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 from convert.registry import DatasetSpec, Part
-from stream.format import DERIVED, EPISODE_FIELDS, STEP_FIELDS
+from stream.format import DERIVED
 from stream.manifest import Statistics
+from stream.schema import EPISODE_FIELDS, STEP_FIELDS
 from tests.converted_dataset import ConvertedDataset
 from tests.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
 from tests.oxe29_sample import NAMES, SELECTED, SWAPPED_WRISTS, make_and_convert, read_converted, read_reference

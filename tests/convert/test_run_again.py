@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
+from convert.images import FramePolicy
+from convert.journal import Journal
+from convert.plan import Options
 from convert.run import main
+from convert.shard import convert_shard
+from convert.survey import survey
 from stream.format import TABLE_KINDS
 from stream.manifest import read_manifest
 from tests.command import REPOSITORY, Result, flip, tree, with_corrupt_frame
@@ -212,6 +217,41 @@ def test_killed_anywhere_it_leaves_an_error_or_true_data_and_the_same_command_go
     done = subprocess.run(list(map(str, command)), cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= {"shard": 20, "index": 40, "repaired": 40}[case]
+
+
+def test_another_split_is_not_touched_while_one_is_half_changed(
+    whole: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "out"
+    assert main(arguments(dataset, output)) == EXIT_DAMAGED
+    shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
+    conversion = dataset.conversion(output, Options(policy=FramePolicy(size=None)))
+    Journal(output / FOLDER).begin({**conversion.parameters, "source": conversion.source.fingerprint})
+    found = survey(conversion, again={"train-00001-of-00003"})
+    assert [job.stem for job in found.todo] == ["train-00001-of-00003"]
+    assert convert_shard(found.todo[0], conversion.plan)
+    with pytest.raises(FileNotFoundError, match="no manifest, so this conversion is not complete"):
+        read_manifest(output / FOLDER)
+    capsys.readouterr()
+    refused = Result(main([*arguments(dataset, output), "--splits", "val"]), *capsys.readouterr())
+    assert refused.code == EXIT_USAGE
+    assert "interrupted while it made train-00001-of-00003 again; run that one first, with --splits" in refused.error()
+    assert main([*arguments(dataset, output), "--splits", "train"]) == 0
+    assert list(read_manifest(output / FOLDER).splits) == ["train", "val"]
+    assert read_manifest(output / FOLDER).left_out == {}
+
+
+def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whole: RldsDataset, tmp_path: Path) -> None:
+    dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "other"
+    assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED
+    shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
+    table = output / FOLDER / "train" / "steps.arrow"
+    flip(table, table.stat().st_size // 2)
+    result = convert(dataset=dataset, output=output)
+    assert result.code == EXIT_FAILED
+    assert f"{table}: not what the manifest says; remove it and run the same command again" in result.error()
+    table.unlink()
+    assert convert(dataset=dataset, output=output).code == 0
 
 
 def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -108,6 +109,28 @@ def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, l
         assert main(arguments(dataset, str(dataset.root), bucket, "--splits", split)) == EXIT_DAMAGED
     found = objects(bucket)
     assert_same(found, local)
+
+
+def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
+    store: Store, dataset: RldsDataset, local: Files, staging: Path, tmp_path: Path
+) -> None:
+    bucket = store.new_bucket()
+    source = Path(shutil.copytree(dataset.root, tmp_path / "source"))
+    broken = RldsDataset(source, "demo").shard("train", 0, count=6)
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:-50])
+    command = arguments(dataset, str(source), f"{bucket}/oxe", "--staging", str(staging))
+    assert main(command) == EXIT_DAMAGED
+    folder = RemoteFolder(f"{bucket}/oxe/demo/1.0.0")
+    before = versions(f"{bucket}/oxe")
+    (folder / "val").remove(["records.arrow", "val-00001-of-00003.arrayrecord"])
+    broken.write_bytes(whole)
+    assert main(command) == EXIT_DAMAGED
+    assert_same(objects(f"{bucket}/oxe"), local)
+    after = versions(f"{bucket}/oxe")
+    kept = {f"demo/1.0.0/train/train-{shard:05d}-of-00006.arrayrecord" for shard in range(1, 6)}
+    assert {name for name in after if after[name] == before.get(name)} >= kept
+    assert list(staging.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ from convert.dataset import Part
 from convert.derived import part_names, vector_field
 from convert.statistics import describe_values, split_statistics
 from convert.table_writer import write_part
-from stream.format import STEP_FIELDS, FormatError, table_file
+from stream.format import FormatError, table_file
 from stream.manifest import Statistics
+from stream.schema import STEP_FIELDS
 
 NUMBERS = ("mean", "std", "min", "max", "q01", "q99")
 

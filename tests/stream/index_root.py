@@ -17,19 +17,7 @@ from convert.index_file import merge_index, write_part
 from convert.record_file import RecordWriter
 from convert.table_writer import describe_table
 from stream.catalog import Catalog
-from stream.format import (
-    EPISODE_FIELDS,
-    RECORD_FIELDS,
-    STEP_FIELDS,
-    TABLE_KINDS,
-    TEXT,
-    TableKind,
-    dataset_dir,
-    encode_record,
-    shard_file,
-    shard_stem,
-    table_file,
-)
+from stream.format import TABLE_KINDS, TableKind, dataset_dir, encode_record, shard_file, shard_stem, table_file
 from stream.index import SplitIndex, open_index
 from stream.manifest import (
     Manifest,
@@ -41,6 +29,7 @@ from stream.manifest import (
     read_manifest,
 )
 from stream.mixed import MixedData, Options, open_mixture
+from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 
 VERSION = "1.0.0"
 Shards = Sequence[Sequence[int]]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from stream.format import FIRST_FIELDS, TEXT, TableKind, table_file
+from stream.format import TableKind, table_file
+from stream.schema import FIRST_FIELDS, TEXT
 from stream.table import Table, open_table
 
 EPISODES, STEPS, RECORDS = 3, 6, 4

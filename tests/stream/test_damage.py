@@ -68,8 +68,8 @@ def cut(path: Path) -> None:
 def zero_middle(path: Path) -> None:
     size = path.stat().st_size
     with path.open("r+b") as file:
-        file.seek(size // 10)
-        file.write(bytes(size * 4 // 5))
+        file.seek(size // 25)
+        file.write(bytes(size * 23 // 25))
 
 
 def first_error(loader: Loader) -> tuple[int, RecordError]:

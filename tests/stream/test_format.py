@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 
 from stream.format import (
     DERIVED,
-    FIRST_FIELDS,
     TABLE_KINDS,
     FormatError,
     TableKind,
     dataset_dir,
     decode_record,
     encode_record,
-    feature_column,
     frame_views,
     shard_file,
     shard_stem,
     split_of,
     table_file,
 )
+from stream.schema import FIRST_FIELDS, feature_column
 
 FRAMES = st.lists(st.binary(max_size=200), min_size=1, max_size=8)
 

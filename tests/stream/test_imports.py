@@ -57,10 +57,11 @@ def test_object_stores_are_known_to_one_module_only() -> None:
     assert found == {"remote.py"}
 
 
-def test_importing_a_worker_brings_no_grain() -> None:
-    assert python(
-        "import sys, stream.worker, stream.job; print('grain' in sys.modules, 'pydantic' in sys.modules)"
-    ) == ("False False\n")
+def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:
+    """What a worker with transforms imports is in ``test_loader``."""
+    unused = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record")
+    listed = f"print([m for m in {unused} if m in sys.modules])"
+    assert python(f"import sys, stream.worker, stream.affine, stream.random_numbers; {listed}") == "[]\n"
 
 
 def test_importing_takes_less_than_half_a_second_beyond_numpy_and_grain() -> None:

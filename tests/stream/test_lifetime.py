@@ -55,9 +55,10 @@ def _status(process: psutil.Process) -> str:
         return psutil.STATUS_ZOMBIE
 
 
-def traces(folder: Path) -> set[str]:
-    """What lies in /dev/shm and the temporary folder of the run."""
-    return {entry.name for place in (Path("/dev/shm"), folder) for entry in place.iterdir()}
+def named_memory(pid: int) -> list[str]:
+    """The files in /dev/shm that a process has mapped: they would stay if it were killed."""
+    mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [line for line in mapped if "/dev/shm/" in line and not line.endswith("(deleted)")]
 
 
 SCRIPT = """
@@ -66,6 +67,8 @@ from stream import make_loader
 iterator = iter(make_loader({root!r}, "oxe29", batch_size=24, num_workers=2))
 for step in range(3):
     batch = next(iterator)
+print("ready", flush=True)
+sys.stdin.readline()
 {end}
 """
 
@@ -76,16 +79,15 @@ for step in range(3):
         ("pass", None, 0),
         ("raise ValueError('the loss is NaN')", None, 1),
         ("os._exit(7)", None, 7),
-        ("print('ready', flush=True)\nfor batch in iterator: pass", signal.SIGINT, -signal.SIGINT),
-        ("print('ready', flush=True)\nfor batch in iterator: pass", signal.SIGTERM, -signal.SIGTERM),
-        ("print('ready', flush=True)\nfor batch in iterator: pass", signal.SIGKILL, -signal.SIGKILL),
+        ("for batch in iterator: pass", signal.SIGINT, -signal.SIGINT),
+        ("for batch in iterator: pass", signal.SIGTERM, -signal.SIGTERM),
+        ("for batch in iterator: pass", signal.SIGKILL, -signal.SIGKILL),
     ],
     ids=["normal", "exception", "os._exit", "ctrl-c", "terminate", "kill"],
 )
 def test_nothing_is_left_when_the_trainer_ends(
     oxe_root: Path, tmp_path: Path, end: str, by: signal.Signals | None, code: int
 ) -> None:
-    before = traces(tmp_path)
     trainer = subprocess.Popen(
         # Without a main guard, and from another folder: the workers import what the trainer can.
         [
@@ -93,19 +95,23 @@ def test_nothing_is_left_when_the_trainer_ends(
             "-c",
             f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})" + SCRIPT.format(root=str(oxe_root), end=end),
         ],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    seen: list[psutil.Process] = []
     try:
+        assert trainer.stdin is not None
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "ready\n"
+        seen = workers_of(trainer.pid)
+        assert len(seen) == 2
+        assert not [line for pid in (trainer.pid, *(worker.pid for worker in seen)) for line in named_memory(pid)]
+        trainer.stdin.write("go on\n")
+        trainer.stdin.flush()
         if by is not None:
-            assert trainer.stdout is not None
-            assert trainer.stdout.readline() == "ready\n"
-            seen = workers_of(trainer.pid)
-            assert len(seen) == 2
             trainer.send_signal(by)
         _, errors = trainer.communicate(timeout=60)
     finally:
@@ -115,7 +121,7 @@ def test_nothing_is_left_when_the_trainer_ends(
     assert "resource_tracker" not in errors
     # A worker that says anything of its own end would spoil the one error that counts.
     assert errors.count("Traceback") == (1 if "raise" in end or by == signal.SIGINT else 0), errors
-    assert traces(tmp_path) <= before | {"__pycache__"}
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"__pycache__"}
 
 
 def batches(oxe_root: Path, *, num_workers: int = 2) -> LoaderIterator:
@@ -139,7 +145,6 @@ def test_fifty_iterators_made_and_dropped_leave_nothing(oxe_root: Path) -> None:
     loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, metadata="none")
     next(iter(loader))
     files = len(os.listdir("/proc/self/fd"))
-    before = traces(Path("/dev/shm"))
     for number in range(50):
         iterator = iter(loader)
         if number % 10 == 0:
@@ -151,7 +156,7 @@ def test_fifty_iterators_made_and_dropped_leave_nothing(oxe_root: Path) -> None:
     assert wait_until(lambda: not workers_of(os.getpid()), seconds=GONE_S)
     # The loader itself keeps files open: those of the shards that it read.
     assert len(os.listdir("/proc/self/fd")) <= files
-    assert traces(Path("/dev/shm")) <= before
+    assert not named_memory(os.getpid())
 
 
 def test_a_killed_worker_is_one_error_at_its_step_and_set_state_goes_on(oxe_root: Path) -> None:
@@ -303,8 +308,10 @@ def test_modules_of_the_current_folder_do_not_get_into_a_worker(oxe_root: Path, 
     (tmp_path / "stream.py").write_text("raise ImportError('this is another stream')\n")
     script = tmp_path / "script" / "train.py"
     script.write_text(SCRIPT.format(root=str(oxe_root), end="print(len(batch['language']))"))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert (done.stdout, done.returncode) == ("24\n", 0), done.stderr
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=120
+    )
+    assert (done.stdout, done.returncode) == ("ready\n24\n", 0), done.stderr
 
 
 def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None:

@@ -10,17 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import grain
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, digest, load_loader, make_loader, pairs
-from stream.batch import Span
+from stream import ArgumentError, Loader, Normalize, digest, load_loader, make_loader, pairs
+from stream.schema import feature_column
 from stream.spec import Batch
+from tests.stream.transforms import Jitter, Modules, Negative, Noise
 
 BATCH = 48
-STEPS = 200
-WORLDS = (1, 2, 3, 4, 6)
+STEPS = 40
 
 
 def loader_of(root: Path, **arguments: Any) -> Loader:
@@ -28,19 +27,20 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
 
 
 @cache
+def transforms(root: Path) -> tuple[Any, ...]:
+    """Normalisation, and an augmentation that draws by sample."""
+    return Normalize(loader_of(root)), Jitter()
+
+
+def full_loader(root: Path, **arguments: Any) -> Loader:
+    return loader_of(root, transforms=transforms(root), **arguments)
+
+
+@cache
 def reference(root: Path) -> tuple[str, ...]:
-    """The digests of the first steps, each batch made by itself in this process."""
-    loader = loader_of(root, threads=1)
+    """The digests of the first steps with transforms, each batch made by itself in this process."""
+    loader = full_loader(root, threads=1)
     return tuple(digest(loader.batch_at(step)) for step in range(STEPS))
-
-
-def digests(loader: Loader, *, steps: int, state: dict[str, Any] | None = None) -> list[str]:
-    iterator = iter(loader)
-    if state is not None:
-        iterator.set_state(state)
-    found = [digest(next(iterator)) for _ in range(steps)]
-    iterator.close()
-    return found
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -53,49 +53,48 @@ def joined(batches: Sequence[Batch]) -> Batch:
     }
 
 
-@pytest.mark.parametrize(("num_workers", "threads"), [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1), (3, 3), (8, 1)])
+@pytest.mark.parametrize(("num_workers", "threads"), [(0, 1), (0, 3), (1, 3), (2, 1), (3, 1), (8, 1)])
 def test_batches_do_not_depend_on_workers_and_threads(oxe_root: Path, num_workers: int, threads: int) -> None:
-    loader = loader_of(oxe_root, num_workers=num_workers, threads=threads)
+    loader = full_loader(oxe_root, num_workers=num_workers, threads=threads, num_steps=STEPS)
     assert len(loader.dataset_names) == 29
-    assert digests(loader, steps=STEPS) == list(reference(oxe_root))
+    assert [digest(batch) for batch in loader] == list(reference(oxe_root))
 
 
-@pytest.mark.parametrize("world_size", WORLDS)
+def test_batches_without_transforms_do_not_depend_on_workers_either(oxe_root: Path) -> None:
+    loader = loader_of(oxe_root, num_workers=2, threads=2, num_steps=STEPS)
+    alone = loader_of(oxe_root, threads=1)
+    assert [digest(batch) for batch in loader] == [digest(alone.batch_at(step)) for step in range(STEPS)]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 6])
 def test_the_ranks_batches_in_a_row_are_the_global_batch(oxe_root: Path, world_size: int) -> None:
-    ranks = [iter(loader_of(oxe_root, rank=rank, world_size=world_size, threads=1)) for rank in range(world_size)]
-    for expected in reference(oxe_root):
-        batches = [next(rank) for rank in ranks]
+    ranks = [full_loader(oxe_root, rank=rank, world_size=world_size) for rank in range(world_size)]
+    for step in range(0, STEPS, 4):
+        batches = [rank.batch_at(step) for rank in ranks]
         assert {len(batch["sample"]) for batch in batches} == {BATCH // world_size}
-        assert digest(joined(batches)) == expected
-    for rank in ranks:
-        rank.close()
+        assert digest(joined(batches)) == reference(oxe_root)[step]
 
 
-@pytest.mark.parametrize(("num_workers", "resumed_with"), [(0, 2), (2, 3), (3, 0)])
-def test_any_step_can_be_resumed_with_another_number_of_workers(
-    oxe_root: Path, num_workers: int, resumed_with: int
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((0, 1), (2, 2)), ((2, 2), (0, 3)), ((1, 3), (0, 4)), ((0, 4), (1, 6)), ((0, 6), (8, 1)), ((8, 1), (3, 1))],
+    ids=lambda run: f"{run[0]} workers, {run[1]} ranks",
+)
+def test_a_run_can_be_resumed_with_other_workers_and_ranks(
+    oxe_root: Path, before: tuple[int, int], after: tuple[int, int]
 ) -> None:
-    expected = reference(oxe_root)
-    iterator = iter(loader_of(oxe_root, num_workers=num_workers))
-    other = loader_of(oxe_root, num_workers=resumed_with)
-    for step in random.Random(num_workers).sample(range(STEPS - 3), 2):
-        iterator.set_state(other.state_at(step))
-        assert [digest(next(iterator)) for _ in range(2)] == list(expected[step : step + 2])
-    assert digests(other, steps=1, state=iterator.get_state()) == [expected[step + 2]]
-    iterator.close()
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2), (2, 6), (6, 1)])
-def test_a_state_can_be_resumed_with_another_number_of_ranks(oxe_root: Path, before: int, after: int) -> None:
-    first = iter(loader_of(oxe_root, rank=before - 1, world_size=before))
-    for _ in range(3):
-        next(first)
-    state = first.get_state()
-    ranks = [iter(loader_of(oxe_root, rank=rank, world_size=after)) for rank in range(after)]
+    first = iter(full_loader(oxe_root, num_workers=before[0], rank=before[1] - 1, world_size=before[1]))
+    first.set_state(first.loader.state_at(random.Random(before[1]).randrange(STEPS - 4)))
+    next(first)
+    state = json.loads(json.dumps(first.get_state()))
+    first.close()
+    ranks = [iter(full_loader(oxe_root, num_workers=after[0], rank=r, world_size=after[1])) for r in range(after[1])]
     for rank in ranks:
         rank.set_state(state)
-    for step in (3, 4):
+    for step in range(state["step"], state["step"] + 2):
         assert digest(joined([next(rank) for rank in ranks])) == reference(oxe_root)[step]
+    for rank in ranks:
+        rank.close()
 
 
 def test_single_samples_are_those_of_the_batches(oxe_root: Path) -> None:
@@ -134,6 +133,64 @@ def test_describe_says_what_the_batch_holds(oxe_root: Path) -> None:
         for ref in refs:
             assert ref.episode_id.startswith(ref.source_file)
             assert ref.source_file.endswith(ref.shard.removeprefix(ref.split))
+
+
+def test_names_of_dimensions_are_those_of_columns(oxe_root: Path) -> None:
+    """By the registry's parts in the manifest, and by the raw columns of the step that ``describe`` names."""
+    loader = loader_of(oxe_root)
+    batch, refs = loader.batch_at(2), loader.describe(2)
+    assert list(loader.action_names) == list(loader.state_names) == list(loader.dataset_names)
+    for row, ref in enumerate(refs):
+        member = loader.dataset_names.index(ref.dataset)
+        spec = loader.data.datasets[member].manifest.spec
+        table = loader.episode(ref.dataset, ref.episode).table
+        for key, names in (("action", loader.action_names), ("state", loader.state_names)):
+            mask, values = batch[f"{key}_mask"][row], batch[key][row]
+            mask, values = (mask[0], values[0]) if key == "action" else (mask, values)
+            assert mask.tolist() == [True] * len(names[ref.dataset]) + [False] * (len(values) - len(names[ref.dataset]))
+            said: list[str] = []
+            for part in spec.get(key) or ():
+                flat = np.ravel(table[feature_column("steps", part["path"])][ref.step].as_py())
+                chosen = part["select"] or range(len(flat))
+                said += part["names"] or [f"{part['path']}[{number}]" for number in chosen]
+                column = values[len(said) - len(chosen) : len(said)]
+                np.testing.assert_array_equal(column, flat[list(chosen)].astype(np.float32))
+            assert said == list(names[ref.dataset])
+
+
+def test_an_episode_is_what_describe_and_the_batches_say(oxe_root: Path) -> None:
+    loader = loader_of(oxe_root)
+    batch, refs = loader.batch_at(1), loader.describe(1)
+    for row in range(0, BATCH, 3):
+        ref = refs[row]
+        episode = loader.episode(ref.dataset, ref.episode)
+        assert episode.table["step"].to_pylist() == list(range(len(episode.table)))
+        assert set(episode.table["episode"].to_pylist()) == {ref.episode}
+        assert episode.table["language"][ref.step].as_py() == ref.language == batch["language"][row]
+        places = np.searchsorted(episode.frame_steps, [ref.step, ref.step + ref.offset])
+        assert episode.frame_steps[places].tolist() == [ref.step, ref.step + ref.offset]
+        np.testing.assert_array_equal(episode.frames[places], batch["frames"][row])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bridg", 0), "dataset 'bridg'.*did you mean 'bridge'"),
+        (("bridge", 4), "dataset bridge, split train: episode 4 of 4"),
+        (("bridge", -1), "episode -1 of 4"),
+    ],
+)
+def test_an_episode_that_is_not_there_is_refused(oxe_root: Path, arguments: tuple[str, int], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        loader_of(oxe_root).episode(*arguments)
+
+
+def test_of_several_splits_the_episode_s_is_to_be_named(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, "bridge", split="train+test", batch_size=4)
+    with pytest.raises(ArgumentError, match=r"dataset bridge: split=None; give one of train, test"):
+        loader.episode("bridge", 0)
+    train, test = (loader.episode("bridge", 0, split=split) for split in ("train", "test"))
+    assert not np.array_equal(train.frames, test.frames)
 
 
 def test_the_batch_has_the_promised_types_and_shapes(oxe_root: Path) -> None:
@@ -202,22 +259,6 @@ def test_columns_are_loaded_on_request(oxe_root: Path) -> None:
     assert (batch["episodes.num_steps"] > batch["step"] + batch["offset"]).all()
 
 
-class Negative(grain.transforms.Map):
-    """Gives another array, of another size, and something that is no array and larger than a socket holds."""
-
-    def map(self, element: Batch) -> Batch:
-        return {
-            "inverse": 255 - element["frames"][:, :1],
-            "twice": np.repeat(element["frames"], 2, axis=1),
-            "note": {"a": bytes(1 << 20)},
-        }
-
-
-class Noise(grain.transforms.RandomMap):
-    def random_map(self, element: Batch, rng: np.random.Generator) -> Batch:
-        return {**element, "noise": rng.random((len(element["sample"]), 3))}
-
-
 def test_transforms_run_where_the_batch_is_made(oxe_root: Path) -> None:
     plain = loader_of(oxe_root).batch_at(3)
     for num_workers in (0, 2):
@@ -237,6 +278,15 @@ def test_random_transforms_draw_the_same_at_a_step_and_other_at_another(oxe_root
     assert len({noise.tobytes() for noise in drawn[0]}) == 5
     other_rank = loader_of(oxe_root, rank=1, world_size=2, transforms=[Noise()], metadata="none").batch_at(4)
     assert not np.array_equal(other_rank["noise"], drawn[0][4][:24])
+
+
+def test_a_worker_imports_nothing_that_it_does_not_use(oxe_root: Path) -> None:
+    loader = loader_of(oxe_root, num_workers=1, transforms=[*transforms(oxe_root), Modules()])
+    iterator = iter(loader)
+    imported = set(next(iterator)["modules"])
+    iterator.close()
+    assert {"numpy", "simplejpeg", "stream"} <= imported
+    assert not imported & {"pyarrow", "grain", "pydantic", "tensorflow", "jax", "torch", "yaml", "array_record"}
 
 
 def test_num_steps_ends_the_iteration(oxe_root: Path) -> None:
@@ -302,23 +352,6 @@ def test_a_folder_is_not_written_over(oxe_root: Path, tmp_path: Path) -> None:
 def test_transforms_that_are_no_list_are_refused(oxe_root: Path, given: Any) -> None:
     with pytest.raises(ArgumentError, match=r"transforms=.*; expected a list of grain\.transforms\.Map or RandomMap"):
         make_loader(oxe_root, "bridge", batch_size=4, transforms=given)
-
-
-def test_a_worker_begins_two_batches_before_it_decodes_one(oxe_root: Path) -> None:
-    """All but the first, which is waited for."""
-    loader = loader_of(oxe_root, num_workers=1)
-    spans: list[dict[str, Span]] = []
-    loader.counters.on_batch = lambda made: spans.append({span.kind: span for span in made.work.spans})
-    iterator = iter(loader)
-    next(iterator)
-    # The next two were asked for at once, with the first one.
-    for _ in range(2):
-        next(iterator)
-    iterator.close()
-    first, second, third = spans
-    assert first["decode"].stop <= second["read"].start
-    assert second["read"].stop <= third["metadata"].start <= third["read"].stop <= second["decode"].start
-    assert second["decode"].stop <= third["decode"].start
 
 
 def test_stats_count_what_was_given_out(oxe_root: Path) -> None:

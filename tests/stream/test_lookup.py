@@ -429,7 +429,7 @@ def test_a_column_that_begins_anywhere_is_refused(root: Path, kind: str, name: s
     [split] = data.spec.splits
     table = getattr(split, kind)
     moved = replace(table.columns[name], data=table.columns[name].data + 2)
-    changed: dict[str, Any] = {kind: Table(table.path, table.rows, {**table.columns, name: moved})}
-    index = replace(split, **changed)
+    other: dict[str, Any] = {kind: Table(table.path, table.rows, {**table.columns, name: moved})}
+    index = replace(split, **other)
     with pytest.raises(FormatError, match=f"{kind}.arrow: column '{name}' does not begin at a multiple of"):
         Lookup(replace(data.spec, splits=(index,)))

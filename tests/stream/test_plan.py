@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from convert.table_writer import describe_table, write_part
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
-from stream.format import FIRST_FIELDS, TEXT, shard_stem, table_file
+from stream.format import TABLE_KINDS, shard_stem, table_file
 from stream.manifest import FileEntry, Manifest, ShardEntry, Source, SplitEntry
 from stream.mix import MixTable, build_mix
 from stream.mixture import Member
 from stream.plan import Plan, Shuffle
 from stream.rows import ROW_NAMES, Rows
+from stream.schema import FIRST_FIELDS, TEXT
 from stream.views import Views
 from tests.stream.index_root import with_values
 

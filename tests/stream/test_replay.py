@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -16,10 +17,12 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from rich.cells import cell_len
+from rich.console import Console
 
 from stream import Loader, digest, load_loader, make_loader
 from stream.reference import SampleRef
-from stream.replay import format_table, main
+from stream.replay import main, make_table
 from tests.command import REPOSITORY, run, start
 
 MIXTURE = {"bridge": 2, "language_table": 1, "tidybot": 1}
@@ -78,7 +81,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 
     return err
 
 
-@pytest.mark.parametrize("options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"world_size": 4, "rank": 2}, {"num_workers": 1}, {"metadata": "none"}, {"decode": "device"}]
+)
 def test_the_digest_is_that_of_the_batch_in_training(
     options: dict[str, Any], oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,21 +269,29 @@ def ref_of(**fields: Any) -> SampleRef:
     return SampleRef(**{**known, **fields})
 
 
+def lines_of(refs: list[SampleRef], replaced: set[int], *, width: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width).print(make_table(refs, replaced=replaced))
+    return out.getvalue().splitlines()
+
+
 @pytest.mark.parametrize("width", [90, 120, 160, 400])
 def test_a_table_fits_the_terminal_and_keeps_the_numbers(width: int) -> None:
-    refs = [ref_of(), ref_of(dataset="rt1", language="把红色的圆盘移到左边，然后停下来，再把绿色的方块推到右边")]
-    head, first, second = format_table(refs, replaced={1}, width=width)
-    assert max(len(head), len(first)) <= width
-    assert {"12", "3..8", "99"} <= set(first.split())
-    assert second.startswith("1*")
+    chinese = "把红色的圆盘移到左边，然后停下来，再把绿色的方块推到右边"
+    refs = [ref_of(), ref_of(dataset="rt1", language=chinese)]
+    lines = lines_of(refs, {1}, width=width)
+    assert max(map(cell_len, lines)) <= width
+    first, second = (next(line for line in lines if line.startswith(row)) for row in ("0", "1*"))
+    for line in (first, second):
+        assert {"12", "3..8", "99", "123456", "7"} <= set(line.split())
     assert "rt1" in second
-    assert ("…" in first) == (width < 400)
-    assert ("123456" in first) == (width == 400)
+    assert (len(lines) == 3) == (width == 400)
+    assert set(chinese) <= set("".join(lines))
 
 
 def test_an_instruction_cannot_break_the_table_or_move_the_cursor() -> None:
-    refs = [ref_of(language="one\ntwo\x1b[2Jthree")]
-    assert "one two\\x1b[2Jthree" in format_table(refs, replaced=set(), width=None)[1]
+    refs = [ref_of(language="one\ntwo\x1b[2Jthree [red]")]
+    assert "one two\\x1b[2Jthree [red]" in lines_of(refs, set(), width=400)[1]
 
 
 def test_the_command_runs_as_a_program_of_its_own(saved: Path, tmp_path: Path) -> None:
@@ -301,12 +314,14 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly(saved: Path) -> None:
 def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved: Path) -> None:
     terminal, inner = pty.openpty()
     command = [sys.executable, "-m", "stream.replay", "--loader", str(saved), "--range", "0:1000000000", "--digest"]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=inner, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=inner, text=True, env={**os.environ, "TERM": "xterm"}
+    ) as process:
         os.close(inner)
         try:
             assert process.stdout is not None
             seen = ""
-            while " of 1,000,000,000 steps" not in seen:
+            while "/1000000000" not in seen:
                 os.set_blocking(terminal, False)
                 assert process.stdout.readline()
                 try:
@@ -320,7 +335,8 @@ def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved:
             with contextlib.suppress(OSError):  # Linux ends a terminal that nobody writes to with EIO
                 while more := os.read(terminal, 4096):
                     seen += more.decode()
-            assert seen.endswith("\r\x1b[Kerror: interrupted\r\n")
+            progress, _, after = seen.rpartition("/1000000000")
+            assert progress and after.endswith("\x1b[2Kerror: interrupted\r\n"), after
         finally:
             process.kill()
             os.close(terminal)

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.table_writer import describe_table, write_part
-from stream.format import STEP_FIELDS, TEXT, FormatError
+from stream.format import FormatError
+from stream.schema import STEP_FIELDS, TEXT
 from stream.table import Table, hash_column, map_file, open_table
 from tests.memory_limit import memory_limit
 
