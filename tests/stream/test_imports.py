@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,8 @@ def test_no_exported_name_is_that_of_a_module() -> None:
     # Importing `stream.digest` would put the module in the place of the function.
     modules = {path.stem for path in STREAM.glob("*.py")}
     assert not modules & set(stream.__all__)
+
+
+def test_grain_is_used_by_its_public_interface() -> None:
+    private = re.compile(r"grain\._|_assert_not_closed|has_child|\b_stats\b")
+    assert [path.name for path in STREAM.glob("*.py") if private.search(path.read_text())] == []

@@ -13,7 +13,6 @@ import time
 import weakref
 from pathlib import Path
 
-import grain
 import numpy as np
 import psutil
 import pytest
@@ -21,8 +20,8 @@ import pytest
 from stream import WorkerError, digest, make_loader
 from stream.errors import StreamError
 from stream.iterator import LoaderIterator
-from stream.spec import Batch
 from tests.command import wait_until
+from tests.stream.transforms import FailsAt, Slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GONE_S = 2.0
@@ -218,30 +217,15 @@ def test_ctrl_c_while_waiting_loses_no_batch(oxe_root: Path) -> None:
     iterator.close()
 
 
-class Slow:
-    """Half a second a batch."""
-
-    def map(self, element: dict[str, object]) -> dict[str, object]:
-        time.sleep(0.5)
-        return element
-
-
 def test_a_transform_that_fails_is_one_error_with_its_traceback(oxe_root: Path) -> None:
     for num_workers in (0, 1):
-        loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers, transforms=[Failing()])
+        loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers, transforms=[FailsAt(24)])
         iterator = iter(loader)
         assert next(iterator)["sample"][0] == 0
-        with pytest.raises(WorkerError, match=r"(?s)step 1: .*Failing.*sample 24 is unlucky") as caught:
+        with pytest.raises(WorkerError, match=r"(?s)step 1: .*FailsAt: sample 24 is unlucky") as caught:
             next(iterator)
         assert caught.value.step == 1
         iterator.close()
-
-
-class Failing:
-    def map(self, element: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if element["sample"][0] == 24:
-            raise ValueError("Failing: sample 24 is unlucky")
-        return element
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -334,18 +318,6 @@ def test_a_forked_child_is_told_to_make_its_own_iterator(oxe_root: Path) -> None
     os.waitpid(leaving, 0)
     assert next(iterator)["sample"][0] == 24
     iterator.close()
-
-
-class FailsAt(grain.transforms.Map):
-    """Cannot transform the batch that begins with a sample."""
-
-    def __init__(self, sample: int) -> None:
-        self._sample = sample
-
-    def map(self, element: Batch) -> Batch:
-        if element["sample"][0] == self._sample:
-            raise ValueError("no")
-        return element
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

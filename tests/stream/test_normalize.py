@@ -109,6 +109,16 @@ def test_as_a_transform_it_gives_what_it_gives_afterwards(oxe_root: Path) -> Non
     assert np.array_equal(inside["state"], outside["state"])
 
 
+class Doubled(Normalize):
+    def map(self, element: Any) -> Any:
+        return {**super().map(element), "doubled": True}
+
+
+def test_a_transform_made_of_it_stays_itself(oxe_root: Path) -> None:
+    plain = load(oxe_root)
+    assert load(oxe_root, transforms=[Doubled(plain)]).batch_at(0)["doubled"]
+
+
 def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
     data = {split: open_mixture(oxe_root, {"bridge": 1}, split=split, options=Options()) for split in ("train", "test")}
     tables = {split: Normalize(each).tables["action"] for split, each in data.items()}
