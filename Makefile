@@ -24,8 +24,8 @@ OLDEST_TESTS := $(addprefix tests/stream/test_,loader.py ring.py grain_api.py to
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench bench-peers bench-convert bench-loader \
-	lock lock-oldest clean
+.PHONY: help venv demo test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench bench-peers \
+	bench-convert bench-loader lock lock-oldest clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
 test-slow: $(STAMP) ## the tests that are marked slow
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
 
-test-all: test test-slow ## both
+test-all: test test-slow ## all tests
 
 # What users install: without the tools of `dev`, TensorFlow for example.
 test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch and JAX with the oldest versions that pyproject.toml allows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -56,3 +57,18 @@ def test_make_takes_the_versions_of_python_that_pip_takes(version: str, fits: bo
     refused = f"Python 3.11 to 3.13 is needed, found: {python} is {version}."
     assert (refused not in done.stderr) == fits
     assert ("made nothing" in done.stderr) == fits
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_both_commands_of_the_readme_work_with_each_python(version: str) -> None:
+    python = f"python{version}"
+    if shutil.which(python) is None or subprocess.run([python, "-c", "import venv"], capture_output=True).returncode:
+        pytest.skip(f"no {python} on this machine")
+    folder = f"build/{python}"
+    given = [f"PYTHON={python}", f"VENV={folder}/venv", f"DEMO={folder}/demo", "JOBS=1"]
+    few = "ARGS=tests/stream/test_splits.py tests/stream/test_torch.py tests/beam_jobs/test_dataflow.py"
+    for target in (["demo"], ["test", few]):
+        done = subprocess.run(["make", *given, *target], cwd=REPOSITORY, capture_output=True, text=True, timeout=1800)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
