@@ -63,26 +63,30 @@ def merging_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) 
 
 
 def files_lost(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """Files of a complete dataset are deleted or cut, the same command makes them again, and is killed once meanwhile;
-    the other files stay as they are."""
+    """Files of a complete dataset are deleted or cut, the same command makes them again, and is killed once meanwhile.
+
+    Shards of a split that has not lost its index stay as they are; a lost index takes what all of its source says.
+    """
     for number in range(count):
         with fault.attempt(f"loss {number}"), yard.place() as place:
             shutil.copytree(yard.root, place.out)
             files = sorted(path for path in place.out.rglob("*.arr*") if path.is_file())
-            for path in chance.sample(files, chance.randint(1, 3)):
+            lost = chance.sample(files, chance.randint(1, 3))
+            for path in lost:
                 if chance.random() < 0.5:
                     path.unlink()
                 else:
                     os.truncate(path, path.stat().st_size // 2)
-            sound = {str(path.relative_to(place.out)) for path in files} - place.differing()
-            before = {name: (place.out / name).stat().st_ino for name in sound if name.endswith(".arrayrecord")}
+            whole = {path.parent for path in lost if path.suffix == ".arrow"}
+            kept = {path: path.stat().st_ino for path in files if path not in lost and path.suffix == ".arrayrecord"}
             with place.converting(fault.where) as command:
                 place.wait_at_random(command, chance)
                 command.kill()
                 place.check_gone(command)
             place.resume(chance.choice([fault.where, "in memory"]))
-            if changed := [name for name, inode in before.items() if (place.out / name).stat().st_ino != inode]:
-                raise Broken(f"{len(changed)} shards were converted again that were sound, such as {changed[0]}")
+            changed = [path for path in kept if path.parent not in whole and path.stat().st_ino != kept[path]]
+            if changed:
+                raise Broken(f"{len(changed)} shards were converted again that were sound, such as {changed[0].name}")
 
 
 def worker_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:

@@ -218,18 +218,13 @@ class Place:
     def check_same(self, expected: Mapping[str, str] | None = None) -> None:
         """The output is that of the undisturbed conversion (or another tree), file by file, and nothing else."""
         found, expected = tree(self.out), self.yard.reference if expected is None else expected
-        differ = sorted(self.differing(expected))
+        differ = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if differ:
             what = {
                 name: "missing" if name not in found else "new" if name not in expected else "other" for name in differ
             }
             told = ", ".join(f"{name} ({why})" for name, why in list(what.items())[:5])
             raise Broken(f"{len(differ)} files are not those of an undisturbed conversion: {told}")
-
-    def differing(self, expected: Mapping[str, str] | None = None) -> set[str]:
-        """Return the files that are not those of the undisturbed conversion (or of another tree)."""
-        found, expected = tree(self.out), self.yard.reference if expected is None else expected
-        return {name for name in {*found, *expected} if found.get(name) != expected.get(name)}
 
     def check_refused(self, result: Result) -> str:
         """It ended with an exit code and one clear error line, which is returned."""

@@ -2,7 +2,7 @@
 
 Steady time goes from the moment when the first worker takes the lock of its first shard (the lock file is made then) to
 the moment when the last shard is recorded as finished (the time of its status file). Before that is start-up: importing
-Beam, planning, starting workers. After it, merging the index, statistics, Beam's end and the manifest. If the journal
+Beam, planning, starting workers. After it: merging the index, statistics, Beam's end and the manifest. If the journal
 is gone before the last status file was seen, the end is when it was found gone, at most one look later.
 """
 

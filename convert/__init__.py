@@ -1,6 +1,6 @@
 """From RLDS episodes to shards of frame pairs: plain functions, no Beam in them."""
 
-from stream.extras import check_command
+from convert.extras import check_command
 
 __version__ = "0.1.0"
 

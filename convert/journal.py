@@ -23,7 +23,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from convert.durable import write_durably, writing
-from convert.errors import ConflictError, ConvertError, ShardError
+from convert.errors import ConvertError, ShardError
+from convert.parameters import check_parameters, parse_parameters
 from convert.staging import machine
 from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
@@ -407,32 +408,6 @@ def is_output_file(name: str, split: str) -> bool:
     """Return whether a file of a split's folder is one that a conversion wrote."""
     tables = {table_file(kind) for kind in TABLE_KINDS}
     return name in tables or (name.startswith(f"{split}-") and name.endswith((".arrayrecord", ".arrow")))
-
-
-def parse_parameters(content: bytes, *, where: str) -> dict[str, Any]:
-    """Return the parameters of a conversion from their file; raises ConflictError if that is something else."""
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise ConflictError(f"{where}: not JSON ({error}); run with --overwrite") from None
-    if not isinstance(found, dict):
-        raise ConflictError(f"{where}: not a JSON object; run with --overwrite")
-    return found
-
-
-def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str | Path) -> None:
-    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal.
-
-    ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
-    """
-    now = json.loads(json.dumps(dict(now)))
-    differ = [key for key in sorted({*before, *now} - {"frame_offsets"}) if before.get(key) != now.get(key)]
-    if differ:
-        changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
-        raise ConflictError(
-            f"{where} holds a conversion with other parameters: {changes}. Use another --output, the old parameters, "
-            "or --overwrite"
-        )
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -31,17 +31,17 @@ from convert.journal import (
     FileKind,
     Journal,
     Parts,
-    check_parameters,
     is_output_file,
     journal_files,
-    parse_parameters,
     part_file,
 )
+from convert.object_store import StoreFolder
+from convert.parameters import check_parameters, parse_parameters
 from convert.staging import stage, staging_base, sweep
 from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
 from stream.manifest import FileEntry, Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
-from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote
+from stream.remote import CHUNK, RemoteError, is_remote
 
 _THREADS = 8
 
@@ -51,7 +51,7 @@ class RemoteJournal:
     RemoteError."""
 
     def __init__(self, output: str, staging: str | None = None) -> None:
-        self.output = RemoteFolder(output)
+        self.output = StoreFolder(output)
         self.folder = self.output / FOLDER
         self.workplace = staging_base(staging)
         self._sizes: dict[str, dict[str, int]] = {}
@@ -198,7 +198,7 @@ class RemoteJournal:
                 self._fetch(self.output / split, table_file(kind), entry, here)
             yield here
 
-    def _fetch(self, folder: RemoteFolder, name: str, entry: FileEntry, here: Path) -> Path:
+    def _fetch(self, folder: StoreFolder, name: str, entry: FileEntry, here: Path) -> Path:
         digest = hashlib.sha256()
         target = here / name
         with writing(self.workplace), folder.open(name, size=entry.bytes) as source, target.open("wb") as sink:
@@ -286,7 +286,7 @@ class RemoteJournal:
                 list(pool.map(folder.remove, ([name] for name in mine)))
 
 
-def _read_manifest(folder: RemoteFolder, name: str) -> Manifest | None:
+def _read_manifest(folder: StoreFolder, name: str) -> Manifest | None:
     try:
         content = folder.read(name)
     except FileNotFoundError:

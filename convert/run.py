@@ -29,9 +29,9 @@ from convert.errors import (
     UsageError,
 )
 from convert.finalise import finalise
-from convert.journal import check_parameters
 from convert.limits import check_address_space
 from convert.missing import Missing, describe_missing
+from convert.parameters import check_parameters
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
 from convert.progress import Progress
 from convert.registry import load_registry

@@ -12,10 +12,11 @@ from etils import epath
 
 from convert.errors import SourceError, UsageError
 from convert.features import Feature, flatten_features
+from convert.object_store import StoreFolder
 from convert.source_metadata import NAMES, check_inside, check_metadata
 from convert.staging import stage, staging_base
 from stream.errors import closest
-from stream.remote import RemoteFolder, is_remote, join
+from stream.remote import is_remote, join
 
 _STAT_THREADS = 32
 _MAX_NAME = 255
@@ -39,7 +40,7 @@ class SourceShard:
     def open(self) -> BinaryIO:
         """Open the file, to read it from its start to its end; raises OSError or RemoteError."""
         if is_remote(self.path):
-            return RemoteFolder(self.path.rpartition("/")[0]).open(self.name, size=self.bytes)
+            return StoreFolder(self.path.rpartition("/")[0]).open(self.name, size=self.bytes)
         return cast(BinaryIO, epath.Path(self.path).open("rb"))
 
 
@@ -97,7 +98,7 @@ class SourceDataset:
 
     def _file_sizes(self, names: Sequence[str]) -> list[int | None]:
         if is_remote(self.path):
-            there = RemoteFolder(self.path).sizes()
+            there = StoreFolder(self.path).sizes()
             return [there.get(name) for name in names]
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
             return list(pool.map(_size, [epath.Path(self.path) / name for name in names]))
@@ -165,7 +166,7 @@ def find_source(roots: Sequence[str], tfds_name: str, version: str) -> SourceDat
     """
     for root in roots:
         if is_remote(root):
-            remote = RemoteFolder(join(root, tfds_name, version))
+            remote = StoreFolder(join(root, tfds_name, version))
             if "dataset_info.json" in (sizes := remote.sizes()):
                 return _open_remote(remote, sizes)
             continue
@@ -175,7 +176,7 @@ def find_source(roots: Sequence[str], tfds_name: str, version: str) -> SourceDat
     raise SourceError(_not_found(roots, tfds_name, version))
 
 
-def _open_remote(remote: RemoteFolder, sizes: Mapping[str, int]) -> SourceDataset:
+def _open_remote(remote: StoreFolder, sizes: Mapping[str, int]) -> SourceDataset:
     """Open a dataset by a local copy of its metadata: TFDS itself would take TensorFlow to read a bucket."""
     wanted = [name for name, size in sizes.items() if name.endswith((".json", ".txt")) and size <= _MAX_METADATA]
     with stage(staging_base(None)) as folder:
@@ -237,7 +238,7 @@ def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
 def _folders(root: str) -> list[str] | None:
     """Names of the folders in a root; None if it is not there."""
     if is_remote(root):
-        return RemoteFolder(root).folders() or None
+        return StoreFolder(root).folders() or None
     path = epath.Path(root)
     return [entry.name for entry in path.iterdir() if entry.is_dir()] if path.exists() else None
 
@@ -245,7 +246,7 @@ def _folders(root: str) -> list[str] | None:
 def _versions(root: str, tfds_name: str) -> list[str]:
     """The versions of a dataset that have metadata."""
     if is_remote(root):
-        folder = RemoteFolder(join(root, tfds_name))
+        folder = StoreFolder(join(root, tfds_name))
         return [name for name in folder.folders() if "dataset_info.json" in (folder / name).sizes()]
     folders = (epath.Path(root) / tfds_name).iterdir()
     return sorted(path.name for path in folders if (path / "dataset_info.json").exists())

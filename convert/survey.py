@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from convert.errors import ConflictError, UsageError
-from convert.journal import check_parameters
 from convert.merge import index_inputs
+from convert.parameters import check_parameters
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.remote_journal import AnyJournal, open_journal
 from convert.shard import count_damage, wanted_records

@@ -21,24 +21,17 @@ if TYPE_CHECKING:
 
 
 # Imported when first used: a worker imports none of this, and Grain takes a third of a second.
-_PLACES = {
-    "ArgumentError": "stream.errors",
-    "Loader": "stream.loader",
-    "LoaderIterator": "stream.iterator",
-    "Normalize": "stream.normalize",
-    "PairSource": "stream.grain_api",
-    "RecordError": "stream.errors",
-    "RingError": "stream.errors",
-    "SampleRef": "stream.reference",
-    "StateError": "stream.errors",
-    "StreamError": "stream.errors",
-    "WorkerError": "stream.errors",
-    "digest": "stream.batch_digest",
-    "load_loader": "stream.loader",
-    "make_loader": "stream.loader",
-    "pairs": "stream.grain_api",
-    "row_random": "stream.random_numbers",
+_MODULES = {
+    "batch_digest": ("digest",),
+    "errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
+    "grain_api": ("PairSource", "pairs"),
+    "iterator": ("LoaderIterator",),
+    "loader": ("Loader", "load_loader", "make_loader"),
+    "normalize": ("Normalize",),
+    "random_numbers": ("row_random",),
+    "reference": ("SampleRef",),
 }
+_PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ArgumentError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,12 +36,17 @@ class AffineMap:
 
     def map(self, element: Batch) -> Batch:
         """Return the batch with its vectors mapped, float32 as before; where the mask is False, values are 0."""
-        result = dict(element)
-        dataset = element["dataset"]
-        for key, table in self.tables.items():
-            values, mask = element[key], element[f"{key}_mask"]
-            shape = (slice(None), None) if values.ndim == 3 else (slice(None),)
-            scaled = values * table.scale[dataset][shape] + table.shift[dataset][shape]
-            np.clip(scaled, table.low[dataset][shape], table.high[dataset][shape], out=scaled)
-            result[key] = np.where(mask, scaled, np.float32(0))
-        return result
+        return apply_tables(self.tables, element, xp=np)
+
+
+def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batch:
+    """Return a batch with normalised vectors; ``xp`` is ``numpy`` or ``jax.numpy``, of which its arrays are."""
+    result = dict(batch)
+    for key, table in tables.items():
+        values, mask = batch[key], batch[f"{key}_mask"]
+        scale, shift, low, high = (
+            xp.expand_dims(xp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
+            for part in (table.scale, table.shift, table.low, table.high)
+        )
+        result[key] = xp.where(mask, xp.clip(values * scale + shift, low, high), np.float32(0))
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,18 +15,24 @@ from stream.fetched import Fetched, read_fetched
 from stream.format import FETCHED_NAME, MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
 from stream.manifest_fields import check_fields
-from stream.remote import is_remote, join
+from stream.remote import Folder, LocalFolder, is_remote, join
 from stream.shard_list import SplitShards
 
+_THREADS = 16
+"""Folders that are listed at the same time."""
 _TFDS_FILE = "dataset_info.json"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A converted dataset. ``folder`` is ``ROOT/<dataset>/<version>``; ``name`` is that of the first folder.
+    """A converted dataset.
 
-    manifest: without its shards, which as its objects take 7 kB each. shards: by split. fetched: which of them are
-    here, None if all are.
+    Attributes:
+        name: Name of the first folder.
+        folder: ``ROOT/<dataset>/<version>``.
+        manifest: Manifest without its shards, whose objects are large.
+        shards: Shards by split.
+        fetched: Shards that are present, None if all are.
     """
 
     name: str
@@ -37,7 +44,7 @@ class Dataset:
 
     @classmethod
     def of(cls, name: str, version: str, folder: Path, manifest: Manifest, fetched: Fetched | None = None) -> Dataset:
-        """Of a whole manifest."""
+        """Return the dataset of a complete manifest."""
         shards = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
         splits = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
         return cls(name, version, folder, manifest.model_copy(update={"splits": splits}), shards, fetched)
@@ -52,10 +59,10 @@ class Catalog:
     """The datasets below a root. A manifest is read when its dataset is opened, once.
 
     Args:
-        root: a folder that ``convert.run`` wrote to.
+        root: Folder that ``convert.run`` wrote to.
 
     Raises:
-        ArgumentError: there is no such folder.
+        ArgumentError: There is no such folder.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -76,18 +83,17 @@ class Catalog:
             raise ArgumentError(f"{self.where:.200}: cannot be opened ({error.strerror})") from None
         if not found:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
+        self._source: Folder = LocalFolder(self.root)
         self._open: dict[str, Dataset] = {}
 
     @cached_property
     def versions(self) -> dict[str, list[str]]:
         """The versions of each dataset, complete or not, oldest first."""
-        found: dict[str, list[str]] = {}
-        for folder in sorted(self.root.iterdir()):
-            if folder.is_dir() and not folder.name.startswith("."):
-                versions = [entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[:1] != "."]
-                if versions:
-                    found[folder.name] = sorted(versions, key=version_key)
-        return found
+        names = [name for name in self._source.folders() if not name.startswith(".")]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = list(pool.map(lambda name: (self._source / name).folders(), names))
+        versions = {name: [v for v in inner if not v.startswith(".")] for name, inner in zip(names, found, strict=True)}
+        return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
 
     def check_converted(self, *folders: str) -> None:
         """Raise ArgumentError if what lies below the root is a TFDS dataset, which is what ``convert.run`` reads.
@@ -160,10 +166,10 @@ class Catalog:
         return Dataset.of(name, version, folder, manifest, fetched)
 
     def _is_complete(self, name: str, version: str) -> bool:
-        return (self.root / name / version / MANIFEST_NAME).is_file()
+        return (self._source / name / version).size(MANIFEST_NAME) is not None
 
     def _is_fetched(self, name: str, version: str) -> bool:
-        return (self.root / name / version / FETCHED_NAME).is_file()
+        return (self._source / name / version).size(FETCHED_NAME) is not None
 
     def _newest(self, name: str) -> str:
         complete = [version for version in self.versions[name] if self._is_complete(name, version)]
@@ -171,7 +177,7 @@ class Catalog:
 
 
 def version_key(version: str) -> tuple[list[int], str]:
-    """What versions are sorted by.
+    """Return a key to sort versions by.
 
     >>> sorted(["0.10.0", "0.9.0"], key=version_key)
     ['0.9.0', '0.10.0']

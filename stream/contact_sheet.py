@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,8 @@ _CELL_WIDTH = (240, 800)
 _MARGIN, _GAP = 10, 4
 _TEXT, _SMALL = 13, 10
 _LINE = 17
+_LETTER = 6.5
+"""Width of an average letter in pixels."""
 _PLOT = 50
 _PAPER, _INK, _FAINT, _TILE = (255, 255, 255), (25, 25, 25), (125, 125, 125), (240, 241, 244)
 _CURVE, _RED = (20, 90, 180), (200, 20, 30)
@@ -34,27 +37,25 @@ def write_sheets(
     name: str,
     batch: Mapping[str, Any],
     refs: Sequence[SampleRef],
-    *,
-    title: str = "",
-    replaced: Collection[int] = (),
+    **further: Any,
 ) -> list[Path]:
     """Write the pictures of a batch as PNG: ``name.png``, or ``name-1.png``, ``name-2.png``, ... if it takes several.
 
     Args:
-        folder: made if it is not there. Files of these names are replaced, each whole or not at all.
-        name: without ending.
-        batch, refs, title, replaced: see ``draw_sheets``.
+        folder: Folder, which is made if it is missing. Files of these names are replaced.
+        name: Name without ending.
+        batch, refs, further: Arguments of ``draw_sheets``.
 
     Returns:
-        the files, in order.
+        The files, in order.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     several = len(refs) > _layout(np.asarray(batch["frames"]), "action" in batch).rows_per_page
     paths = []
-    for number, sheet in enumerate(draw_sheets(batch, refs, title=title, replaced=replaced), start=1):
+    for number, sheet in enumerate(draw_sheets(batch, refs, **further), start=1):
         path = folder / (f"{name}-{number}.png" if several else f"{name}.png")
         content = io.BytesIO()
         sheet.save(content, "PNG", compress_level=1)
@@ -74,15 +75,14 @@ def draw_sheets(
 
     Below the frames of a row stand its number, dataset, episode, steps and instruction, and a small plot of each
     dimension of the action: a curve over the steps of the window, or a bar if the action was reduced. The middle of
-    a plot is 0; its full height is the number above it, either side (of bars the largest of the row). Letters that
-    Pillow's own font does not have, such as Chinese ones, are written as ``\\u628a``.
+    a plot is 0; its full height is the number above it, either side (of bars the largest of the row). Letters beyond
+    Latin-1, such as Chinese ones, are written as ``\\u628a``.
 
     Args:
-        batch: of a loader, without transforms. frames uint8 [b, F, H, W, 3]; frames_mask bool [b, F] if it is there;
-            action float32 [b, W, A] or [b, A] and action_mask, if they are there.
-        refs: of the b rows.
-        title: a line at the top of each page.
-        replaced: numbers of rows to mark in red.
+        batch: Batch of a loader without transforms; of its keys frames, frames_mask, action and action_mask are drawn.
+        refs: Origin of each row.
+        title: Line at the top of each page.
+        replaced: Numbers of rows to mark in red.
     """
     layout = _layout(np.asarray(batch["frames"]), "action" in batch)
     for first in range(0, len(refs), layout.rows_per_page):
@@ -112,27 +112,23 @@ def draw_sheets(
 
 
 def printable(text: str) -> str:
-    r"""Return a text in one line with what Pillow's font cannot draw written as escapes.
+    r"""Return a text in one line, with letters beyond Latin-1 and control characters as escapes.
 
     >>> print(printable("put 红 there"))
     put \u7ea2 there
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        letter if _has_glyph(letter) else letter.encode("unicode_escape").decode() for letter in " ".join(text.split())
-    )
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() and ord(c) < 256 else c.encode("unicode_escape").decode() for c in line)
 
 
 def cut(text: str, width: int, *, size: int = _TEXT) -> str:
-    """Return a text, or the beginning of it with three dots, that is not wider than so many pixels."""
+    """Return a text, or its beginning and three dots if it is wider than a number of pixels."""
     if _length(text, size) <= width:
         return text
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _length(text[:middle].rstrip() + "...", size) <= width else (low, middle - 1)
-    return text[:low].rstrip() + "..."
+    text = text[:width]
+    while _length(f"{text}...", size) > width:
+        text = text[:-1].rstrip()
+    return f"{text}..."
 
 
 @dataclass(frozen=True)
@@ -190,26 +186,9 @@ def _draw_caption(
     where = f"episode {ref.episode}, steps {ref.step}..{ref.step + ref.offset}"
     _write(draw, (left, top + _LINE), cut(where, width), _FAINT)
     text = printable(ref.language)
-    for number, line in enumerate(_wrap(text, width, lines=2) or ["(no instruction)"]):
-        _write(draw, (left, top + (2 + number) * _LINE), line, _INK if text.strip() else _FAINT)
-
-
-def _wrap(text: str, width: int, *, lines: int) -> list[str]:
-    """Break a text at spaces; what is left goes into the last line, cut."""
-    broken: list[str] = []
-    words = text.split()
-    while words and len(broken) < lines - 1:
-        taken = 1
-        while taken < len(words) and _length(" ".join(words[: taken + 1])) <= width:
-            taken += 1
-        if _length(words[0]) > width:
-            whole = len(cut(words[0], width)) - 3
-            broken.append(words[0][:whole])
-            words[0] = words[0][whole:]
-            continue
-        broken.append(" ".join(words[:taken]))
-        words = words[taken:]
-    return [*broken, cut(" ".join(words), width)] if words else broken
+    letters = int(width / _LETTER)
+    for number, line in enumerate(textwrap.wrap(text, letters, max_lines=2, placeholder="...") or ["(no instruction)"]):
+        _write(draw, (left, top + (2 + number) * _LINE), cut(line, width), _INK if text else _FAINT)
 
 
 def _draw_action(
@@ -237,7 +216,7 @@ def _draw_action(
         column = values[:, dim]
         if not np.isfinite(column).all():
             _write(draw, (begin, top), "nan", _RED, _SMALL)
-        elif _length(label := _short(float(magnitudes[dim])), _SMALL) <= tile:
+        elif _length(label := f"{magnitudes[dim]:.2g}", _SMALL) <= tile:
             _write(draw, (begin, top), label, _FAINT, _SMALL)
         scale = half / (magnitudes.max() if reduced else magnitudes[dim] or 1.0) if magnitudes.max() else 0.0
         heights = middle - column * scale
@@ -251,16 +230,6 @@ def _draw_action(
             if np.isfinite(heights[step : step + 2]).all():
                 points = [(float(places[s]), float(heights[s])) for s in (step, step + 1)]
                 draw.line(points, fill=_CURVE, width=2)
-
-
-def _short(value: float) -> str:
-    """A number in few letters: 0.035 as ``.035``, 12345.6 as ``1e4``."""
-    if value == 0:
-        return "0"
-    if not 0.001 <= value < 1000:
-        digits, _, exponent = f"{value:.0e}".partition("e")
-        return f"{digits}e{int(exponent)}"
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}".lstrip("0")
 
 
 @lru_cache
@@ -281,16 +250,3 @@ def _write(
     draw: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, ink: tuple[int, int, int], size: int = _TEXT
 ) -> None:
     draw.text(corner, text, ink, font=_font(size))
-
-
-@lru_cache(maxsize=4096)
-def _has_glyph(letter: str) -> bool:
-    if letter.isascii():
-        return letter.isprintable()
-    # What a font lacks is drawn as the same box; no font has a letter at a noncharacter.
-    return letter.isprintable() and _drawn(letter) != _drawn("\uffff")
-
-
-def _drawn(letter: str) -> tuple[tuple[int, int], bytes]:
-    mask = _font(_TEXT).getmask(letter)
-    return mask.size, bytes(mask)

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemai
 from stream.errors import StreamError
 from stream.fetched import PARTIAL
 from stream.manifest import FileEntry
-from stream.remote import CHUNK, RemoteFolder, is_remote
+from stream.remote import CHUNK, Folder, LocalFolder, RemoteFolder, is_remote
 
 _LINE_EVERY_S = 30.0
 """Time between lines of progress in a log."""
@@ -26,48 +26,6 @@ _LINE_EVERY_S = 30.0
 
 class FetchError(StreamError):
     """A file that cannot be copied: it is missing, not what its manifest says, or there is no room for it."""
-
-
-class LocalFolder:
-    """A local or mounted folder, with the methods of ``stream.remote.RemoteFolder``."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __str__(self) -> str:
-        return str(self._path)
-
-    def __truediv__(self, name: str) -> LocalFolder:
-        return LocalFolder(self._path / name)
-
-    def folders(self) -> list[str]:
-        """Return the names of the folders in it."""
-        return sorted(entry.name for entry in self._path.iterdir() if entry.is_dir()) if self._path.is_dir() else []
-
-    def size(self, name: str) -> int | None:
-        """Return the size of a file in bytes, None if there is none."""
-        path = self._path / name
-        return path.stat().st_size if path.is_file() else None
-
-    def sizes(self) -> dict[str, int]:
-        """Return name and size of every file in it."""
-        if not self._path.is_dir():
-            return {}
-        with os.scandir(self._path) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file; raises FileNotFoundError if there is none."""
-        return (self._path / name).read_bytes()
-
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Return the bytes [start, stop) of a file, fewer where it ends before."""
-        with (self._path / name).open("rb") as file:
-            file.seek(start)
-            return file.read(stop - start)
-
-
-Folder = LocalFolder | RemoteFolder
 
 
 def open_source(root: str) -> Folder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 
 
 class StreamError(Exception):
@@ -29,66 +30,41 @@ class LimitError(StreamError, RuntimeError):
 class WorkerError(StreamError, RuntimeError):
     """A worker process ended, or a transform failed in it. ``step`` is the batch that it was at."""
 
-    def __init__(self, message: str, *, step: int) -> None:
+    def __init__(self, message: str, *, step: int = -1) -> None:
         super().__init__(message)
         self.step = step
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), str(self), {"step": self.step})
 
-
+@dataclass(eq=False)
 class RecordError(StreamError, RuntimeError):
     """A record that cannot be read or decoded.
 
-    sample: its global number. step: the batch it belongs to, -1 where no batch was asked for. dataset, split, shard,
-    record, episode: where it lies; episode counts in the split, -1 if it could not be read.
+    Attributes:
+        reason: What is wrong with it.
+        dataset, split, shard, record: Location of the record.
+        episode: Number of the episode in the split, -1 if unknown.
+        sample: Global number of the sample.
+        step: Batch that the record belongs to, -1 if no batch was asked for.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        dataset: str,
-        split: str,
-        shard: str,
-        record: int,
-        episode: int = -1,
-        sample: int = -1,
-        step: int = -1,
-    ) -> None:
-        self.reason = reason
-        self.dataset = dataset
-        self.split = split
-        self.shard = shard
-        self.record = record
-        self.episode = episode
-        self.sample = sample
-        self.step = step
-        episode_text = f", episode {episode}" if episode >= 0 else ""
-        step_text = f"step {step}, " if step >= 0 else ""
-        super().__init__(
-            f"{step_text}sample {sample}: dataset {dataset}, split {split}, shard {shard}, record "
-            f"{record}{episode_text}: "
-            f"{reason}; check it with `python -m convert.verify`, or load with on_error='replace'"
+    reason: str = ""
+    _: KW_ONLY
+    dataset: str = ""
+    split: str = ""
+    shard: str = ""
+    record: int = -1
+    episode: int = -1
+    sample: int = -1
+    step: int = -1
+
+    def __str__(self) -> str:
+        step = f"step {self.step}, " if self.step >= 0 else ""
+        episode = f", episode {self.episode}" if self.episode >= 0 else ""
+        return (
+            f"{step}sample {self.sample}: dataset {self.dataset}, split {self.split}, shard {self.shard}, record "
+            f"{self.record}{episode}: {self.reason}; check it with `python -m convert.verify`, or load with "
+            "on_error='replace'"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.reason, {key: getattr(self, key) for key in _PLACE})
-
-    def at(self, *, step: int) -> RecordError:
-        """Return the same error, said of a batch."""
-        return RecordError(self.reason, **{key: getattr(self, key) for key in _PLACE} | {"step": step})
-
-    def because(self, reason: str) -> RecordError:
-        """Return the same error with another reason."""
-        return RecordError(reason, **{key: getattr(self, key) for key in _PLACE})
-
-
-_PLACE = ("dataset", "split", "shard", "record", "episode", "sample", "step")
-
-
-def _rebuild(kind: type[Exception], message: str, fields: dict[str, object]) -> Exception:
-    return kind(message, **fields)
 
 
 def closest(name: object, known: Iterable[str], *, noun: str) -> str:

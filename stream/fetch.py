@@ -16,20 +16,17 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rich import filesize
 
 from stream.arguments import interrupt_on_kill
-from stream.catalog import Catalog, Dataset, version_key
+from stream.catalog import Catalog, Dataset
 from stream.download import (
     Download,
     FetchError,
-    Folder,
     check_source,
     download,
     open_source,
@@ -48,7 +45,7 @@ from stream.format import (
 )
 from stream.manifest import FileEntry, Manifest, ShardEntry, parse_manifest, read_manifest
 from stream.mixture import resolve_mixture
-from stream.remote import RemoteError, is_remote
+from stream.remote import Folder, RemoteError, is_remote
 from stream.splits import SplitError, resolve_split
 from stream.views import touched_shards
 from stream.whole_file import write_whole
@@ -56,7 +53,6 @@ from stream.whole_file import write_whole
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-_THREADS = 16
 
 _EPILOG = """\
 The fetched folder is a root like the one it came from: samples, batches and loader.json are the same. A split that
@@ -80,29 +76,14 @@ class RemoteCatalog(Catalog):
     """Datasets of a root that is copied; the bytes of each manifest are kept too."""
 
     def __init__(self, source: Folder) -> None:
-        self.source = source
+        self._source = source
         self.where = str(source)
         self.root = Path(self.where)
         self._open: dict[str, Dataset] = {}
         self.contents: dict[tuple[str, str], bytes] = {}
 
-    @cached_property
-    def versions(self) -> dict[str, list[str]]:
-        """The versions of each dataset, complete or not, oldest first."""
-        names = [name for name in self.source.folders() if not name.startswith(".")]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(lambda name: (self.source / name).folders(), names))
-        versions = {name: [v for v in inner if not v.startswith(".")] for name, inner in zip(names, found, strict=True)}
-        return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
-
-    def _is_complete(self, name: str, version: str) -> bool:
-        return (self.source / name / version).size(MANIFEST_NAME) is not None
-
-    def _is_fetched(self, name: str, version: str) -> bool:
-        return (self.source / name / version).size(FETCHED_NAME) is not None
-
     def _read(self, name: str, version: str) -> Dataset:
-        folder = self.source / name / version
+        folder = self._source / name / version
         if folder.size(FETCHED_NAME) is not None:
             raise FetchError(f"{folder}: was fetched in part itself; give the root that it came from")
         content = folder.read(MANIFEST_NAME)
@@ -174,8 +155,8 @@ def fetch(
         ArgumentError, FetchError, FormatError, RemoteError, OSError: One clear reason. Complete files stay.
     """
     local = Path(local)
-    catalog = RemoteCatalog(open_source(remote))
-    orders = _order(catalog, mixture, splits, local)
+    source = open_source(remote)
+    orders = _order(RemoteCatalog(source), source, mixture, splits, local)
     try:
         local.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -190,12 +171,12 @@ def fetch(
         size = sum(file.entry.bytes for file in missing)
         _check_room(local, size)
         for order in orders:
-            _begin(order, str(catalog.source))
+            _begin(order, str(source))
         for folder in {file.target.parent for file in missing}:
             folder.mkdir(parents=True, exist_ok=True)
         download(missing, jobs=jobs)
         for order in orders:
-            _finish(order, str(catalog.source))
+            _finish(order, str(source))
     return {
         "remote": remote,
         "local": str(local),
@@ -205,7 +186,7 @@ def fetch(
     }
 
 
-def _order(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str], local: Path) -> list[Order]:
+def _order(catalog: RemoteCatalog, source: Folder, mixture: Any, splits: Sequence[str], local: Path) -> list[Order]:
     """Return the shards that the splits of a mixture touch, by dataset; only manifests are read."""
     wanted: dict[tuple[str, str], set[str]] = {}
     datasets: dict[tuple[str, str], Dataset] = {}
@@ -228,7 +209,7 @@ def _order(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str], local: P
         orders.append(
             Order(
                 dataset=dataset,
-                folder=catalog.source / dataset.name / dataset.version,
+                folder=source / dataset.name / dataset.version,
                 target=local / dataset.name / dataset.version,
                 content=catalog.contents[key],
                 shards=tuple(shard for shard in every if shard.name in stems),

@@ -4,51 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from stream.errors import ArgumentError, closest
 from stream.format import DERIVED, TABLE_KINDS, FormatError, TableKind
 from stream.plain_values import Kind, Scalar, kind_of, plain_scalar, plain_values
 from stream.schema import feature_column
-from stream.table import Table
 
-_COMPARE = {
-    "==": "equal",
-    "!=": "not_equal",
-    "<": "less",
-    "<=": "less_equal",
-    ">": "greater",
-    ">=": "greater_equal",
+if TYPE_CHECKING:
+    from stream.index import SplitIndex
+    from stream.table import Table
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 OPERATORS = (*_COMPARE, "in", "not in")
 
-_FAMILIES: dict[Kind, Callable[[pa.DataType], bool]] = {
-    "a number": lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
-    "a text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
-    "true or false": pa.types.is_boolean,
+_KINDS: dict[str, Kind] = {
+    "i": "a number",
+    "u": "a number",
+    "f": "a number",
+    "b": "true or false",
+    "O": "a text",
 }
-"""Whether values of a kind can be compared with a column."""
+"""Kind of the values of a column, by the kind of its numpy type."""
+_CHUNK = 1 << 20
+"""Records that are compared at a time."""
 
 Condition = tuple[str, str, Any]
 """Column, operator, and a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
-
-
-class Index(Protocol):
-    """The tables of one split. ``dataset`` is a name for messages."""
-
-    @property
-    def dataset(self) -> str: ...  # noqa: D102
-    @property
-    def episodes(self) -> Table: ...  # noqa: D102
-    @property
-    def steps(self) -> Table: ...  # noqa: D102
-    @property
-    def records(self) -> Table: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class Filter:
         """A hash of the conditions, the same for the same conditions in any program."""
         return hashlib.sha256(json.dumps(self.conditions).encode()).hexdigest()[:16]
 
-    def used_columns(self, index: Index) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of an index that are compared, and those that lead to them."""
         for column, _, _ in self.conditions:
             kind, name = _find(index, column)
@@ -75,7 +69,7 @@ class Filter:
             if kind != "records":
                 yield "records", "episode" if kind == "episodes" else "steps_row"
 
-    def select(self, index: Index, rows: slice) -> np.ndarray:
+    def select(self, index: SplitIndex, rows: slice) -> np.ndarray:
         """Return which records of an index are kept.
 
         Args:
@@ -90,8 +84,10 @@ class Filter:
             FormatError: The tables do not belong together.
         """
         keep = np.ones(rows.stop - rows.start, bool)
-        for condition in self.conditions:
-            keep &= _evaluate(index, rows, condition)
+        for start in range(rows.start, rows.stop, _CHUNK):
+            stop = min(start + _CHUNK, rows.stop)
+            for condition in self.conditions:
+                keep[start - rows.start : stop - rows.start] &= _evaluate(index, slice(start, stop), condition)
         return keep
 
 
@@ -144,7 +140,7 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> Filters | None:
             if name not in datasets:
                 raise ArgumentError(f"filters: no member {name!r}; {closest(name, datasets, noun='members')}")
     found = {
-        name: Filter(tuple((column, operator, value) for column, operator, value in conditions))
+        name: Filter(tuple((column, how, value) for column, how, value in conditions))
         for name, conditions in canonical.items()
         if conditions
     }
@@ -160,35 +156,34 @@ def _conditions(conditions: Any) -> list[list[Any]]:
 def _condition(condition: Any) -> list[Any]:
     if not isinstance(condition, Sequence) or isinstance(condition, str) or len(condition) != 3:
         raise ArgumentError(f"filters: {condition!r:.100}; expected (column, operator, value)")
-    column, operator, value = condition
+    column, how, value = condition
     where = f"filters: {condition!r:.100}"
-    if not isinstance(operator, str) or operator not in OPERATORS or not isinstance(column, str):
+    if not isinstance(how, str) or how not in OPERATORS or not isinstance(column, str):
         raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
-    plain = plain_values if operator in ("in", "not in") else plain_scalar
-    return [column, operator, plain(value, where=where)]
+    plain = plain_values if how in ("in", "not in") else plain_scalar
+    return [column, how, plain(value, where=where)]
 
 
-def _evaluate(index: Index, rows: slice, condition: Condition) -> np.ndarray:
-    """Return for which records a condition holds; each row of ``episodes`` or ``steps`` is compared once."""
-    column, operator, value = condition
+def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarray:
+    """Return for which records a condition holds."""
+    column, how, value = condition
     kind, name = _find(index, column)
-    values = getattr(index, kind).arrow()[name].chunk(0)
-    where = f"dataset {index.dataset}, filter on {column!r}"
     if kind == "records":
-        return _holds(values.slice(rows.start, rows.stop - rows.start), operator, value, where=where)
-    numbers = index.records.array("episode" if kind == "episodes" else "steps_row")[rows]
-    if not len(numbers):
-        return np.zeros(0, bool)
+        numbers = np.arange(rows.start, rows.stop)
+    else:
+        numbers = index.records.array("episode" if kind == "episodes" else "steps_row")[rows]
+    table = index.table(kind)
     first, last = int(numbers.min()), int(numbers.max())
-    if first < 0 or last >= len(values):
+    if first < 0 or last >= len(table):
         raise FormatError(
-            f"{index.records.path}: names rows {first:,} to {last:,} of {kind}, which has {len(values):,}; the index "
+            f"{index.records.path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; the index "
             "is damaged, check it with `python -m convert.verify`"
         )
-    return _holds(values.slice(first, last - first + 1), operator, value, where=where)[numbers - first]
+    where = f"dataset {index.dataset}, filter on {column!r}"
+    return _holds(table, name, np.arange(first, last + 1), how, value, where=where)[numbers - first]
 
 
-def _find(index: Index, column: str) -> tuple[TableKind, str]:
+def _find(index: SplitIndex, column: str) -> tuple[TableKind, str]:
     """Return the table of a column and its name there; a dataset's own feature goes before a derived vector."""
     first, _, rest = column.partition(".")
     for kind in TABLE_KINDS:
@@ -205,63 +200,48 @@ def _find(index: Index, column: str) -> tuple[TableKind, str]:
     )
 
 
-def _holds(values: pa.Array, operator: str, value: Any, *, where: str) -> np.ndarray:
-    """Return for which values a condition holds, bool [values]; not for missing ones."""
-    import pyarrow.compute as pc  # a quarter of the time of importing stream
-
-    if pa.types.is_fixed_size_list(values.type) and values.type.list_size == 1:
-        values = pc.list_element(values, 0)
-    if pa.types.is_nested(values.type):
-        raise ArgumentError(f"{where}: its values are vectors ({values.type}); filter on columns of one number or text")
-    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
+    """Return for which rows of a column a condition holds, bool [n]; not for missing values."""
+    column = table.columns[name]
+    if (column.dtype is None and column.texts is None) or (column.width or 1) > 1:
+        raise ArgumentError(f"{where}: its values are vectors or lists; filter on columns of one number or text")
+    valid = table.valid(name, rows)
+    there = rows if valid is None else rows[valid]
+    values = there if column.dtype is None else table.take(name, there).reshape(len(there))
+    inverse: Any = slice(None)
+    if column.texts is not None:
+        numbers, inverse = np.unique(values, return_inverse=True)
+        values = np.array([table.text(name, number) for number in numbers.tolist()], object)
+    elif column.bits:
+        values = values.astype(bool)
     try:
-        found = _compare(texts, operator, value)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
-        raise ArgumentError(
-            f"{where}: cannot compare {texts.type} by {operator} with {value!r:.60} ({str(error).splitlines()[0]})"
-        ) from None
-    if texts is not values:
-        try:
-            found = pc.take(found, values.indices)
-        except IndexError as error:
-            raise FormatError(f"{where}: its texts are damaged ({error}); check with convert.verify") from None
-    return found.fill_null(False).to_numpy(zero_copy_only=False).astype(bool, copy=False)
+        holds = _compare(values, how, value)[inverse]
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = "texts" if column.texts is not None else values.dtype
+        raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
+    if valid is None:
+        return holds
+    keep = np.zeros(len(rows), bool)
+    keep[valid] = holds
+    return keep
 
 
-def _compare(values: pa.Array, operator: str, given: Scalar | list[Scalar]) -> pa.Array:
-    """Compare values with those of a condition, in the type of the column; a missing value gives null or False."""
-    import pyarrow.compute as pc
-
+def _compare(values: np.ndarray, how: str, given: Scalar | list[Scalar]) -> np.ndarray:
+    """Compare values with those of a condition, in the type of the column."""
     listed = given if isinstance(given, list) else [given]
     for each in listed[:1]:
-        if not _FAMILIES[kind_of(each)](values.type):
+        if kind_of(each) != _KINDS[values.dtype.kind]:
             raise TypeError(f"the value is {kind_of(each)}")
-    if pa.types.is_floating(values.type):
-        with np.errstate(over="ignore"):
-            rounded = pa.array(np.asarray(listed, f"f{values.type.bit_width // 8}"))
-        # Arrow does not compare 16-bit floats, but 32 bits hold them exactly.
-        values, there = (
-            each.cast(pa.float32()) if pa.types.is_float16(each.type) else each for each in (values, rounded)
-        )
-    elif pa.types.is_integer(values.type):
-        there = _whole_numbers(listed, values.type, exact=given is listed)
-    else:
-        there = pa.array(listed, values.type)
-    if given is not listed:
-        return pc.call_function(_COMPARE[operator], [values, there[0]])
-    found = pc.is_in(values, value_set=there)
-    return pc.and_(found if operator == "in" else pc.invert(found), pc.is_valid(values))
-
-
-def _whole_numbers(given: Sequence[Any], kind: pa.DataType, *, exact: bool) -> pa.Array:
-    """Return numbers in the type of a column of whole numbers, or where ``exact`` is False in a wider one."""
-    whole = [int(number) if isinstance(number, float) and number.is_integer() else number for number in given]
-    if not any(isinstance(number, float) for number in whole):
-        try:
-            return pa.array(whole, kind)
-        except (pa.ArrowInvalid, OverflowError):
-            if exact:
-                raise
-    elif exact:
-        raise ValueError("not all values are whole numbers")
-    return pa.array(whole)
+    if values.dtype.kind in "iu":
+        listed = [int(each) if isinstance(each, float) and each.is_integer() else each for each in listed]
+    with np.errstate(over="ignore"):
+        if not isinstance(given, list):
+            return np.asarray(_COMPARE[how](values, listed[0]))
+        if values.dtype.kind == "O":
+            texts = set(listed)
+            found = np.array([text in texts for text in values], bool)
+        elif values.dtype.kind in "iu" and any(isinstance(each, float) for each in listed):
+            raise ValueError("not all values are whole numbers")
+        else:
+            found = np.isin(values, np.asarray(listed, values.dtype))
+    return found if how == "in" else ~found

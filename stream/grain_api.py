@@ -19,8 +19,6 @@ from stream.mixed import MixedData, Options, open_mixture
 from stream.mixture import Member
 from stream.rows import Rows
 from stream.source import Replacer, make_here
-from stream.spec import Metadata
-from stream.vectors import Reduction
 
 Sample = dict[str, Any]
 
@@ -93,41 +91,33 @@ def pairs(
     mixture: str | Path | Mapping[str, Any],
     *,
     split: str = "train",
-    seed: int = 0,
-    metadata: Metadata = "full",
-    action: Reduction = "window",
-    horizon: int | None = None,
-    action_columns: Mapping[str, Sequence[Any]] | None = None,
-    state_columns: Mapping[str, Sequence[Any]] | None = None,
-    columns: Sequence[str] = (),
-    samples_per_episode: int = 0,
-    shuffle: str = "global",
-    filters: Any = None,
     on_error: str = "raise",
+    **options: Any,
 ) -> PairsMapDataset:
-    """Return the order of ``make_loader`` as a Grain ``MapDataset`` of single samples: element k is the loader's
-    sample k.
+    """Return the order of ``make_loader`` as a Grain ``MapDataset`` of single samples: element k is sample k.
 
     Elements have the keys of a batch without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
     [W, A], ``language`` str, and so on. It has no end (its length is a number beyond any training): weights, not
-    lengths, say how often a dataset comes. Arguments and errors are those of ``make_loader``.
+    lengths, say how often a dataset comes.
+
+    Args:
+        root, mixture, split, on_error: As for ``make_loader``.
+        options: Its ``seed``, ``metadata``, ``action``, ``horizon``, ``columns``, ``shuffle``, ``filters``, ...
+
+    Raises:
+        ArgumentError: As ``make_loader``.
     """
-    options = Options(
-        seed=seed,
-        shuffle=shuffle,
-        samples_per_episode=samples_per_episode,
-        filters=filters,
-        metadata=metadata,
-        action=action,
-        horizon=horizon,
-        action_columns=action_columns,
-        state_columns=state_columns,
-        columns=columns,
-    )
     if on_error not in ("raise", "replace"):
         raise ArgumentError(f"on_error={on_error!r}; expected 'raise' or 'replace'")
-    data = open_mixture(root, mixture, split=split, options=options)
-    return PairsMapDataset(_Samples(data.root, data.members, options, on_error))
+    data = open_mixture(root, mixture, split=split, options=_options(options))
+    return PairsMapDataset(_Samples(data.root, data.members, data.options, on_error))
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    unknown = sorted(set(given) - set(Options.__dataclass_fields__))
+    if unknown:
+        raise ArgumentError(f"unknown arguments {', '.join(unknown)}; known: {', '.join(Options.__dataclass_fields__)}")
+    return Options(**given)
 
 
 class PairSource:
@@ -156,11 +146,7 @@ class PairSource:
                 f"PairSource has no {' and no '.join(ordering)}: the order is that of a sampler, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
-        known = [name for name in Options.__dataclass_fields__ if name not in ("seed", "shuffle")]
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise ArgumentError(f"unknown arguments {', '.join(unknown)}; known: {', '.join(known)}")
-        data = open_mixture(root, mixture, split=split, options=Options(**options, shuffle="none"))
+        data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
         self._samples = _Samples(data.root, data.members, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stream.affine import Affine
+from stream.affine import Affine, apply_tables
 from stream.ahead import Ahead, begin
 from stream.errors import ArgumentError
 from stream.extras import imports_of
@@ -121,15 +122,4 @@ def normalize(tables: Mapping[str, Affine]) -> Callable[[Batch], Batch]:
         tables: ``stream.Normalize(loader).tables``.
     """
 
-    def apply(batch: Batch) -> Batch:
-        result = dict(batch)
-        for key, table in tables.items():
-            values, mask = batch[key], batch[f"{key}_mask"]
-            scale, shift, low, high = (
-                jnp.expand_dims(jnp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
-                for part in (table.scale, table.shift, table.low, table.high)
-            )
-            result[key] = jnp.where(mask, jnp.clip(values * scale + shift, low, high), 0.0)
-        return result
-
-    return apply
+    return partial(apply_tables, tables, xp=jnp)

@@ -17,7 +17,7 @@ from stream.torch import PairDataset
 
 
 def _import_lightning() -> Any:
-    """The one of the two packages that is imported already: a Trainer takes only DataModules of its own."""
+    """Import the package that is in use: a Trainer takes only DataModules of its own."""
     names = ["lightning.pytorch", "pytorch_lightning"]
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try:
@@ -34,20 +34,18 @@ _pl = _import_lightning()
 class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
     """Loaders for training and validation of one set of arguments.
 
-    Training goes through the mixture without end (set the Trainer's ``max_steps``, or ``limit_train_batches`` for
-    epochs; an epoch goes on where the last one stopped). Validation gives the same ``val_steps`` batches each time.
-    A Trainer's checkpoint says which batches were trained on, so ``fit(..., ckpt_path=...)`` goes on with the next
-    one, whatever Lightning had fetched ahead.
+    Training has no end: set the Trainer's ``max_steps``, or ``limit_train_batches`` for epochs, which go on where the
+    last one stopped. Each validation has the same batches. ``fit(..., ckpt_path=...)`` goes on with the batch behind
+    the last one that was trained on.
 
     Args:
-        root, mixture: as for ``stream.make_loader``.
-        batch_size: of all ranks together.
-        split, val_split: of training and validation; ``val_split=None`` for no validation.
-        val_steps: batches of a validation; by default as many as draw the split's number of samples.
-        arguments: all others of ``stream.make_loader``; rank and world size come from ``torch.distributed``.
+        root, mixture, batch_size: As for ``stream.make_loader``.
+        split, val_split: Splits of training and validation; ``val_split=None`` for no validation.
+        val_steps: Batches of a validation; by default as many as draw the split's number of samples.
+        arguments: All others of ``stream.make_loader``; rank and world size come from ``torch.distributed``.
 
     Raises:
-        ArgumentError: in ``setup``, as ``make_loader``.
+        ArgumentError: From ``setup``, as ``make_loader``.
     """
 
     def __init__(
@@ -127,8 +125,7 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
 
 
 class _Training:
-    """Has no length: the Trainer takes it as endless. Nothing happens before the first batch is asked for, since the
-    Trainer makes iterators just to see whether it can."""
+    """Batches of training, without a length. Work begins with the first batch: the Trainer makes iterators to try."""
 
     def __init__(self, module: PairDataModule) -> None:
         self._module = module

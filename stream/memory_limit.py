@@ -40,7 +40,7 @@ def _own_groups(proc: Path, groups: Path) -> Iterator[tuple[Path, tuple[str, str
     except OSError:
         lines = []
     for line in lines:
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        controllers, _, path = line.partition(":")[2].partition(":")
         if not controllers:
             mount, names = groups, _V2
         elif "memory" in controllers.split(","):

@@ -42,22 +42,14 @@ class MixTable:
         members = self.members[places].astype(np.int64)
         return members, self.ranks[places] + periods * self.counts[members]
 
-    def draws_before(self, sample: int) -> np.ndarray:
-        """Return how many samples of each member come before a sample, int64 [M]."""
-        period, place = divmod(sample, PERIOD)
-        return period * self.counts + np.bincount(self.members[:place], minlength=len(self.counts))
-
 
 def build_mix(weights: Sequence[float]) -> MixTable:
     """Spread the members of a mixture evenly over one period.
 
-    The samples are split in two, and the parts in two again, down to single members, by the tree of Huffman's code for
-    the weights. A split gives each part the nearest whole number to its share of every n samples, so it adds at
-    most 1/2 to the distance of a member's count from n * w, and passes on the distance of the whole in proportion. In
-    such a tree an inner node is at most 2/3 of its parent, as its sibling is not smaller than the larger of its own
-    parts. So inner nodes stay within 1/2 + 1/2 * 2/3 + 1/2 * 4/9 + ... = 3/2, and members within 2, however many there
-    are and whatever they weigh. (Sorting the elements j of all members by (j + 1/2) / w strays by more the more
-    members there are, 4 in 16.)
+    The samples are split in two again and again, down to single members, by the tree of Huffman's code for the weights.
+    A split gives each part the nearest whole number to its share of every n samples, so it adds at most 1/2 to the
+    distance of a member's count from n * w. An inner node of the tree is at most 2/3 of its parent, so counts stay
+    within 1/2 + 1/2 * 2/3 + 1/2 * 4/9 + ... = 3/2 at inner nodes, and within 2 at members.
 
     Args:
         weights: one number >= 0 a member, not all 0, in any unit. A member with weight 0 is never drawn.

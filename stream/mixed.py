@@ -219,8 +219,7 @@ class MixedData:
             )
             raise ArgumentError(
                 f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
-                "load "
-                "datasets of one size together"
+                "load datasets of one size together"
             )
         height, width = found.pop()
         return height, width

@@ -18,29 +18,12 @@ from stream.format import MANIFEST_NAME
 from stream.small_file import FileTooLarge, read_whole
 
 _MAX_YAML = 1_000_000
-_MAX_DEPTH = 40
 _MAX_SCALAR = 10_000
 """Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """YAML without aliases, of which a few lines can stand for more than any memory holds, and without keys that are
-    there twice, of which only the last would count."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
-        event = self.peek_event()
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
-            raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
-        if self.depth >= _MAX_DEPTH:
-            raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+    """YAML without repeated keys, of which only the last would count."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -66,9 +49,13 @@ Weight = float | Literal["size"] | SizePower
 
 @dataclass(frozen=True)
 class Member:
-    """A dataset of the mixture: its name (``bridge`` or ``bridge:0.1.0``), split expression and weight.
+    """A dataset of the mixture.
 
-    offset: the pair offset that the mixture was written for, if it says so; what was converted decides.
+    Attributes:
+        dataset: Name, such as ``bridge`` or ``bridge:0.1.0``.
+        split: Split expression.
+        weight: Weight.
+        offset: Offset of pairs that the mixture was written for, if it names one; the converted offset is used.
     """
 
     dataset: str
@@ -193,7 +180,14 @@ def _shown(value: Any) -> str:
 
 def _read_file(path: Path) -> Any:
     try:
-        content = yaml.load(read_whole(path, _MAX_YAML).decode(), Loader=_YamlLoader)
+        text = read_whole(path, _MAX_YAML).decode()
+        for event in yaml.parse(text):
+            # A few lines of aliases can stand for more than any memory holds.
+            if isinstance(event, yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
+                raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
+        content = yaml.load(text, Loader=_YamlLoader)
     except FileTooLarge as error:
         raise ArgumentError(f"{path}: {error}, so not a mixture") from None
     except OSError as error:

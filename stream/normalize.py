@@ -26,17 +26,14 @@ class Normalize(grain.transforms.Map):
     ``stream.jax.normalize`` take the same tables to a device. Where the mask is False, values stay 0.
 
     Args:
-        data: a loader made without this transform, or its ``data``.
+        data: Loader made without this transform, or its ``data``.
         method: ``mean_std`` gives mean 0 and standard deviation 1; ``q01_q99`` takes the 1st and 99th percentile to -1
-        and 1 and
-            cuts off beyond, as OpenVLA does.
-        split: whose statistics; those of training belong to every split.
-        keys: which vectors.
+            and 1 and cuts off beyond, as OpenVLA does.
+        split: Split of the statistics; those of training belong to every split.
+        keys: Vectors to normalise.
 
     Raises:
-        ArgumentError: a dataset has no statistics of that split; or actions that were summed, of which there are none;
-        or
-            the vector is not the registry's, whose statistics the manifest has.
+        ArgumentError: There are no statistics of that split, of summed actions, or of columns that a caller chose.
     """
 
     def __init__(
@@ -58,8 +55,7 @@ class Normalize(grain.transforms.Map):
         if "action" in keys and data.options.action == "sum":
             raise ArgumentError(
                 "actions with action='sum' have no statistics, which are of single steps; take 'window', 'mean' or "
-                "'first', "
-                "or normalise keys=('state',)"
+                "'first', or normalise keys=('state',)"
             )
         spec = data.spec
         sizes = {"action": spec.action_size, "state": spec.state_size}

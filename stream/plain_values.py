@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from stream.errors import ArgumentError
 
+_EXACT = 1 << 53
+"""Whole numbers below it are exact as floats."""
 Scalar = bool | int | float | str
 Kind = Literal["true or false", "a number", "a text"]
 
@@ -44,25 +46,8 @@ def kind_of(value: Scalar) -> Kind:
     return "a text" if isinstance(value, str) else "a number"
 
 
-def plain_list(values: Any, *, where: str) -> list[Any]:
-    """Return the elements of a list, range, set, array or iterator, which is read once.
-
-    Raises:
-        ArgumentError: It has no elements to go through, or is a text or a mapping.
-    """
-    if not isinstance(values, str | bytes | Mapping) and isinstance(values, Iterable):
-        as_list = getattr(values, "tolist", None)
-        try:
-            found = as_list() if callable(as_list) else list(values)
-        except TypeError:  # an array of one number, without a list around it
-            found = None
-        if isinstance(found, list):
-            return found
-    raise ArgumentError(f"{where}: {values!r:.100}; expected a list of values")
-
-
 def plain_values(values: Any, *, where: str) -> list[Scalar]:
-    """Return the distinct values of a collection, sorted; whole numbers become floats if any number is a float.
+    """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
 
     Raises:
         ArgumentError: It is no collection, or its values are of several kinds.
@@ -70,30 +55,22 @@ def plain_values(values: Any, *, where: str) -> list[Scalar]:
     >>> plain_values((3, 1, 3), where="step"), plain_values({2, 0.5}, where="step")
     ([1, 3], [0.5, 2.0])
     """
-    found = [plain_scalar(value, where=where) for value in plain_list(values, where=where)]
+    try:
+        listed = None if isinstance(values, str | bytes | Mapping) else list(values)
+    except TypeError:
+        listed = None
+    if listed is None:
+        raise ArgumentError(f"{where}: {values!r:.100}; expected a list of values")
+    found = [plain_scalar(value, where=where) for value in listed]
     kinds = sorted({kind_of(value) for value in found})
     if len(kinds) > 1:
         raise ArgumentError(f"{where}: {' and '.join(kinds)} in one list; expected values of one type")
     if any(isinstance(value, float) for value in found):
-        found = [_as_float(value, where=where) for value in found]
+        floats = [float(value) if abs(value) < _EXACT else value for value in found]  # type: ignore[arg-type]
+        if not all(isinstance(value, float) for value in floats):
+            raise ArgumentError(f"{where}: a whole number is not exact as a float, and others in the list are floats")
+        found = floats
     return sorted(set(found))
-
-
-def plain_json(value: Any, *, where: str) -> Any:
-    """Return mappings, sequences and numbers as dicts, lists and Python's own numbers, at any depth.
-
-    Raises:
-        ArgumentError: A value that JSON does not hold, or a set, whose order is not defined.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain_json(inner, where=where) for key, inner in value.items()}
-    if isinstance(value, set | frozenset):
-        raise ArgumentError(f"{where}: {value!r:.60} is a set, which has no order; give a list")
-    if isinstance(value, Iterable) and getattr(value, "shape", None) != ():
-        return [plain_json(inner, where=where) for inner in plain_list(value, where=where)]
-    return plain_scalar(value, where=where)
 
 
 def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
@@ -113,15 +90,19 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
         return None
     if not isinstance(columns, Mapping):
         raise ArgumentError(f"{name}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
-    chosen = {str(dataset): plain_json(value, where=f"{name}[{dataset!r}]") for dataset, value in columns.items()}
+    try:
+        chosen: dict[str, Any] = json.loads(json.dumps(dict(columns), default=_plain, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{name}={columns!r:.100}: {error}; expected names and lists of numbers") from None
     return {dataset: value for dataset, value in chosen.items() if value is not None}
 
 
-def _as_float(value: Any, *, where: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if number != value:
-        raise ArgumentError(f"{where}: {value!r:.60} is not exact as a float, and others in the list are floats")
-    return number
+def _plain(value: Any) -> Any:
+    """Return what ``json`` can hold for a value that it does not know."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if callable(convert := getattr(value, "tolist", None)):
+        return convert()
+    if isinstance(value, Iterable) and not isinstance(value, set | frozenset | bytes):
+        return list(value)
+    raise TypeError(f"{value!r:.60} is no list, number or text")

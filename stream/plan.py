@@ -62,11 +62,11 @@ class Plan:
     """Which record every sample of a mixture is.
 
     Args:
-        mix: the mixing table; member i is dataset i.
-        views: the samples of each member.
-        names: of the datasets; with the seed and the epoch they make the keys of the permutations.
-        seed: any integer.
-        shuffle: see ``Shuffle``.
+        mix: Mixing table; member i is dataset i.
+        views: Samples of each member.
+        names: Names of the datasets, which make the keys of permutations together with seed and epoch.
+        seed: Any integer.
+        shuffle: Order of an epoch.
     """
 
     def __init__(self, mix: MixTable, views: Views, *, names: Sequence[str], seed: int, shuffle: Shuffle) -> None:

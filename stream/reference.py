@@ -47,9 +47,8 @@ def describe_rows(rows: Rows, splits: Sequence[SplitIndex]) -> list[SampleRef]:
     refs = []
     for row in range(len(rows)):
         split, record = splits[int(rows.split[row])], int(rows.record[row])
-        place = np.array([record])
         shard, episode, step, offset, steps_row = (
-            int(split.records.take(name, place)[0]) for name in ("shard", "episode", "step", "offset", "steps_row")
+            int(split.records.array(name)[record]) for name in ("shard", "episode", "step", "offset", "steps_row")
         )
         source_file, episode_id = (
             split.episodes.take_texts(name, np.array([episode]))[0] for name in ("source_file", "episode_id")

@@ -43,8 +43,7 @@ class Running:
             choices = " or ".join(str(size) for size in (below, below + self.world_size) if size)
             raise ArgumentError(
                 f"batch_size={self.batch_size} is not divisible by world_size={self.world_size}; batch_size is that "
-                "of all "
-                f"ranks together, take {choices}"
+                f"of all ranks together, take {choices}"
             )
         if self.rank >= self.world_size:
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""The shards of a split as columns: 20,000 of them are a few MB, in the trainer and in each worker."""
+"""The shards of a split as columns, which take little memory."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -64,11 +64,12 @@ class Replacer:
             attempt: How often this batch has failed, from 1.
             step: For messages.
         """
-        error = failed[0][1].at(step=step)
+        error = replace(failed[0][1], step=step)
         if self._on_error != "replace":
             raise error
         if attempt > MAX_ATTEMPTS:
-            raise error.because(f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)")
+            reason = f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)"
+            raise replace(error, reason=reason)
         places = np.array([row for row, _ in failed])
         return rows.replaced(places, self._plan.replacements(rows.sample[places], attempt))
 
@@ -87,7 +88,7 @@ def make_here(
             return Made(batch, rows, work, replaced)
         attempt += 1
         rows = replacer.replace(rows, done.failed, attempt, step)
-        replaced += [error.at(step=step) for _, error in done.failed]
+        replaced += [replace(error, step=step) for _, error in done.failed]
 
 
 @dataclass
@@ -197,7 +198,7 @@ class ProcessSource:
         except RecordError as error:
             job.error = error
             return
-        job.replaced += [error.at(step=job.step) for _, error in failed]
+        job.replaced += [replace(error, step=job.step) for _, error in failed]
         job.slot.refit()
         self._send(number, job, worker)
 

@@ -1,23 +1,17 @@
 """Split expressions in TFDS's grammar, such as ``train[:90%]`` or ``train[10:] + val``, resolved to episode numbers.
 
-The rules are those of ``tensorflow_datasets/core/splits.py`` (4.9.10); TFDS itself is not imported. Whatever comes out
-here, TFDS reads the same examples in the same order. What TFDS refuses is refused, and so is what it reads only by
-accident as something else than what is written:
+The rules are those of ``tensorflow_datasets/core/splits.py``: whatever resolves here names the examples that TFDS
+reads, in the same order. What TFDS reads by accident as something else is refused:
 
-- ``train[5:3]``: a start behind its stop, also by rounding (``train[50%:-50%]`` of 7). Inside one shard TFDS reads on
-  to that shard's end, or takes less than no examples of it; across shards it reads nothing.
-- ``train[-1%:]`` of 40 episodes: -0.4 rounds to 0, which TFDS takes for the first episode and reads the whole split.
-- ``train[1shard:50%]``: two different units. TFDS takes the first for both: 50 shards.
-- ``train[:0shard]``: TFDS reads the whole split, as if the stop were left out.
-- ``train[:-6shard]`` of 4 shards: TFDS counts from the end twice, and reads the first 2.
-- ``all`` where a split cannot be written as a term (``v1.0``) or is itself named ``all``: TFDS parses the joined names.
-- more than 10,000 characters: never meant.
+- ``train[5:3]`` starts behind its stop, also by rounding; inside one shard TFDS reads on to the shard's end.
+- ``train[-1%:]`` of 40 episodes rounds to 0, the first episode, so TFDS reads the whole split.
+- ``train[1shard:50%]`` has two units, and TFDS takes the first for both.
+- ``train[:0shard]`` reads the whole split, and ``train[:-6shard]`` of 4 shards counts from the end twice.
+- ``all`` where a split is named ``all`` or not a word, since TFDS parses the joined names.
 
-Other surprises are kept: a unit on one side holds for both (``train[0%:3]`` is 0% to 3%); shards beyond the last and
-before the first count as none (``train[2shard:99shard]``), but episodes beyond the last are refused; one newline at the
-very end is ignored, other space around the whole is refused; ``1_000`` and digits of any script are numbers. TFDS
-also runs out of stack on a sum of about a thousand terms; here it is resolved. Of a range without episodes TFDS gives
-no file to read; whether that is an error is for the caller to say.
+A unit on one side holds for both (``train[0%:3]`` is 0% to 3%). Shards beyond the last count as none, episodes beyond
+the last are refused. ``1_000`` and digits of any script are numbers. Ranges may be empty; the caller says if that is
+an error.
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_
     difference = first_difference(state["order"], {"batch_size": batch_size, **order})
     if difference:
         raise StateError(
-            f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or "
-            "begin at "
-            "step 0 with this one"
+            f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or begin "
+            "at step 0 with this one"
         )
     drawn = state.get("random_ranks")
     if drawn is not None and random_ranks is not None and drawn != random_ranks:

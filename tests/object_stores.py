@@ -16,7 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 
-from stream.remote import RemoteFolder, _open_store
+from convert.object_store import StoreFolder
+from stream.remote import _open_store
 from tests.command import wait_until
 
 SCHEMES = ("s3", "gs")
@@ -105,7 +106,7 @@ def upload_tree(folder: Path, url: str) -> None:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             where = path.relative_to(folder).parent.as_posix()
-            (RemoteFolder(url) if where == "." else RemoteFolder(f"{url}/{where}")).upload(path, path.name)
+            (StoreFolder(url) if where == "." else StoreFolder(f"{url}/{where}")).upload(path, path.name)
 
 
 def objects(url: str) -> dict[str, bytes]:

@@ -183,6 +183,12 @@ def test_a_dataset_of_which_nothing_was_left_out_has_no_quarantine(tmp_path: Pat
     assert not (tmp_path / "out" / "demo" / "1.0.0" / "quarantine.jsonl").exists()
 
 
+NO_LOCKS = """
+import errno, fcntl
+def refuse(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = refuse
+"""
 FINALISE = """
 import sys
 from pathlib import Path
@@ -203,9 +209,10 @@ print(made and made.records, flush=True)
 """
 
 
+@pytest.mark.parametrize("before", ["", NO_LOCKS], ids=["locks", "no locks"])
 @pytest.mark.parametrize("merged", [True, False])
 def test_several_processes_may_merge_and_finalise_at_once(
-    dataset: RldsDataset, conversion: Conversion, manifest: Manifest, tmp_path: Path, merged: bool
+    dataset: RldsDataset, conversion: Conversion, manifest: Manifest, tmp_path: Path, merged: bool, before: str
 ) -> None:
     reference = tree(Path(conversion.plan.output))
     conversion = dataset.conversion(tmp_path, NATIVE)
@@ -216,7 +223,7 @@ def test_several_processes_may_merge_and_finalise_at_once(
         merge_splits(conversion)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", FINALISE, str(dataset.root), str(tmp_path)],
+            [sys.executable, "-c", before + FINALISE, str(dataset.root), str(tmp_path)],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

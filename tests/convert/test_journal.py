@@ -14,7 +14,8 @@ import pytest
 
 from convert.durable import write_durably, writing
 from convert.errors import EXIT_USAGE, ConflictError, ConvertError, ShardError
-from convert.journal import Journal, check_parameters, part_file
+from convert.journal import Journal, part_file
+from convert.parameters import check_parameters
 from convert.staging import machine
 from convert.status import QuarantineEntry, ShardStatus
 from stream.format import TABLE_KINDS, shard_file

@@ -14,8 +14,8 @@ import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from convert.journal import FOLDER
+from convert.object_store import StoreFolder
 from convert.run import main
-from stream.remote import RemoteFolder
 from tests.command import Result, run, start, wait_until, write_damaged_dataset
 from tests.object_stores import SCHEMES, Store, object_store, objects, proxy, upload_tree, versions
 from tests.rlds_dataset import RldsDataset, demo_episode, write_dataset
@@ -121,7 +121,7 @@ def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     broken.write_bytes(whole[:-50])
     command = arguments(dataset, str(source), f"{bucket}/oxe", "--staging", str(staging))
     assert main(command) == EXIT_DAMAGED
-    folder = RemoteFolder(f"{bucket}/oxe/demo/1.0.0")
+    folder = StoreFolder(f"{bucket}/oxe/demo/1.0.0")
     before = versions(f"{bucket}/oxe")
     (folder / "val").remove(["records.arrow", "val-00001-of-00003.arrayrecord"])
     broken.write_bytes(whole)
@@ -155,7 +155,7 @@ def test_a_conversion_that_is_killed_goes_on_where_it_stopped(
     upload_tree(large.path, f"{bucket}/rlds/demo/1.0.0")
     where = ("--staging", str(staging), "--image-size", "768", *workers)
     command = arguments(large, f"{bucket}/rlds", f"{bucket}/oxe", *where)
-    journal = RemoteFolder(f"{bucket}/oxe/demo/1.0.0/{FOLDER}")
+    journal = StoreFolder(f"{bucket}/oxe/demo/1.0.0/{FOLDER}")
 
     def finished() -> int:
         return sum(name.endswith(".status.json") for name in journal.sizes())
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_with_one_line_and_leaves_no_file_on_the_disk(
     bucket = store.new_bucket()
     where = ("--staging", str(staging), "--image-size", "768", "--num-workers", workers)
     with start(*arguments(large, str(large.root), bucket, *where)) as running:
-        journal = RemoteFolder(f"{bucket}/demo/1.0.0/{FOLDER}")
+        journal = StoreFolder(f"{bucket}/demo/1.0.0/{FOLDER}")
         assert wait_until(lambda: len(journal.sizes()) >= 3, seconds=120, poll=0.1)
         os.killpg(running.pid, signal.SIGINT)
         result = running.wait()

@@ -10,20 +10,18 @@ from typing import Any
 import pyarrow as pa
 
 from stream.format import TableKind, table_file
+from stream.index import SplitIndex
 from stream.schema import FIRST_FIELDS, TEXT
-from stream.table import Table, open_table
+from stream.shard_list import SplitShards
+from stream.table import open_table
 
 EPISODES, STEPS, RECORDS = 3, 6, 4
 
 
-@dataclass(frozen=True)
-class SmallIndex:
+@dataclass(frozen=True, eq=False)
+class SmallIndex(SplitIndex):
     """An open index, and its rows as Python's own values."""
 
-    dataset: str
-    episodes: Table
-    steps: Table
-    records: Table
     rows: list[dict[str, Any]]
     """What the three tables say of each record, by ``table.column``."""
 
@@ -86,7 +84,15 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         | {f"episodes.{name}": value for name, value in python["episodes"][record["episode"]].items()}
         for record in python["records"]
     ]
-    return SmallIndex("bridge", tables["episodes"], tables["steps"], tables["records"], rows)
+    return SmallIndex(
+        member=0,
+        dataset="bridge",
+        split="train",
+        folder=str(folder),
+        shards=SplitShards.of(()),
+        **tables,
+        rows=rows,
+    )
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

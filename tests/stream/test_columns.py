@@ -28,6 +28,9 @@ def splits(oxe_root: Path) -> list[SplitIndex]:
     return [open_index(catalog.open(name), "train", member=number) for number, name in enumerate(NAMES)]
 
 
+BITS = Column("|u1", None, 0, True, None, None, ())
+
+
 def number(dtype: str, width: int | None = None) -> Column:
     return Column(np.dtype(dtype).str, width, 0, False, None, None, ())
 
@@ -68,6 +71,9 @@ def test_a_column_that_some_members_have_is_none_in_the_others(splits: list[Spli
         (number("i1"), number("i4"), "<i4", ()),
         (number("f4"), number("f8"), "<f8", ()),
         (number("u1"), number("u1"), "|u1", ()),
+        (BITS, BITS, "|b1", ()),
+        (BITS, number("u1"), "|u1", ()),
+        (BITS, replace(BITS, width=4), "|b1", (4,)),
         (number("i2"), number("f4"), "<f4", ()),
         (number("f4", 3), number("f4", 7), "<f4", (7,)),
         (number("f4"), number("f4", 2), "<f4", (2,)),

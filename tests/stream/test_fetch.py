@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from convert.images import FramePolicy
@@ -22,6 +24,7 @@ from stream.fetch import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, main
 from stream.format import FETCHED_NAME, TABLE_KINDS
 from tests.command import flip, run, start, tree, wait_until
 from tests.object_stores import SCHEMES, Store, object_store, proxy, upload_tree
+from tests.rewritten_records import change_table
 from tests.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
 FOLDER = Path("demo/1.0.0")
@@ -279,6 +282,28 @@ def test_a_folder_with_another_conversion_is_left_alone(
     assert fetch(tmp_path / "other", local) == EXIT_USAGE
     assert f"{local / FOLDER}: holds another conversion than" in capsys.readouterr().err
     assert tree(local) == before
+
+
+def test_after_a_reindex_of_the_source_the_index_alone_is_fetched_again(
+    damaged: Path, local: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fetch(damaged, local, "--split", "val[:2]", split="train[:4]") == 0
+    before = {path: path.stat().st_ino for path in local.rglob("*.arrayrecord")}
+    old = digests(local, "train[:4]")
+
+    def negate(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index("state")
+        values = table["state"].combine_chunks()
+        state = pa.FixedSizeListArray.from_arrays(pc.negate(values.values), type=values.type)
+        return table.set_column(place, table.schema.field(place), state)
+
+    change_table(damaged / FOLDER, "train", "steps", negate)
+    capsys.readouterr()
+    assert fetch(damaged, local, split="train[:2]") == 0
+    assert "6 files fetched" in capsys.readouterr().out
+    assert {path: path.stat().st_ino for path in local.rglob("*.arrayrecord")} == before
+    assert old != digests(local, "train[:4]") == digests(damaged, "train[:4]")
+    assert digests(local, "val[:2]") == digests(damaged, "val[:2]")
 
 
 def test_a_full_disk_is_one_error(root: Path, local: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

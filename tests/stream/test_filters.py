@@ -26,7 +26,9 @@ def index(tmp_path: Path) -> SmallIndex:
         "is_first": pa.array([i % 6 == 0 for i in range(18)]),
         "v1.0.step": pa.array(range(18), pa.int64()),
         "single": pa.FixedSizeListArray.from_arrays(pa.array(range(18), pa.int32()), 1),
-        "missing single": pa.array([None if i == 1 else [i] for i in range(18)], pa.list_(pa.int32(), 1)),
+        "missing single": pa.FixedSizeListArray.from_arrays(
+            pa.array(range(18), pa.int32()), 1, mask=pa.array([i == 1 for i in range(18)])
+        ),
         "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
         "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
         "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
@@ -120,7 +122,8 @@ def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: S
 def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SmallIndex) -> None:
     assert selected(index, ("step", "<", 2.5)) == selected(index, ("step", "<=", 2.0)) != []
     assert selected(index, ("step", "in", [0.0, 2.0])) == selected(index, ("step", "in", [0, 2])) != []
-    assert len(selected(index, ("step", "<", 2**40))) == len(index.records)
+    for large in (2**40, 2**70):
+        assert len(selected(index, ("step", "<", large))) == len(index.records)
 
 
 @pytest.mark.parametrize(
@@ -167,18 +170,16 @@ def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_fo
         (("records.language", "==", "a"), "no column 'records.language'"),
         (("episodes.step", "==", 1), "no column 'episodes.step'"),
         (("observation/state", "==", 1), "its values are vectors"),
-        (("robot", "<", 5), "cannot compare large_string by < with 5"),
-        (("episode_id", "in", [5]), "cannot compare large_string by in with"),
+        (("robot", "<", 5), "cannot compare texts by < with 5"),
+        (("episode_id", "in", [5]), "cannot compare texts by in with"),
         (("step", "==", "five"), "cannot compare int32 by == with 'five'"),
         (("step", "==", True), "cannot compare int32 by == with True"),
-        (("grip", "==", "2"), "cannot compare float by == with '2'"),
-        (("grip", "in", ["2"]), "cannot compare float by in with"),
+        (("grip", "==", "2"), "cannot compare float32 by == with '2'"),
+        (("grip", "in", ["2"]), "cannot compare float32 by in with"),
         (("is_first", "==", 1), "cannot compare bool by == with 1"),
-        (("step", "<", 2**70), "cannot compare int32 by <"),
         (("step", "in", [2**40]), "cannot compare int32 by in"),
         (("step", "in", [0.5]), "cannot compare int32 by in"),
         (("step", "in", ["a"]), "cannot compare int32 by in"),
-        (("robot", "==", "\ud800"), "cannot compare large_string by =="),
     ],
 )
 def test_a_condition_that_cannot_be_asked_is_refused(

@@ -77,7 +77,7 @@ def test_counts_beyond_any_dataset_are_refused(crafted: CraftedRoot, count: int,
         shard["paired_episodes"] = count
 
     crafted.edit(edit)
-    with pytest.raises((StreamError, FormatError), match=r"dataset\.json: |records|bytes to draw"):
+    with pytest.raises((StreamError, FormatError), match=r"dataset\.json: |rows, the manifest says"):
         load(crafted, samples_per_episode=samples_per_episode)
 
 

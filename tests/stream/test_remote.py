@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stream import remote
-from stream.remote import CHUNK, RemoteError, RemoteFolder, is_remote, join
+from convert import object_store as stores
+from convert.object_store import StoreFolder
+from stream.remote import CHUNK, RemoteError, is_remote, join
 from tests.command import Result, run
 from tests.object_stores import SCHEMES, Alter, Store, object_store, objects, proxy
 
@@ -22,11 +23,11 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def folder(store: Store) -> RemoteFolder:
-    return RemoteFolder(f"{store.new_bucket()}/a/folder")
+def folder(store: Store) -> StoreFolder:
+    return StoreFolder(f"{store.new_bucket()}/a/folder")
 
 
-def test_what_is_written_can_be_listed_read_and_removed(folder: RemoteFolder) -> None:
+def test_what_is_written_can_be_listed_read_and_removed(folder: StoreFolder) -> None:
     assert (folder.sizes(), folder.folders(), folder.size("one")) == ({}, [], None)
     folder.write("one", b"first")
     folder.write("two", b"")
@@ -42,7 +43,7 @@ def test_what_is_written_can_be_listed_read_and_removed(folder: RemoteFolder) ->
         folder.read("one")
 
 
-def test_an_object_is_read_from_its_start_to_its_end_in_several_requests(folder: RemoteFolder, tmp_path: Path) -> None:
+def test_an_object_is_read_from_its_start_to_its_end_in_several_requests(folder: StoreFolder, tmp_path: Path) -> None:
     content = os.urandom(CHUNK + 1000)
     (tmp_path / "large").write_bytes(content)
     folder.upload(tmp_path / "large", "large")
@@ -55,13 +56,13 @@ def test_an_object_is_read_from_its_start_to_its_end_in_several_requests(folder:
         assert file.read(1) == b""
 
 
-def test_an_object_that_ends_early_is_an_error(folder: RemoteFolder) -> None:
+def test_an_object_that_ends_early_is_an_error(folder: StoreFolder) -> None:
     folder.write("short", b"12345")
     with pytest.raises(RemoteError, match=f"{folder}/short: 5 bytes came for 9"):
         folder.read_range("short", 0, 9)
 
 
-def test_an_object_that_is_there_is_left_as_it_is_where_the_store_can(folder: RemoteFolder) -> None:
+def test_an_object_that_is_there_is_left_as_it_is_where_the_store_can(folder: StoreFolder) -> None:
     folder.write("one", b"first", unless_there=True)
     folder.write("one", b"other", unless_there=True)
     # The emulator of gs:// does not know the condition; the store itself does.
@@ -70,10 +71,10 @@ def test_an_object_that_is_there_is_left_as_it_is_where_the_store_can(folder: Re
 
 @pytest.mark.slow
 def test_what_has_no_hash_that_is_an_md5_is_read_back(
-    folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: StoreFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Stored in parts, as only what is larger than 5 GB is.
-    monkeypatch.setattr(remote, "_MAX_PUT", 0)
+    monkeypatch.setattr(stores, "_MAX_PUT", 0)
     content = os.urandom(120 << 20) if folder.url.startswith("s3") else b"small"
     (tmp_path / "parts").write_bytes(content)
     folder.upload(tmp_path / "parts", "parts")
@@ -81,7 +82,7 @@ def test_what_has_no_hash_that_is_an_md5_is_read_back(
 
 
 @pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n--==0==--", b"\n--==0==--\n"])
-def test_a_file_arrives_whatever_it_ends_with(folder: RemoteFolder, tmp_path: Path, end: bytes) -> None:
+def test_a_file_arrives_whatever_it_ends_with(folder: StoreFolder, tmp_path: Path, end: bytes) -> None:
     content = b"content" + end
     (tmp_path / "file").write_bytes(content)
     folder.upload(tmp_path / "file", "file")
@@ -91,7 +92,7 @@ def test_a_file_arrives_whatever_it_ends_with(folder: RemoteFolder, tmp_path: Pa
 def upload_through(store: Store, alter: Alter, bucket: str, folder: Path) -> Result:
     """Upload a file with something between its process and the store."""
     (folder / "file").write_bytes(b"the content of a file" * 100)
-    code = "import sys; from pathlib import Path; from stream.remote import RemoteFolder as R\n"
+    code = "import sys; from pathlib import Path; from convert.object_store import StoreFolder as R\n"
     (folder / "store_file.py").write_text(f"{code}R(sys.argv[1]).upload(Path(sys.argv[2]), 'file')")
     path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     with proxy(store, alter) as environment:
@@ -123,7 +124,7 @@ def test_what_was_damaged_once_on_the_way_is_sent_again(store: Store, tmp_path: 
 
 
 def test_a_bucket_that_is_not_there_is_refused(store: Store) -> None:
-    nowhere = RemoteFolder(f"{store.scheme}://nowhere-at-all/oxe")
+    nowhere = StoreFolder(f"{store.scheme}://nowhere-at-all/oxe")
     for attempt in (nowhere.check, lambda: nowhere.write("one", b"")):
         with pytest.raises(RemoteError, match="no such bucket") as caught:
             attempt()
@@ -131,7 +132,7 @@ def test_a_bucket_that_is_not_there_is_refused(store: Store) -> None:
 
 
 def test_a_bucket_may_be_empty(store: Store) -> None:
-    folder = RemoteFolder(store.new_bucket())
+    folder = StoreFolder(store.new_bucket())
     folder.check()
     assert (folder.sizes(), folder.folders()) == ({}, [])
 
@@ -139,7 +140,7 @@ def test_a_bucket_may_be_empty(store: Store) -> None:
 @pytest.mark.parametrize("url", ["hdfs://name/oxe", "s3://", "gs:///", "s3:/bucket/oxe"])
 def test_no_other_address_is_taken(url: str) -> None:
     with pytest.raises(RemoteError, match=r"expected a folder, s3://BUCKET/... or gs://BUCKET/...") as caught:
-        RemoteFolder(url)
+        StoreFolder(url)
     assert caught.value.refused
 
 

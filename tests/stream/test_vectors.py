@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.registry import load_registry
+from convert.table_writer import write_part
 from stream.catalog import Catalog, Dataset
 from stream.errors import ArgumentError
+from stream.format import FormatError
 from stream.index import SplitIndex, open_index
-from stream.schema import feature_column
-from stream.vectors import REDUCTIONS, Vector, dataset_vector, mode_codes, reduce_window
+from stream.schema import STEP_FIELDS, feature_column
+from stream.table import Table, open_table
+from stream.vectors import REDUCTIONS, Vector, dataset_vector, mode_codes, reduce_window, sum_scale
 
 NAMES = [selected.spec.name for selected in load_registry().resolve("oxe29")]
 VECTORS: tuple[Literal["action", "state"], ...] = ("action", "state")
@@ -79,6 +85,106 @@ def test_chosen_columns_take_the_place_of_the_registrys(
         values, there = vector.take(index.steps, np.arange(len(index.steps)))
         np.testing.assert_array_equal(values, read_rows(index, expected), strict=True)
         assert there.all()
+
+
+def made_steps(folder: Path, **columns: pa.Array) -> Table:
+    """Steps with other columns."""
+    rows = len(next(iter(columns.values())))
+    numbers = pa.array(range(rows), pa.int32())
+    texts = pa.array(["open"] * rows, pa.large_string()).dictionary_encode()
+    schema = pa.schema([*STEP_FIELDS, *((name, array.type) for name, array in columns.items())])
+    table = pa.Table.from_arrays([numbers, numbers, texts, *columns.values()], schema=schema)
+    write_part(folder / "steps.arrow", table)
+    return open_table(folder / "steps.arrow", "steps")
+
+
+def test_columns_of_any_type_become_float32(bridge: Dataset, tmp_path: Path) -> None:
+    columns = {
+        "double": pa.array([0.1, 1e300]),
+        "long": pa.array([2**40 + 1, -3]),
+        "byte": pa.array([255, 0], pa.uint8()),
+        "truth": pa.array([True, False]),
+        "half": pa.array(np.array([0.5, -2], np.float16)),
+        "truths": pa.array([[True, False], [False, True]], pa.list_(pa.bool_(), 2)),
+        "three": pa.array([[1, 2, 3], [4, 5, 6]], pa.list_(pa.int16(), 3)),
+    }
+    steps = made_steps(tmp_path, **columns)
+    vector = dataset_vector(bridge, "state", list(columns), steps=steps)
+    found, there = vector.take(steps, np.array([1, 0, 1]))
+    expected = [[0.1, 2**40 + 1, 255, 1, 0.5, 1, 0, 1, 2, 3], [np.inf, -3, 0, 0, -2, 0, 1, 4, 5, 6]]
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, np.array(expected).astype(np.float32)[[1, 0, 1]], strict=True)
+    assert there.all()
+
+
+def test_where_a_row_has_no_value_it_is_zero_and_said_so(bridge: Dataset, tmp_path: Path) -> None:
+    columns = {
+        "long": pa.array([None, 2**60 + 1]),
+        "truth": pa.array([True, None]),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array([7.0, 7, 2, 3]), 2, mask=pa.array([True, False])),
+    }
+    steps = made_steps(tmp_path, **columns)
+    vector = dataset_vector(bridge, "state", ["truth", ("vector", [1, 0]), "long"], steps=steps)
+    found, there = vector.take(steps, np.arange(2))
+    np.testing.assert_array_equal(found, np.array([[1, 0, 0, 0], [0, 3, 2, 2**60]], np.float32), strict=True)
+    assert there.tolist() == [[True, False, False, False], [False, True, True, True]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.large_string(), pa.large_list(pa.float32()), pa.list_(pa.large_string(), 2), pa.list_(pa.float32(), 0)],
+    ids=str,
+)
+def test_a_column_of_other_values_than_numbers_is_refused(bridge: Dataset, tmp_path: Path, kind: pa.DataType) -> None:
+    steps = made_steps(tmp_path, other=pa.nulls(3, kind))
+    with pytest.raises(ArgumentError, match="column 'other' is not of numbers, one or a fixed number a step"):
+        dataset_vector(bridge, "state", ["other"], steps=steps)
+
+
+def test_the_feature_of_a_dataset_is_chosen_where_a_derived_column_has_its_name(
+    bridge: Dataset, tmp_path: Path
+) -> None:
+    steps = made_steps(tmp_path, action=pa.array([1.0, 2.0], pa.float32()), action_=pa.array([3, 4]))
+    vector = dataset_vector(bridge, "action", ["action"], steps=steps)
+    assert vector.names == ("action[0]",)
+    np.testing.assert_array_equal(vector.take(steps, np.arange(2))[0], [[3], [4]])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda size: None,
+        lambda size: pa.list_(pa.float32(), size - 1),
+        lambda size: pa.list_(pa.float64(), size),
+        lambda size: pa.large_list(pa.float32()),
+        lambda size: pa.float32(),
+    ],
+    ids=["missing", "narrower", "doubles", "lists", "numbers"],
+)
+def test_a_derived_column_that_does_not_fit_the_manifest_is_refused(
+    bridge: Dataset, tmp_path: Path, other: Callable[[int], pa.DataType | None]
+) -> None:
+    size = sum(part["dims"] for part in bridge.manifest.spec["action"])
+    kind = other(size)
+    derived = {} if kind is None else {"action": pa.nulls(3, kind)}
+    steps = made_steps(tmp_path, reward=pa.array([1, 2, 3]), **derived)
+    told = f"column 'action' is not the {size} numbers of the manifest's spec; run `python -m convert.reindex`"
+    with pytest.raises(FormatError, match=told):
+        dataset_vector(bridge, "action", None, steps=steps)
+
+
+def test_a_dataset_without_a_vector_has_one_of_no_dimensions(bridge: Dataset, tmp_path: Path) -> None:
+    steps = made_steps(tmp_path, other=pa.array([1]))
+    manifest = bridge.manifest.model_copy(update={"spec": {}})
+    assert dataset_vector(replace(bridge, manifest=manifest), "action", None, steps=steps).size == 0
+
+
+def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
+    modes = ("delta", "velocity", "absolute", "velocity", "flag")
+    np.testing.assert_array_equal(
+        sum_scale(Vector(modes, modes), 4.0, dataset="x"), np.array([1, 0.25, 1, 0.25, 1], np.float32), strict=True
+    )
+    assert sum_scale(Vector(modes[::2], modes[::2]), None, dataset="x").tolist() == [1, 1, 1]
 
 
 def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Dataset) -> None:
