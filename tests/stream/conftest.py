@@ -20,7 +20,7 @@ def _make(folder: Path) -> None:
         where = ("--datasets", ",".join(names), "--output", str(folder / "source"))
         _command("convert.sample", *where, "--episodes", "4", "--steps", steps, "--jobs", "2")
     chosen = ("--datasets", "oxe29", "--source", str(folder / "source"), "--output", str(folder / "oxe"))
-    _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "2")
+    _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "1")
 
 
 def _command(module: str, *arguments: str) -> None:

@@ -26,6 +26,7 @@ from stream import (
 )
 from stream.format import TABLE_KINDS, FormatError, TableKind
 from stream.loader import Loader
+from tests.command import LIGHT
 
 MIXTURE = {"bridge": 1, "kuka": 1}
 BATCH = 8
@@ -242,8 +243,8 @@ def test_memory_that_is_not_to_be_had_is_said_before_anything_starts(root: Path)
 
 
 def test_a_process_short_of_file_handles_still_reads(root: Path) -> None:
-    code = f"""
-import resource, sys
+    code = f"""{LIGHT}
+import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
 from stream import make_loader
@@ -271,7 +272,7 @@ def test_a_pair_source_names_a_damaged_record_too(root: Path) -> None:
 
 
 def test_a_lack_of_file_handles_is_no_damage_and_nothing_stands_in_for_the_record(oxe_root: Path) -> None:
-    code = f"""
+    code = f"""{LIGHT}
 import os, resource
 from stream import make_loader
 from stream.errors import LimitError

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg
-from grain.transforms import Map
 
 from stream import ArgumentError, RecordError, digest, make_loader
 from stream.encoded import decode_frames, encoded_frames, pack_frames
@@ -18,6 +17,7 @@ from stream.format import FormatError, decode_record, encode_record, frame_views
 from stream.loader import Loader
 from stream.manifest import read_manifest
 from tests.rewritten_records import rewrite_records
+from tests.stream.transforms import Halve
 
 MIXTURE = {"bridge": 1, "kuka": 1}
 SHAPE = (64, 64)
@@ -71,13 +71,6 @@ def test_batches_that_are_kept_stay_as_they_are(oxe_root: Path, num_workers: int
     kept = list(itertools.islice(loader, 30))
     for step, batch in enumerate(kept):
         assert digest(batch) == digest(loader.batch_at(step))
-
-
-class Halve(Map):
-    """Halves the actions."""
-
-    def map(self, element: Any) -> Any:
-        return {**element, "action": element["action"] / 2}
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -22,6 +22,13 @@ class Jitter:
         return {**element, "frames": element["frames"] + shift[:, None, None, None, None], "drawn": drawn}
 
 
+class Halve:
+    """Halves the actions."""
+
+    def map(self, element: Batch) -> Batch:
+        return {**element, "action": element["action"] / 2}
+
+
 class Negative:
     """Another array, another size, and something that is no array and larger than a socket holds."""
 
