@@ -226,6 +226,8 @@ def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
                     paired_episodes=count,
                     left_out={},
                     file=describe_file(where / shard_file(stem)),
+                    sizes={f"{store.height}x{store.width}": 2 * count},
+                    passed=2 * count,
                 )
             )
         index = merge_index(where, parts, action=(), state=())
@@ -240,7 +242,7 @@ def _write_manifest(folder: Path, store: Store, entries: list[ShardEntry], index
         dataset=DATASET,
         version=VERSION,
         source=Source(tfds_name=DATASET, version=VERSION, path="", fingerprint="0" * 64),
-        parameters={"offset": 1, "frame_offsets": [0, 1], "columns": []},
+        parameters={"offset": 1, "frames": "endpoints", "frame_offsets": [0, 1], "columns": []},
         spec={"name": DATASET},
         image={
             "encoding": "jpeg",

@@ -18,6 +18,7 @@ from stream.format import MANIFEST_NAME
 from stream.small_file import FileTooLarge, read_whole
 
 _MAX_YAML = 1_000_000
+_MAX_DEPTH = 40
 _MAX_SCALAR = 10_000
 """Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 
@@ -181,7 +182,11 @@ def _shown(value: Any) -> str:
 def _read_file(path: Path) -> Any:
     try:
         text = read_whole(path, _MAX_YAML).decode()
+        depth = 0
         for event in yaml.parse(text):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
             # A few lines of aliases can stand for more than any memory holds.
             if isinstance(event, yaml.AliasEvent):
                 raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
