@@ -172,27 +172,6 @@ def test_an_episode_is_what_describe_and_the_batches_say(oxe_root: Path) -> None
         np.testing.assert_array_equal(episode.frames[places], batch["frames"][row])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("bridg", 0), "dataset 'bridg'.*did you mean 'bridge'"),
-        (("bridge", 4), "dataset bridge, split train: episode 4 of 4"),
-        (("bridge", -1), "episode -1 of 4"),
-    ],
-)
-def test_an_episode_that_is_not_there_is_refused(oxe_root: Path, arguments: tuple[str, int], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        loader_of(oxe_root).episode(*arguments)
-
-
-def test_of_several_splits_the_episode_s_is_to_be_named(oxe_root: Path) -> None:
-    loader = make_loader(oxe_root, "bridge", split="train+test", batch_size=4)
-    with pytest.raises(ArgumentError, match=r"dataset bridge: split=None; give one of train, test"):
-        loader.episode("bridge", 0)
-    train, test = (loader.episode("bridge", 0, split=split) for split in ("train", "test"))
-    assert not np.array_equal(train.frames, test.frames)
-
-
 def test_the_batch_has_the_promised_types_and_shapes(oxe_root: Path) -> None:
     batch = loader_of(oxe_root).batch_at(0)
     window, action, state = batch["action"].shape[1], batch["action"].shape[2], batch["state"].shape[1]
