@@ -60,8 +60,7 @@ def make_loader(
         split: for a mixture by name or file a role that it defines (``train``, ``val``); else TFDS's grammar, by
             episodes (``train[:90%]``, ``train+test``).
         seed: of the order of samples, and of random transforms.
-        num_workers: processes that share the rows of each batch, a faster one takes more of them; 0 makes batches in
-            threads of this process.
+        num_workers: processes, each of which makes whole batches; 0 makes them in a thread of this process.
         threads: threads of each worker, by default 1; without workers 2, or as many as this process has processors.
         prefetch: batches that are ready or under way while you work on one.
         rank, world_size: which rows of the global batch are this loader's.
@@ -71,7 +70,7 @@ def make_loader(
             of the pair.
         action_columns, state_columns: by dataset, the columns of the steps that make the vector, in place of the
             registry's: names, or ``(name, [indices])``.
-        columns: further columns of the sidecars, each a key of the batch: arrays with a ``_mask`` beside, or texts;
+        columns: further columns of the index, each a key of the batch: arrays with a ``_mask`` beside, or texts;
             with ``metadata="full"`` only.
         samples_per_episode: pairs of each episode in an epoch, 0 for all.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; ``none``.
@@ -85,7 +84,7 @@ def make_loader(
 
     Raises:
         ArgumentError: anything of the above that cannot be, with what was found and what is there.
-        stream.format.FormatError: a manifest or a sidecar that is needed is damaged.
+        stream.format.FormatError: a manifest or an index that is needed is damaged.
     """
     options = Options(
         seed=seed,
