@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import grain
+
 from stream.arguments import whole
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
 from stream.loader import Loader
 from stream.mixed import MixedData, Options
 from stream.mixture import Member, resolve_mixture
+from stream.normalize import Normalize
 from stream.running import Running
 from stream.spec import METADATA
 
@@ -35,6 +38,7 @@ class Parameters:
     metadata: str = "full"
     samples_per_episode: int = 0
     shuffle: str = "global"
+    transform: str = "none"
     warmup: int = 8
     steps: int = 160
     compute_sleep_ms: float = 0.0
@@ -66,13 +70,28 @@ def open_loader(parameters: Parameters) -> Loader:
         samples_per_episode=parameters.samples_per_episode,
         metadata=parameters.metadata,  # type: ignore[arg-type]
     )
+    data = MixedData(parameters.root, members, options, catalog=catalog)
+    transforms = _transforms(parameters.transform, data)
     running = Running(
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
         threads=parameters.threads,
         prefetch=parameters.prefetch,
+        transforms=transforms,
     )
-    return Loader(MixedData(parameters.root, members, options, catalog=catalog), running)
+    return Loader(data, running)
+
+
+def _transforms(name: str, data: MixedData) -> tuple[Any, ...]:
+    return {"none": tuple, "identity": lambda: (Identity(),), "normalize": lambda: (Normalize(data),)}[name]()
+
+
+class Identity(grain.transforms.Map):
+    """A transform that changes nothing, to measure the cost of having one."""
+
+    def map(self, element: Any) -> Any:
+        """Return the batch."""
+        return element
 
 
 def _weighted(members: list[Member], text: str) -> list[Member]:
@@ -115,6 +134,13 @@ def duration(text: str) -> float:
     return value
 
 
+def transform(text: str) -> str:
+    """Read the name of a transform; raises argparse.ArgumentTypeError."""
+    if text not in ("none", "identity", "normalize"):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of none, identity, normalize")
+    return text
+
+
 def metadata(text: str) -> str:
     """Read one of the loader's kinds of metadata; raises argparse.ArgumentTypeError."""
     if text not in METADATA:
@@ -138,6 +164,7 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "metadata": (metadata, f"one of {', '.join(METADATA)}"),
     "samples_per_episode": (whole(0), "pairs of each episode in an epoch, 0 for all"),
     "shuffle": (str, "global, block:N or none"),
+    "transform": (transform, "of each batch: none, identity (changes nothing) or normalize"),
     "warmup": (whole(1), "batches that are not measured, the first one included"),
     "steps": (whole(1), "batches that are measured"),
     "compute_sleep_ms": (duration, "the trainer sleeps so long after each batch"),
