@@ -83,7 +83,9 @@ def open_loader(parameters: Parameters) -> Loader:
 
 
 def _transforms(name: str, data: MixedData) -> tuple[Any, ...]:
-    return {"none": tuple, "identity": lambda: (Identity(),), "normalize": lambda: (Normalize(data),)}[name]()
+    if name == "none":
+        return ()
+    return (Identity(),) if name == "identity" else (Normalize(data),)
 
 
 class Identity(grain.transforms.Map):
