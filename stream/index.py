@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _CHUNK = 4 << 20
 _AT_ONCE = 64 << 20
 """Bytes that are checked when a mixture is opened; what is larger is checked while training runs."""
+_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,8 @@ class IndexCheck:
     """Reads columns of an index from their files once: to compare them with the manifest, and so that the kernel has
     them in memory before batches ask for them.
 
-    Small indexes are read at once; larger ones by ``start`` in a thread, as far as half of the memory available goes.
+    Small indexes are read at once; larger ones by ``start`` in a thread, as far as half of the memory available goes. The
+    thread reads from the disk as fast as it can, and leaves the processors to the workers where the kernel has the bytes.
 
     Args:
         columns: Columns, the ones that are needed first in front.
@@ -164,15 +167,15 @@ class IndexCheck:
             if room is not None and room < 0:
                 return
             try:
-                _check(column)
+                _check(column, pause=_PAUSE_S)
             except FormatError as error:
                 self.error = error
                 return
 
 
-def _check(column: UsedColumn) -> None:
+def _check(column: UsedColumn, *, pause: float = 0.0) -> None:
     try:
-        found = _hash(column)
+        found = _hash(column, pause)
     except OSError as error:
         raise FormatError(f"{column.table.path}: cannot be read ({error.strerror})") from None
     if found != column.xxh3:
@@ -182,14 +185,26 @@ def _check(column: UsedColumn) -> None:
         )
 
 
-def _hash(column: UsedColumn) -> str:
+def _hash(column: UsedColumn, pause: float) -> str:
+    """Return the XXH3 of a column, read from its file with a pause after each chunk that the kernel had in memory."""
     digest = xxhash.xxh3_64()
     view = memoryview(bytearray(min(_CHUNK, column.bytes)))
     with open(column.table.path, "rb", buffering=0) as file:
         for start, stop in column.table.columns[column.name].spans:
             for begin in range(start, stop, _CHUNK):
-                size = min(_CHUNK, stop - begin)
-                if os.preadv(file.fileno(), [view[:size]], begin) != size:
+                part = view[: min(_CHUNK, stop - begin)]
+                if pause and _is_cached(file.fileno(), part, begin):
+                    time.sleep(pause)
+                elif os.preadv(file.fileno(), [part], begin) != len(part):
                     raise FormatError(f"{column.table.path}: ends before column {column.name!r} does; copy it again")
-                digest.update(view[:size])
+                digest.update(part)
     return digest.hexdigest()
+
+
+def _is_cached(file: int, part: memoryview, begin: int) -> bool:
+    """Read bytes of a file if the kernel has all of them in memory, and return whether it had."""
+    try:
+        return os.preadv(file, [part], begin, os.RWF_NOWAIT) == len(part)
+    except OSError:
+        # EAGAIN, or a file system that cannot tell.
+        return False
