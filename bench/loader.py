@@ -14,8 +14,8 @@ A point that fails is a row with its error; the others go on, and the exit code 
 
 With ``--out`` a folder has ``run.json`` (all figures, parameters, machine), and for each point, in a folder of its own
 if there are several: ``batch_times.jsonl``, one line a batch; plots and a summary of the mixture
-(`bench.mixture_report`); with ``--trace`` a timeline (`bench.loader_trace`). They are of the point's last repeat and
-are written when all points are measured; an interrupted run has ``run.json`` alone.
+(`bench.mixture_report`). They are of the point's last repeat and are written when all points are measured; an
+interrupted run has ``run.json`` alone.
 
 Memory is the proportional set size of trainer and workers, looked at between the slices; its slope is in bytes a batch.
 The files come from the page cache unless they are larger than memory; MB/s is what they would have to be read with.
@@ -116,7 +116,6 @@ def _parser() -> argparse.ArgumentParser:
         help="a point for each value of one of the parameters above; given several times, for each combination",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE}, times and plots")
-    parser.add_argument("--trace", action="store_true", help="write a timeline of all processes too; needs --out")
     parser.add_argument("--json", action="store_true", help="print all figures, raw ones too, instead of a table")
     return parser
 
@@ -126,11 +125,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     refuse_repeated_sweeps(parser, options.sweep)
     chosen = {name: getattr(options, name) for name in PARAMETERS}
-    options.base = Parameters(**chosen, trace=options.trace, costs=options.out is not None)
+    options.base = Parameters(**chosen, costs=options.out is not None)
     if options.no_limit:
         options.base = dataclasses.replace(options.base, limit_s=0.0)
-    if options.trace and options.out is None:
-        parser.error("argument --trace: needs --out, the folder to write it to")
     return options
 
 

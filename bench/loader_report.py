@@ -20,9 +20,8 @@ from stream.whole_file import write_whole
 
 RESULT_FILE = "run.json"
 BATCHES_FILE = "batch_times.jsonl"
-TRACE_FILE = "trace.json"
 _QUIET = 0.05
-_LARGE = ("batch_log", "trace")
+_LARGE = ("batch_log",)
 _RAW = (*_LARGE, "stats", "slices", "limit_slices", "memory_samples", "datasets", "weights", "decode_costs")
 
 
@@ -120,7 +119,7 @@ def format_result(result: dict[str, Any]) -> str:
 
 
 def write_point(folder: Path, run: dict[str, Any]) -> None:
-    """Write what one measurement was made of: times of its batches, mixture, and its trace if there is one.
+    """Write what one measurement was made of: times of its batches, and mixture.
 
     Raises:
         OSError: the folder cannot be written to.
@@ -136,5 +135,3 @@ def write_point(folder: Path, run: dict[str, Any]) -> None:
     summary = summarise_mixture(composition, names, run["weights"], run["decode_costs"])
     write_whole(folder / SUMMARY, format_mixture(summary))
     plot_mixture(folder, composition, names)
-    if run["trace"] is not None:
-        write_whole(folder / TRACE_FILE, json.dumps(run["trace"]))

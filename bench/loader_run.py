@@ -28,11 +28,9 @@ import psutil
 from bench.child import answer
 from bench.decode_limit import DecodeLimit, LimitSlice, decode_costs
 from bench.loader_sweep import Parameters, open_loader
-from bench.loader_trace import trace_events
 from bench.machine import busy_seconds
 from bench.memory import MemoryLog
 from bench.step_times import step_times
-from stream.batch import Span
 from stream.iterator import LoaderIterator
 from stream.loader import Loader
 from stream.source import Made
@@ -72,10 +70,9 @@ class Trainer:
     Args:
         loader: to be iterated; the first batch is taken here.
         compute_seconds: sleep after each batch, as if a device computed.
-        trace: keep what was done when.
     """
 
-    def __init__(self, loader: Loader, *, compute_seconds: float, trace: bool = False) -> None:
+    def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
         self.loader = loader
         self.lanes = loader.running.num_workers or loader.running.thread_count
         self.depth = loader.running.prefetch + 1
@@ -84,10 +81,7 @@ class Trainer:
         # the end: done after each batch it took a tenth of the trainer's time.
         self._members = array.array("h")
         self._times = array.array("d")
-        self.spans: list[tuple[int, Span]] = []
-        """The work of each batch, if ``trace``."""
         self._compute = compute_seconds
-        self._trace = trace
         self._batch: Any = None
         loader.counters.on_batch = self._note
         began = time.perf_counter()
@@ -155,8 +149,6 @@ class Trainer:
 
     def _note(self, made: Made) -> None:
         self._members.frombytes(made.rows.member.tobytes())
-        if self._trace:
-            self.spans += [(self.batches, span) for span in made.work.spans]
 
     def _step(self) -> float:
         if self._compute and self.batches:
@@ -197,7 +189,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
     gone.
 
     ``batch_log`` has of each batch taken its step, when it came, how long it took (compute included) and was waited
-    for, its rows of each dataset, and whether it was measured. ``trace`` is there if that was asked for.
+    for, its rows of each dataset, and whether it was measured.
 
     Raises:
         StreamError, FormatError, LimitFailed, OSError: what the loader or the limit raises.
@@ -206,7 +198,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
     loader = open_loader(parameters)
     open_seconds = time.perf_counter() - began
     with contextlib.ExitStack() as stack:
-        trainer = Trainer(loader, compute_seconds=parameters.compute_sleep_ms / 1000, trace=parameters.trace)
+        trainer = Trainer(loader, compute_seconds=parameters.compute_sleep_ms / 1000)
         stack.callback(trainer.close)
         memory = MemoryLog(trainer.pids)
         limit = None
@@ -242,7 +234,6 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         "weights": [loader.weights[name] for name in loader.dataset_names],
         "decode_costs": decode_costs(loader) if parameters.costs else None,
         "batch_log": _batch_log(trainer, measured),
-        "trace": trace_events(trainer.spans, trainer.waits, trainer=os.getpid()) if parameters.trace else None,
         "stats": stats,
         "slices": [dataclasses.asdict(part) for part in ours],
         "limit_slices": [dataclasses.asdict(part) for part in limits],

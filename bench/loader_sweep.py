@@ -44,7 +44,6 @@ class Parameters:
     compute_sleep_ms: float = 0.0
     seed: int = 0
     limit_s: float = 1.0
-    trace: bool = False
     costs: bool = False
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -41,47 +40,25 @@ _LIMITS = {
 _Record = tuple[int, Sequence[memoryview]]
 """A row, and its encoded frames."""
 
-Kind = Literal["read", "decode", "metadata"]
-
-
-class Span(NamedTuple):
-    """A stretch of work.
-
-    Attributes:
-        process, thread: Who did it.
-        kind: Kind of work.
-        start, stop: Seconds of ``time.perf_counter``, which all processes of a Linux machine share.
-    """
-
-    process: int
-    thread: int
-    kind: Kind
-    start: float
-    stop: float
-
 
 @dataclass
 class Work:
-    """What assembling a batch took: its stretches, and bytes of records."""
+    """The work of assembling batches.
 
-    spans: list[Span] = field(default_factory=list)
+    Attributes:
+        read_s, decode_s, metadata_s: Seconds, added over threads.
+        bytes: Bytes of records.
+    """
+
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    metadata_s: float = 0.0
     bytes: int = 0
 
     def add(self, other: Work) -> None:
-        """Add another's."""
-        self.spans += other.spans
-        self.bytes += other.bytes
-
-    def note(self, kind: Kind, start: float) -> None:
-        """Add a stretch of the thread that calls, which ends now."""
-        self.spans.append(Span(os.getpid(), threading.get_native_id(), kind, start, time.perf_counter()))
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds of each kind, added over threads and processes."""
-        found = {"read": 0.0, "decode": 0.0, "metadata": 0.0}
-        for span in self.spans:
-            found[span.kind] += span.stop - span.start
-        return found
+        """Add other work."""
+        for name, amount in vars(other).items():
+            setattr(self, name, getattr(self, name) + amount)
 
 
 @dataclass
@@ -92,7 +69,7 @@ class Assembled:
         texts: Texts by key.
         arrays: Arrays of no fixed size by key.
         failed: Rows that could not be read.
-        work: What it took.
+        work: See ``Work``.
     """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -163,7 +140,7 @@ class Assembler:
             out["frames_mask"][:] = self._frames_mask[rows.member]
         located = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         done.texts = located.texts
-        done.work.note("metadata", began)
+        done.work.metadata_s += time.perf_counter() - began
         everything = range(len(rows))
         if "frames" not in self.fields:
             records = self._read(everything, rows, located, done, {row for row, _ in done.failed})
@@ -212,7 +189,7 @@ class Assembler:
                 continue
             found.append((row, frames))
             done.work.bytes += len(data)
-        done.work.note("read", began)
+        done.work.read_s += time.perf_counter() - began
         return found
 
     def _decode(self, records: Sequence[_Record], rows: Rows, images: np.ndarray, done: Assembled) -> None:
@@ -231,7 +208,7 @@ class Assembler:
                         raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
             except ValueError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
-        done.work.note("decode", began)
+        done.work.decode_s += time.perf_counter() - began
 
     def _fail(self, rows: Rows, done: Assembled, row: int, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in _LIMITS:

@@ -128,8 +128,8 @@ class IndexCheck:
     """Reads columns of an index from their files once: to compare them with the manifest, and so that the kernel has
     them in memory before batches ask for them.
 
-    Small indexes are read at once; larger ones by ``start`` in a thread, as far as half of the memory available goes. The
-    thread reads from the disk as fast as it can, and leaves the processors to the workers where the kernel has the bytes.
+    Small indexes are read at once; larger ones by ``start`` in a thread, as far as half of the memory available goes.
+    The thread reads from the disk as fast as it can, and pauses where the kernel has the bytes already.
 
     Args:
         columns: Columns, the ones that are needed first in front.

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from stream.batch import Assembled, Assembler
+from stream.batch import Assembled, Assembler, Work
 from stream.errors import LimitError, RecordError
 from stream.ring import ALIGN, Layout
 from stream.rows import ROW_TYPE, Rows
@@ -61,15 +61,14 @@ class Reply(NamedTuple):
         batch: For each key, in order: that of the array of the layout that it is, a Place in the slot, or the value
             itself, each behind the name of its kind.
         failed: Rows that could not be read.
-        spans, bytes: Work; each span is the tuple of a ``stream.batch.Span``.
+        work: See ``stream.batch.Work``.
         error: Exception of a transform, as text.
     """
 
     job: int
     batch: Sequence[tuple[str, Item, Any]] = ()
     failed: Sequence[tuple[int, RecordError]] = ()
-    spans: Sequence[tuple[Any, ...]] = ()
-    bytes: int = 0
+    work: Work = Work()
     error: str = ""
 
 
@@ -147,8 +146,7 @@ class SlotWriter:
             raise
         except Exception:
             return Reply(request.job, error=traceback.format_exc()), [], 0
-        # Plain tuples are smaller, and faster to unpickle.
-        reply = Reply(request.job, (), done.failed, [tuple(span) for span in done.work.spans], done.work.bytes)
+        reply = Reply(request.job, (), done.failed, done.work)
         if done.failed:
             return reply, [], 0
         items, left, needed = self._place(batch, arrays)

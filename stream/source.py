@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stream.batch import Span, Work
+from stream.batch import Work
 from stream.errors import RecordError, StreamError, WorkerError
 from stream.job import BatchMaker, Reply, read_slot
 from stream.plan import Plan
@@ -182,7 +182,7 @@ class ProcessSource:
         if self._by_step.get(job.step) != reply.job:
             self._ring.give(self._jobs.pop(reply.job).slot)
             return
-        job.work.add(Work([Span(*span) for span in reply.spans], reply.bytes))
+        job.work.add(reply.work)
         if reply.error:
             job.error = _transform_failed(reply.error, job.step)
         elif reply.failed:

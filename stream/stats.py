@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stream.batch import Work
 from stream.errors import RecordError
 from stream.ring import Ring
 from stream.source import Made
@@ -23,8 +24,9 @@ class Stats:
         self._names = names
         self._lock = threading.Lock()
         self._counts = np.zeros(len(names), np.int64)
-        self._sums = dict.fromkeys(("batches", "bytes", "replaced"), 0)
-        self._seconds = dict.fromkeys(("wait_s", "read_s", "decode_s", "metadata_s"), 0.0)
+        self._sums = dict.fromkeys(("batches", "replaced"), 0)
+        self._work = Work()
+        self._waited = 0.0
         self._errors: deque[str] = deque(maxlen=_KEPT)
         self.on_batch: Callable[[Made], None] | None = None
         """Called with each batch that is handed out."""
@@ -36,10 +38,8 @@ class Stats:
         with self._lock:
             self._counts += np.bincount(made.rows.member, minlength=len(self._names))
             self._sums["batches"] += 1
-            self._sums["bytes"] += made.work.bytes
-            self._seconds["wait_s"] += waited
-            for kind, seconds in made.work.seconds().items():
-                self._seconds[f"{kind}_s"] += seconds
+            self._waited += waited
+            self._work.add(made.work)
         if made.replaced:
             self.add_replaced(made.replaced)
         if self.on_batch is not None:
@@ -58,7 +58,8 @@ class Stats:
             return {
                 **self._sums,
                 "samples": int(self._counts.sum()),
-                **self._seconds,
+                "wait_s": self._waited,
+                **vars(self._work),
                 "ring_slots": len(slots),
                 "ring_bytes": sum(slots),
                 "per_dataset": dict(zip(self._names, self._counts.tolist(), strict=True)),

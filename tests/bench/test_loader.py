@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.decode_limit import DecodeLimit
 from bench.loader import main
-from bench.loader_report import BATCHES_FILE, RESULT_FILE, TRACE_FILE
+from bench.loader_report import BATCHES_FILE, RESULT_FILE
 from bench.loader_run import measure_point, plan_slices
 from bench.loader_sweep import Parameters, open_loader
 from bench.memory import slope
@@ -56,7 +56,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def printed(folder: Path, out: Path) -> dict[str, Any]:
     """What a sweep over two points prints with ``--json``, and nothing beside."""
-    more = ("--num-workers", "1", "--sweep", "datasets=1,2", "--json", "--out", str(out), "--trace")
+    more = ("--num-workers", "1", "--sweep", "datasets=1,2", "--json", "--out", str(out))
     done = run(*_arguments(folder, *more), module="bench.loader")
     assert (done.code, done.err) == (0, "")
     return dict(json.loads(done.out))
@@ -100,20 +100,6 @@ def test_the_mixture_is_drawn_and_told(out: Path) -> None:
     told = (out / "datasets=2" / "mixture_summary.txt").read_text()
     assert "datasets in a batch: 2 to 2, mean 2.0 of 2" in told
     assert "kuka" in told.split("slowest datasets")[1]
-
-
-def test_the_timeline_has_the_work_of_the_worker_and_the_waiting_of_the_trainer(out: Path) -> None:
-    trace = json.loads((out / "datasets=2" / TRACE_FILE).read_text())["traceEvents"]
-    names = {event["pid"]: event["args"]["name"] for event in trace if event["name"] == "process_name"}
-    events = [event for event in trace if event["ph"] == "X"]
-    assert sorted(names.values()) == ["trainer", "worker 0"]
-    lanes = {(names[event["pid"]], event["name"]) for event in events}
-    assert lanes == {("trainer", "wait"), *(("worker 0", kind) for kind in ("read", "decode", "metadata"))}
-    ends = {event["args"]["step"]: event["ts"] + event["dur"] for event in events if event["name"] == "wait"}
-    for event in events:
-        assert event["ts"] >= 0
-        # A batch is made before it is handed out.
-        assert event["ts"] + event["dur"] <= ends[event["args"]["step"]] + 0.2
 
 
 def test_rates_and_ratio_follow_from_the_slices(printed: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ import simplejpeg
 
 import stream.batch
 from convert.record_file import RecordWriter
-from stream.batch import Assembled, Assembler, Span, Work, _Files, default_max_open
+from stream.batch import Assembled, Assembler, _Files, default_max_open
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import encode_record
 from stream.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
@@ -362,40 +361,6 @@ def test_the_default_number_of_open_files_leaves_handles_to_others() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_work_is_of_the_process_and_thread_that_did_it() -> None:
-    work = Work()
-
-    def note() -> None:
-        work.note("read", 1.0)
-
-    note()
-    thread = threading.Thread(target=note)
-    thread.start()
-    thread.join()
-    here, there = work.spans
-    assert (here.process, here.thread) == (os.getpid(), threading.get_native_id())
-    assert (there.process, there.thread) == (os.getpid(), thread.native_id)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        note()
-        span = work.spans[-1]
-        os.write(writer, bytes([(span.process, span.thread) == (os.getpid(), threading.get_native_id())]))
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 1) == b"\1"
-    os.close(reader)
-    os.close(writer)
-
-
-def test_seconds_are_added_by_kind() -> None:
-    work, other = Work([Span(1, 1, "read", 0, 2), Span(1, 2, "decode", 0, 5)], bytes=10), Work()
-    other.add(Work([Span(1, 1, "read", 4, 5)], bytes=7))
-    work.add(other)
-    assert work.seconds() == {"read": 3, "decode": 5, "metadata": 0}
-    assert work.bytes == 17
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_work_of_a_batch_counts_the_bytes_of_its_records(root: Path, threads: int) -> None:
     data = data_of(root)
@@ -403,4 +368,4 @@ def test_the_work_of_a_batch_counts_the_bytes_of_its_records(root: Path, threads
     _, done = assembled(Assembler(data.spec, threads=threads), rows)
     sizes = [data.views.splits[s].records.array("num_bytes") for s in range(2)]
     assert done.work.bytes == sum(int(sizes[s][r]) for s, r in zip(rows.split, rows.record, strict=True))
-    assert {span.kind for span in done.work.spans} == {"read", "decode", "metadata"}
+    assert all(amount > 0 for amount in vars(done.work).values())
