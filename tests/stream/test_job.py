@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream import make_loader
-from stream.batch import Span
 from stream.errors import LimitError, RecordError
 from stream.job import BatchMaker, Reply, Request, Setup, apply_transforms, read_slot
 from stream.mixed import MixedData
@@ -457,11 +456,7 @@ def test_a_transform_that_fails_is_told_with_its_place(data: MixedData, change: 
 
 def test_the_work_of_a_batch_is_told(data: MixedData) -> None:
     reply = SlotOf(maker_of(data)).reply(rows_of(data, 0))
-    spans = [Span(*span) for span in reply.spans]
-    assert {span.kind for span in spans} == {"read", "decode", "metadata"}
-    assert {span.process for span in spans} == {os.getpid()}
-    assert all(span.start <= span.stop for span in spans)
-    assert reply.bytes > 0
+    assert all(amount > 0 for amount in vars(reply.work).values())
 
 
 def test_rows_that_cannot_be_read_are_told_and_no_transform_is_applied(tmp_path: Path) -> None:
