@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grain
-
 from stream.arguments import whole
 from stream.catalog import Catalog
 from stream.errors import ArgumentError, closest
@@ -70,7 +68,7 @@ def open_loader(parameters: Parameters) -> Loader:
         metadata=parameters.metadata,  # type: ignore[arg-type]
     )
     data = MixedData(parameters.root, members, options, catalog=catalog)
-    transforms = _transforms(parameters.transform, data)
+    transforms = (Normalize(data),) if parameters.transform == "normalize" else ()
     running = Running(
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
@@ -79,20 +77,6 @@ def open_loader(parameters: Parameters) -> Loader:
         transforms=transforms,
     )
     return Loader(data, running)
-
-
-def _transforms(name: str, data: MixedData) -> tuple[Any, ...]:
-    if name == "none":
-        return ()
-    return (Identity(),) if name == "identity" else (Normalize(data),)
-
-
-class Identity(grain.transforms.Map):
-    """A transform that changes nothing, to measure the cost of having one."""
-
-    def map(self, element: Any) -> Any:
-        """Return the batch."""
-        return element
 
 
 def _weighted(members: list[Member], text: str) -> list[Member]:
@@ -137,8 +121,8 @@ def duration(text: str) -> float:
 
 def transform(text: str) -> str:
     """Read the name of a transform; raises argparse.ArgumentTypeError."""
-    if text not in ("none", "identity", "normalize"):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of none, identity, normalize")
+    if text not in ("none", "normalize"):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected none or normalize")
     return text
 
 
@@ -165,7 +149,7 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "metadata": (metadata, f"one of {', '.join(METADATA)}"),
     "samples_per_episode": (whole(0), "pairs of each episode in an epoch, 0 for all"),
     "shuffle": (str, "global, block:N or none"),
-    "transform": (transform, "of each batch: none, identity (changes nothing) or normalize"),
+    "transform": (transform, "of each batch: none or normalize"),
     "warmup": (whole(1), "batches that are not measured, the first one included"),
     "steps": (whole(1), "batches that are measured"),
     "compute_sleep_ms": (duration, "the trainer sleeps so long after each batch"),
