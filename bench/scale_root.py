@@ -39,7 +39,7 @@ from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT, feat
 DATASETS = 29
 EPISODE_PAIRS = 60
 OFFSET = 5
-_SIZE = 16
+_SIZE = 256
 _FRAMES = 64
 _GROUP = 64
 """Shards whose rows are written at once."""
@@ -121,7 +121,7 @@ def make_parts(folder: Path, *, episodes: int, shards: int) -> list[dict[TableKi
 def _write_shard(folder: Path, scale: Scale, *, seed: int) -> tuple[ShardEntry, dict[TableKind, pa.Table]]:
     stem, records = shard_stem("train", 0, scale.shards // DATASETS), scale.records // scale.shards
     random = np.random.default_rng(seed)
-    pictures = random.integers(0, 255, (_FRAMES, _SIZE, _SIZE, 3), np.uint8)
+    pictures = random.integers(0, 255, (_FRAMES, _SIZE // 8, _SIZE // 8, 3), np.uint8).repeat(8, 1).repeat(8, 2)
     frames = [simplejpeg.encode_jpeg(picture, quality=50) for picture in pictures]
     with RecordWriter(folder / shard_file(stem), output=folder) as writer:
         for record in range(records):

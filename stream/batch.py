@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import math
 import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import simplejpeg
@@ -19,6 +17,7 @@ import simplejpeg
 from stream.encoded import pack_frames
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import FormatError, frame_views
+from stream.index import SplitIndex
 from stream.lookup import Located, Lookup
 from stream.memory_limit import available_memory
 from stream.record_reader import RecordFile
@@ -95,7 +94,8 @@ class Assembler:
         self.fields = spec.fields()
         if decode == "device":
             del self.fields["frames"]
-        self._files = _Files(spec, max_open=max_open or default_max_open())
+        # A file that falls out of the cache closes when the last thread lets go of it.
+        self._open = lru_cache(max_open or default_max_open())(partial(_open_file, spec.splits))
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
         self._lookup = Lookup(spec)
@@ -175,17 +175,19 @@ class Assembler:
         found: list[_Record] = []
         splits, members, num_frames = rows.split.tolist(), rows.member.tolist(), self.spec.num_frames
         shards, sizes, positions, checksums, _ = located
+        open_file = self._open
         for row in chosen:
             if row in broken:
                 continue
             try:
-                data = self._files[splits[row], shards[row]].read(positions[row], sizes[row], checksums[row])
+                data = open_file(splits[row], shards[row]).read(positions[row], sizes[row], checksums[row])
                 frames = frame_views(data)
                 if len(frames) != num_frames[members[row]]:
                     raise FormatError(f"holds {len(frames)} frames, expected {num_frames[members[row]]}")
             except (FormatError, OSError) as error:
                 self._fail(rows, done, row, error)
-                self._files.forget(splits[row], shards[row])
+                # A file that is repaired is opened again.
+                open_file.cache_clear()
                 continue
             found.append((row, frames))
             done.work.bytes += len(data)
@@ -219,39 +221,11 @@ class Assembler:
         done.failed.append((row, _record_error(self.spec, rows, row, error)))
 
 
-class _Files:
-    """Open ArrayRecord files, at most ``max_open`` of them; safe to use from several threads.
-
-    A file that falls out of the cache closes when the last thread lets go of it.
-    """
-
-    def __init__(self, spec: BatchSpec, *, max_open: int) -> None:
-        self._splits = spec.splits
-        self._max_open = max_open
-        self._open: OrderedDict[tuple[int, int], RecordFile] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __getitem__(self, key: tuple[int, int]) -> RecordFile:
-        """Return the file of (split, shard); it is opened if it is not."""
-        with self._lock:
-            file = self._open.get(key)
-            if file is not None:
-                self._open.move_to_end(key)
-                return file
-        split, shard = self._splits[key[0]], key[1]
-        if not 0 <= shard < len(split.shards):
-            raise FormatError(f"cannot be read (the index says shard {shard} of {len(split.shards)})")
-        file = RecordFile(split.record_path(shard), int(split.shards.sizes[shard]))
-        with self._lock:
-            self._open[key] = file
-            while len(self._open) > self._max_open:
-                self._open.popitem(last=False)
-        return file
-
-    def forget(self, split: int, shard: int) -> None:
-        """Close a file, so that one that was repaired is opened again."""
-        with self._lock:
-            self._open.pop((split, shard), None)
+def _open_file(splits: Sequence[SplitIndex], split: int, shard: int) -> RecordFile:
+    shards = splits[split].shards
+    if not 0 <= shard < len(shards):
+        raise FormatError(f"cannot be read (the index says shard {shard} of {len(shards)})")
+    return RecordFile(splits[split].record_path(shard), int(shards.sizes[shard]))
 
 
 def default_max_open() -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CHUNK = 4 << 20
 _AT_ONCE = 64 << 20
 """Bytes that are checked when a mixture is opened; what is larger is checked while training runs."""
-_PAUSE_S = 0.05
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, eq=False)

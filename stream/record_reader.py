@@ -59,6 +59,11 @@ class RecordFile:
         """
         if not 0 <= num_bytes < 1 << 31 or position < 0:
             raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
+        if num_bytes <= BLOCK - position % BLOCK:
+            record = os.pread(self._fd, num_bytes, position)
+            if len(record) != num_bytes or xxhash.xxh3_64_intdigest(record) != xxh3_64:
+                raise FormatError("cannot be read (its bytes are not those that were written)")
+            return memoryview(record)
         data = np.empty(num_bytes, np.uint8).data
         parts: list[bytearray | memoryview] = []
         start = 0

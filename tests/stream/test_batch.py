@@ -16,7 +16,7 @@ import simplejpeg
 
 import stream.batch
 from convert.record_file import RecordWriter
-from stream.batch import Assembled, Assembler, _Files, default_max_open
+from stream.batch import Assembled, Assembler, default_max_open
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import encode_record
 from stream.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
@@ -136,26 +136,6 @@ def test_batches_are_the_same_however_few_files_stay_open(root: Path, max_open: 
         assert not done.failed
         np.testing.assert_array_equal(found["frames"], expected["frames"])
         assert len([path for path in handles(root) if path.endswith(".arrayrecord")]) <= max_open
-
-
-def test_the_files_used_last_stay_open(root: Path) -> None:
-    files = _Files(data_of(root).spec, max_open=3)
-    first, second, third = (files[0, shard] for shard in (0, 2, 3))
-    assert files[0, 0] is first
-    _ = files[1, 0]
-    assert files[0, 0] is first
-    assert files[0, 3] is third
-    assert files[0, 2] is not second
-
-
-def test_a_file_in_hand_can_be_read_after_it_fell_out_of_the_cache(root: Path) -> None:
-    files = _Files(data_of(root).spec, max_open=1)
-    record = read_table(root / "arm" / "1.0.0", "records").to_pylist()[0]
-    place = record["position"], record["num_bytes"], record["xxh3_64"]
-    file = files[0, 0]
-    for shard in (2, 3, 4):
-        _ = files[0, shard]
-    assert bytes(file.read(*place)) == encode_record([encoded_frame("arm", "train", 0, step) for step in (0, 2)])
 
 
 def test_files_close_with_their_assembler(root: Path) -> None:
