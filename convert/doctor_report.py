@@ -8,7 +8,7 @@ from typing import Any
 from convert.doctor_dataset import DatasetReport
 from convert.doctor_rules import SEVERITIES, Finding, Severity
 from convert.report import format_table, human_seconds
-from stream.contact_sheet import printable
+from stream.arguments import printable
 
 _TEXT = 60
 """Letters of an instruction in a line."""
@@ -104,9 +104,9 @@ def frozen_share(dataset: DatasetReport) -> str:
 def _tell(finding: Finding) -> list[str]:
     lines = [f"{finding.rule.severity}: {title(finding)}"]
     for example in finding.examples:
-        said = printable(example.instruction)
+        said = printable(example.instruction, latin=True)
         said = f" ({said[:_TEXT]}{'...' if len(said) > _TEXT else ''})" if said else ""
-        lines.append(f"  {example.place}: {printable(example.text)}{said}")
+        lines.append(f"  {example.place}: {printable(example.text, latin=True)}{said}")
     return lines
 
 

@@ -1,11 +1,21 @@
-"""What commands share: errors of one line, numbers that are refused where they are read, and how SIGTERM ends them."""
+"""Shared parts of commands: one-line errors, exit codes, whole numbers as options, printable texts."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import NoReturn
+
+from stream.errors import StreamError
+from stream.format import FormatError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
 
 
 class Parser(argparse.ArgumentParser):
@@ -13,7 +23,33 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End the program."""
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+        self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
+
+
+def run_command(work: Callable[[], None], *, interrupted: str) -> int:
+    """Do the work of a command and return its exit code; an error is one line on standard error.
+
+    Args:
+        work: Prints the result.
+        interrupted: Line to print after Ctrl-C.
+    """
+    try:
+        work()
+        sys.stdout.flush()
+        return 0
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough. The rest of the buffer must not fail at exit again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+    except (StreamError, FormatError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            text = f"{error.filename}: {error.strerror}"
+        print(f"error: {printable(text)}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, StreamError) and error.refused else EXIT_FAILED
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -30,6 +66,21 @@ def whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def printable(text: str, *, latin: bool = False) -> str:
+    r"""Return a text in one line, with characters that move the cursor as escapes.
+
+    Args:
+        text: Any text.
+        latin: Write letters beyond Latin-1, which Pillow's font lacks, as escapes too.
+
+    >>> print(printable("put 红 there\x1b"), printable("put 红 there", latin=True))
+    put 红 there\x1b put \u7ea2 there
+    """
+    last = 0xFF if latin else sys.maxunicode
+    shown = (c if c.isprintable() and ord(c) <= last else ascii(c)[1:-1] for c in " ".join(text.split()))
+    return "".join(shown)
 
 
 def interrupt_on_kill() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import os
 import threading
@@ -18,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemai
 from stream.errors import StreamError
 from stream.fetched import PARTIAL
 from stream.manifest import FileEntry
-from stream.remote import CHUNK, Folder, LocalFolder, RemoteFolder, is_remote
+from stream.remote import CHUNK, Folder
 
 _LINE_EVERY_S = 30.0
 """Time between lines of progress in a log."""
@@ -26,17 +24,6 @@ _LINE_EVERY_S = 30.0
 
 class FetchError(StreamError):
     """A file that cannot be copied: it is missing, not what its manifest says, or there is no room for it."""
-
-
-def open_source(root: str) -> Folder:
-    """Open the root that files come from; raises FetchError or RemoteError if it is not there."""
-    if is_remote(root):
-        remote = RemoteFolder(root)
-        remote.check()
-        return remote
-    if not Path(root).is_dir():
-        raise FetchError(f"{root}: no such folder; expected a root that was converted, a folder, s3:// or gs://")
-    return LocalFolder(Path(root))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,26 +39,6 @@ class Download:
     folder: Folder
     target: Path
     entry: FileEntry
-
-    def is_there(self) -> bool:
-        """Return whether the file was copied before: it gets its name only after it was checked."""
-        try:
-            return self.target.stat().st_size == self.entry.bytes
-        except OSError:
-            return False
-
-
-def check_source(files: Sequence[Download]) -> None:
-    """Raise FetchError unless all files are where they come from, with their sizes; one look at each folder."""
-    there: dict[str, dict[str, int]] = {}
-    for file in files:
-        where, name = str(file.folder), file.target.name
-        if where not in there:
-            there[where] = file.folder.sizes()
-        found = there[where].get(name)
-        if found != file.entry.bytes:
-            what = "is not there" if found is None else f"has {found:,} bytes, its manifest says {file.entry.bytes:,}"
-            raise FetchError(f"{where}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
@@ -102,6 +69,11 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
 
 def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Event) -> None:
     name, size = file.target.name, file.entry.bytes
+    found = file.folder.size(name)
+    if found != size:
+        what = "is not there" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
+        raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
+    file.target.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
     digest = hashlib.sha256()
     try:
@@ -121,18 +93,5 @@ def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Even
                 "help, the root is damaged: check it with `python -m convert.verify`"
             )
         temporary.replace(file.target)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise FetchError(
-                f"{file.target.parent}: the disk is full; make room and run the same command again"
-            ) from None
-        raise
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what a fetch that was killed left half-written in a folder."""
-    for path in folder.glob(f".*{PARTIAL}") if folder.is_dir() else []:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()

@@ -8,15 +8,25 @@ from dataclasses import KW_ONLY, dataclass
 
 
 class StreamError(Exception):
-    """Base of all errors of ours."""
+    """Base of all errors of ours.
+
+    Attributes:
+        refused: Whether trying the same again is no use.
+    """
+
+    refused = False
 
 
 class ArgumentError(StreamError, ValueError):
     """What was asked for cannot be loaded: a wrong name, split, weight, size or option."""
 
+    refused = True
+
 
 class StateError(StreamError, ValueError):
     """A saved state or ``loader.json`` that belongs to another order of samples; names the field that differs."""
+
+    refused = True
 
 
 class RingError(StreamError, MemoryError):

@@ -22,37 +22,18 @@ from typing import Any
 
 from rich import filesize
 
-from stream.arguments import interrupt_on_kill
+from stream.arguments import Parser, interrupt_on_kill, run_command, whole
 from stream.catalog import Catalog, Dataset
-from stream.download import (
-    Download,
-    FetchError,
-    check_source,
-    download,
-    open_source,
-    remove_leftovers,
-)
-from stream.errors import ArgumentError, StreamError
+from stream.download import Download, FetchError, download
+from stream.errors import ArgumentError
 from stream.fetched import PARTIAL, Fetched, read_fetched, write_fetched
-from stream.format import (
-    FETCHED_NAME,
-    MANIFEST_NAME,
-    QUARANTINE_NAME,
-    FormatError,
-    shard_file,
-    split_of,
-    table_file,
-)
-from stream.manifest import FileEntry, Manifest, ShardEntry, parse_manifest, read_manifest
+from stream.format import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
+from stream.manifest import Manifest, parse_manifest, read_manifest
 from stream.mixture import resolve_mixture
-from stream.remote import Folder, RemoteError, is_remote
+from stream.remote import Folder, LocalFolder, RemoteFolder, is_remote
 from stream.splits import SplitError, resolve_split
 from stream.views import touched_shards
 from stream.whole_file import write_whole
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 _EPILOG = """\
 The fetched folder is a root like the one it came from: samples, batches and loader.json are the same. A split that
@@ -80,60 +61,48 @@ class RemoteCatalog(Catalog):
         self.where = str(source)
         self.root = Path(self.where)
         self._open: dict[str, Dataset] = {}
-        self.contents: dict[tuple[str, str], bytes] = {}
+        self.contents: dict[Path, bytes] = {}
 
     def _read(self, name: str, version: str) -> Dataset:
         folder = self._source / name / version
         if folder.size(FETCHED_NAME) is not None:
             raise FetchError(f"{folder}: was fetched in part itself; give the root that it came from")
         content = folder.read(MANIFEST_NAME)
-        self.contents[name, version] = content
         manifest = parse_manifest(content, where=f"{folder}/{MANIFEST_NAME}")
+        dataset = Dataset.of(name, version, self.root / name / version, manifest)
+        self.contents[dataset.folder] = content
         # What is to be brought is looked up in the manifest, so it keeps its shards here.
-        return replace(Dataset.of(name, version, self.root / name / version, manifest), manifest=manifest)
+        return replace(dataset, manifest=manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The files to copy of one dataset.
+    """What one dataset needs.
 
     Attributes:
-        dataset: The dataset, with its complete manifest.
+        dataset: Dataset of the source, with its complete manifest.
         folder: Source.
         target: Folder to copy to.
-        content: Bytes of the manifest.
-        shards: Shards that the mixture needs, of all splits.
-        known: Names of the shards that were fetched before, None if the dataset is complete and up to date.
-        reindexed: Whether the index was made anew since the shards were fetched.
+        names: Names of all its shards, in order.
+        needed: Names of the shards that the mixture needs.
+        known: Names of the shards that were fetched before.
+        files: Files that are missing at the target.
+        done: Whether nothing is left to do.
     """
 
     dataset: Dataset
     folder: Folder
     target: Path
-    content: bytes
-    shards: tuple[ShardEntry, ...]
-    known: tuple[str, ...] | None = ()
-    reindexed: bool = False
+    names: tuple[str, ...]
+    needed: frozenset[str]
+    known: frozenset[str]
+    files: tuple[Download, ...]
+    done: bool
 
-    @property
-    def missing(self) -> list[Download]:
-        """The files that are to be copied."""
-        touched = {split_of(name) for name in (*(shard.name for shard in self.shards), *(self.known or ()))}
-        tables = [
-            self._download(split, table_file(kind), table)
-            for split, entry in self.dataset.manifest.splits.items()
-            # A split without shards has no shard that would bring its index.
-            if split in touched or not entry.shards
-            for kind, table in entry.index.items()
-        ]
-        shards = [self._download(split_of(shard.name), shard_file(shard.name), shard.file) for shard in self.shards]
-        return [
-            *(file for file in tables if self.reindexed or not file.is_there()),
-            *(file for file in shards if not file.is_there()),
-        ]
-
-    def _download(self, split: str, name: str, entry: FileEntry) -> Download:
-        return Download(folder=self.folder / split, target=self.target / split / name, entry=entry)
+    def write_known(self, source: str, names: frozenset[str]) -> None:
+        """Write which shards are at the target."""
+        shards = tuple(name for name in self.names if name in names)
+        write_fetched(self.target, Fetched(source=source, data=self.dataset.manifest.checksum, shards=shards))
 
 
 def fetch(
@@ -154,42 +123,65 @@ def fetch(
     Raises:
         ArgumentError, FetchError, FormatError, RemoteError, OSError: One clear reason. Complete files stay.
     """
+    if is_remote(local):
+        raise ArgumentError(f"{local}: files are brought to a local folder")
     local = Path(local)
-    source = open_source(remote)
-    orders = _order(RemoteCatalog(source), source, mixture, splits, local)
+    source = _open_source(remote)
+    catalog = RemoteCatalog(source)
+    needed = _needed_shards(catalog, mixture, splits)
     try:
         local.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(f"{local}: cannot be made: {error.strerror}; choose another folder") from None
     with _alone(local):
-        orders = [_beside_fetched(order) for order in orders]
-        for order in orders:
-            for folder in (order.target, *(order.target / split for split in order.dataset.manifest.splits)):
-                remove_leftovers(folder)
-        missing = [file for order in orders for file in order.missing]
-        check_source(missing)
-        size = sum(file.entry.bytes for file in missing)
-        _check_room(local, size)
-        for order in orders:
-            _begin(order, str(source))
-        for folder in {file.target.parent for file in missing}:
-            folder.mkdir(parents=True, exist_ok=True)
-        download(missing, jobs=jobs)
-        for order in orders:
-            _finish(order, str(source))
+        orders = [_order(dataset, frozenset(names), source, local) for dataset, names in needed.values()]
+        files = [file for order in orders for file in order.files]
+        size = sum(file.entry.bytes for file in files)
+        free = shutil.disk_usage(local).free
+        if size > free:
+            raise FetchError(
+                f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; make "
+                "room, or fetch a smaller split"
+            )
+        changing = [order for order in orders if not order.done]
+        for order in changing:
+            # The conversion that the files belong to is stated before the first of them is copied.
+            order.target.mkdir(parents=True, exist_ok=True)
+            order.write_known(str(source), order.known)
+        download(files, jobs=jobs)
+        for order in changing:
+            _finish(order, str(source), catalog.contents[order.dataset.folder])
     return {
         "remote": remote,
         "local": str(local),
-        "files_fetched": len(missing),
+        "files_fetched": len(files),
         "bytes_fetched": size,
-        "datasets": [_summary(order) for order in orders],
+        "datasets": [
+            {
+                "dataset": order.dataset.name,
+                "version": order.dataset.version,
+                "shards_needed": len(order.needed),
+                "shards_here": len(order.known | order.needed),
+                "shards": len(order.names),
+            }
+            for order in orders
+        ],
     }
 
 
-def _order(catalog: RemoteCatalog, source: Folder, mixture: Any, splits: Sequence[str], local: Path) -> list[Order]:
-    """Return the shards that the splits of a mixture touch, by dataset; only manifests are read."""
-    wanted: dict[tuple[str, str], set[str]] = {}
-    datasets: dict[tuple[str, str], Dataset] = {}
+def _open_source(root: str) -> Folder:
+    if is_remote(root):
+        remote = RemoteFolder(root)
+        remote.check()
+        return remote
+    if not Path(root).is_dir():
+        raise FetchError(f"{root}: no such folder; expected a root that was converted, a folder, s3:// or gs://")
+    return LocalFolder(Path(root))
+
+
+def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) -> dict[Path, tuple[Dataset, set[str]]]:
+    """Return the datasets of a mixture with the shards that the splits touch, by folder; only manifests are read."""
+    needed: dict[Path, tuple[Dataset, set[str]]] = {}
     for split in splits:
         for member in resolve_mixture(mixture, split, catalog):
             dataset = catalog.open(member.dataset)
@@ -197,25 +189,53 @@ def _order(catalog: RemoteCatalog, source: Folder, mixture: Any, splits: Sequenc
                 ranges = resolve_split(member.split, dataset.shard_lengths)
             except SplitError as error:
                 raise ArgumentError(f"dataset {dataset.name}: {error}") from None
-            key = dataset.name, dataset.version
-            datasets[key] = dataset
-            chosen = wanted.setdefault(key, set())
+            _, names = needed.setdefault(dataset.folder, (dataset, set()))
             for episodes in ranges:
-                chosen.update(touched_shards(episodes, dataset))
-    orders = []
-    for key, stems in wanted.items():
-        dataset = datasets[key]
-        every = (shard for entry in dataset.manifest.splits.values() for shard in entry.shards)
-        orders.append(
-            Order(
-                dataset=dataset,
-                folder=source / dataset.name / dataset.version,
-                target=local / dataset.name / dataset.version,
-                content=catalog.contents[key],
-                shards=tuple(shard for shard in every if shard.name in stems),
-            )
-        )
-    return orders
+                names.update(touched_shards(episodes, dataset))
+    return needed
+
+
+def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path) -> Order:
+    """Return what is missing of a dataset, and remove what a fetch that was killed left half-written.
+
+    Raises:
+        ArgumentError: The target holds another conversion.
+    """
+    folder, target = source / dataset.name / dataset.version, local / dataset.name / dataset.version
+    manifest = dataset.manifest
+    names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
+    fetched = read_fetched(target)
+    old = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
+    data = old.checksum if old else fetched.data if fetched else manifest.checksum
+    reindexed = data != manifest.checksum
+    if reindexed and not (old and _same_shards(old, manifest)):
+        raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
+    for leftover in target.rglob(f".*{PARTIAL}"):
+        leftover.unlink(missing_ok=True)
+    known = frozenset(fetched.shards if fetched else names if old else ())
+    files = []
+    for split, entry in manifest.splits.items():
+        shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
+        # A split without shards has no shard that would bring its index.
+        touched = not entry.shards or any(shard.name in needed | known for shard in entry.shards)
+        tables = {table_file(kind): table for kind, table in entry.index.items() if touched}
+        for name, file in {**tables, **shards}.items():
+            path = target / split / name
+            # A file gets its name only after it was checked.
+            there = path.is_file() and path.stat().st_size == file.bytes
+            if not there or (reindexed and name in tables):
+                files.append(Download(folder=folder / split, target=path, entry=file))
+    unfinished = fetched is not None and len(known) == len(names)
+    return Order(
+        dataset=dataset,
+        folder=folder,
+        target=target,
+        names=names,
+        needed=needed,
+        known=known,
+        files=tuple(files),
+        done=old is not None and not (unfinished or reindexed or files) and needed <= known,
+    )
 
 
 @contextlib.contextmanager
@@ -235,120 +255,50 @@ def _alone(local: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _beside_fetched(order: Order) -> Order:
-    """Complete an order by what its target holds.
-
-    Raises:
-        ArgumentError: The target holds another conversion.
-    """
-    manifest = order.dataset.manifest
-    fetched = read_fetched(order.target)
-    old = read_manifest(order.target) if (order.target / MANIFEST_NAME).exists() else None
-    data = old.checksum if old else fetched.data if fetched else manifest.checksum
-    reindexed = data != manifest.checksum
-    if reindexed and not (old and _same_shards(old, manifest)):
-        raise ArgumentError(
-            f"{order.target}: holds another conversion than {order.folder}; remove it, or choose another folder"
-        )
-    if fetched:
-        return replace(order, known=fetched.shards, reindexed=reindexed)
-    if not old:
-        return order
-    return replace(order, known=_shard_names(manifest) if reindexed else None, reindexed=reindexed)
-
-
 def _same_shards(old: Manifest, new: Manifest) -> bool:
     """Return whether two manifests are of one conversion, between which at most the index was made anew."""
     shards = [{split: entry.shards for split, entry in manifest.splits.items()} for manifest in (old, new)]
     return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
 
 
-def _shard_names(manifest: Manifest) -> tuple[str, ...]:
-    return tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
-
-
-def _check_room(local: Path, size: int) -> None:
-    free = shutil.disk_usage(local).free
-    if size > free:
-        raise FetchError(
-            f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; make room, or "
-            "fetch a smaller split"
-        )
-
-
-def _begin(order: Order, source: str) -> None:
-    """State the conversion that the files belong to, before the first of them is copied."""
-    order.target.mkdir(parents=True, exist_ok=True)
-    if order.known is not None:
-        write_fetched(order.target, Fetched(source=source, data=order.dataset.manifest.checksum, shards=order.known))
-
-
-def _finish(order: Order, source: str) -> None:
-    manifest = order.dataset.manifest
-    if order.known is None:
-        return
-    names = _shard_names(manifest)
-    here = {*order.known, *(shard.name for shard in order.shards)}
-    shards = tuple(name for name in names if name in here)
-    write_fetched(order.target, Fetched(source=source, data=manifest.checksum, shards=shards))
-    if manifest.quarantine is not None:
-        content = order.folder.read(QUARANTINE_NAME)
-        if hashlib.sha256(content).hexdigest() != manifest.quarantine.sha256:
+def _finish(order: Order, source: str, content: bytes) -> None:
+    """Write what says that the files are there; the manifest, of these bytes, comes last."""
+    quarantine, here = order.dataset.manifest.quarantine, order.known | order.needed
+    order.write_known(source, here)
+    if quarantine is not None:
+        listed = order.folder.read(QUARANTINE_NAME)
+        if hashlib.sha256(listed).hexdigest() != quarantine.sha256:
             raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
-        write_whole(order.target / QUARANTINE_NAME, content, durable=True, suffix=PARTIAL)
-    write_whole(order.target / MANIFEST_NAME, order.content, durable=True, suffix=PARTIAL)
-    if len(shards) == len(names):
+        write_whole(order.target / QUARANTINE_NAME, listed, durable=True, suffix=PARTIAL)
+    write_whole(order.target / MANIFEST_NAME, content, durable=True, suffix=PARTIAL)
+    if len(here) == len(order.names):
         (order.target / FETCHED_NAME).unlink()
 
 
-def _summary(order: Order) -> dict[str, Any]:
-    manifest: Manifest = order.dataset.manifest
-    fetched = read_fetched(order.target)
-    total = sum(len(entry.shards) for entry in manifest.splits.values())
-    return {
-        "dataset": order.dataset.name,
-        "version": order.dataset.version,
-        "shards_needed": len(order.shards),
-        "shards_here": total if fetched is None else len(fetched.shards),
-        "shards": total,
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    parsed = _parser().parse_args(arguments)
+    """Run the command and return its exit code."""
+    parsed = _parse(arguments)
     interrupt_on_kill()
-    try:
-        if parsed.jobs < 1:
-            raise ArgumentError(f"--jobs {parsed.jobs}: expected 1 or more")
-        if is_remote(parsed.local):
-            raise ArgumentError(f"{parsed.local}: files are brought to a local folder")
-        splits = tuple(dict.fromkeys(parsed.split or ["train"]))
-        done = fetch(parsed.remote, parsed.local, parsed.mixture, splits=splits, jobs=parsed.jobs)
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except (StreamError, FormatError, OSError) as error:
-        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
-        print(f"error: {text}", file=sys.stderr)
-        refused = isinstance(error, ArgumentError) or (isinstance(error, RemoteError) and error.refused)
-        return EXIT_USAGE if refused else EXIT_FAILED
+    return run_command(lambda: _fetch(parsed), interrupted="interrupted; run the same command again to go on")
+
+
+def _fetch(parsed: argparse.Namespace) -> None:
+    splits = tuple(dict.fromkeys(parsed.split or ["train"]))
+    done = fetch(parsed.remote, parsed.local, parsed.mixture, splits=splits, jobs=parsed.jobs)
     if parsed.json:
         print(json.dumps(done, indent=1))
-        return 0
+        return
     for entry in done["datasets"]:
         print(
             f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
             f"{entry['shards_here']:,} of {entry['shards']:,} here"
         )
-    print(
-        f"{done['files_fetched']:,} files fetched, {filesize.decimal(done['bytes_fetched'])}; {done['local']} is ready"
-    )
-    return 0
+    size = filesize.decimal(done["bytes_fetched"])
+    print(f"{done['files_fetched']:,} files fetched, {size}; {done['local']} is ready")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
         prog="python -m stream.fetch",
         description="Bring the shards that a mixture needs to this machine, and check them.",
         epilog=_EPILOG,
@@ -361,9 +311,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--split", action="append", help="as make_loader takes it; may be given more than once (default: train)"
     )
-    parser.add_argument("--jobs", type=int, default=8, help="files at the same time (default: %(default)s)")
+    parser.add_argument("--jobs", type=whole(1), default=8, help="files at the same time (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    return parser
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

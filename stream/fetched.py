@@ -7,7 +7,6 @@ they came from. A dataset without this file is complete.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -50,5 +49,4 @@ def read_fetched(folder: Path) -> Fetched | None:
 
 def write_fetched(folder: Path, fetched: Fetched) -> None:
     """Write the file atomically."""
-    content = json.dumps(fetched.model_dump(), indent=1) + "\n"
-    write_whole(folder / FETCHED_NAME, content, durable=True, suffix=PARTIAL)
+    write_whole(folder / FETCHED_NAME, fetched.model_dump_json(indent=1) + "\n", durable=True, suffix=PARTIAL)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -89,15 +89,10 @@ class RemoteFolder:
     def check(self) -> None:
         """Raise RemoteError unless the bucket is there and may be listed."""
         with self.explained("listed"):
-            try:
-                if self.scheme == "s3":
-                    self.store.call_s3("list_objects_v2", Bucket=self.bucket, Prefix=self.prefix, MaxKeys=1)
-                else:
-                    self.store.call("GET", "b/{}/o", self.bucket, prefix=self.prefix, maxResults=1, json_out=True)
-            except FileNotFoundError:
-                raise RemoteError(
-                    f"{self.url}: no such bucket: {self.scheme}://{self.bucket}; check its name", refused=True
-                ) from None
+            if self.scheme == "s3":
+                self.store.call_s3("list_objects_v2", Bucket=self.bucket, Prefix=self.prefix, MaxKeys=1)
+            else:
+                self.store.call("GET", "b/{}/o", self.bucket, prefix=self.prefix, maxResults=1, json_out=True)
 
     def sizes(self) -> dict[str, int]:
         """Return name and size of every object that lies in the folder itself."""
@@ -114,11 +109,7 @@ class RemoteFolder:
             except FileNotFoundError:
                 return []
         # A store may have an object of the folder's own name; it is nothing that lies in it.
-        return [
-            entry
-            for entry in entries
-            if entry["type"] == kind and str(entry["name"]).strip("/") != self.path.strip("/")
-        ]
+        return [entry for entry in entries if entry["type"] == kind and str(entry["name"]).strip("/") != self.path]
 
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes, None if there is none."""
@@ -159,8 +150,9 @@ class RemoteFolder:
         except RemoteError:
             raise
         except FileNotFoundError:
-            if done == "written":
-                raise RemoteError(f"{where}: no such bucket: {self.bucket}; check its name", refused=True) from None
+            if done in ("listed", "written"):
+                bucket = f"{self.scheme}://{self.bucket}"
+                raise RemoteError(f"{where}: no such bucket: {bucket}; check its name", refused=True) from None
             raise
         except ImportError as error:
             extra = "s3" if self.scheme == "s3" else "gcs"
@@ -171,11 +163,11 @@ class RemoteFolder:
             raise RemoteError(f"{where}: cannot be {done}: {reason}", refused=refused) from error
 
 
+@dataclass(frozen=True)
 class LocalFolder:
     """A local or mounted folder, with the methods of ``RemoteFolder`` that read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def __str__(self) -> str:
         return str(self.path)
@@ -191,13 +183,6 @@ class LocalFolder:
         """Return the size of a file in bytes, None if there is none."""
         path = self.path / name
         return path.stat().st_size if path.is_file() else None
-
-    def sizes(self) -> dict[str, int]:
-        """Return name and size of every file in it."""
-        if not self.path.is_dir():
-            return {}
-        with os.scandir(self.path) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; raises FileNotFoundError if there is none."""

@@ -2,7 +2,10 @@
 
 import pytest
 
-from stream.arguments import Parser, whole
+from stream.arguments import Parser, printable, run_command, whole
+from stream.errors import ArgumentError, StreamError
+from stream.format import FormatError
+from stream.remote import RemoteError
 
 
 def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:
@@ -23,3 +26,33 @@ def test_what_is_no_whole_number_or_too_small_is_refused(text: str, capsys: pyte
     code, told = _refused([f"--rows={text}"], capsys)
     assert code == 2
     assert told.startswith(f"error: argument --rows: found {text!r}, expected a whole number of at least 2; see ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (ArgumentError("no such\nsplit"), 2, "error: no such split\n"),
+        (RemoteError("no such bucket", refused=True), 2, "error: no such bucket\n"),
+        (RemoteError("a request failed"), 1, "error: a request failed\n"),
+        (StreamError("a shard is damaged"), 1, "error: a shard is damaged\n"),
+        (FormatError("a manifest is damaged"), 1, "error: a manifest is damaged\n"),
+        (FileNotFoundError(2, "No such file", "/a"), 1, "error: /a: No such file\n"),
+        (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        raise error
+
+    assert run_command(work, interrupted="stopped") == code
+    assert capsys.readouterr().err == told
+
+
+def test_characters_that_move_the_cursor_and_letters_that_a_font_lacks_are_escaped() -> None:
+    assert printable("put 红 there\n\x1b[0m") == "put 红 there \\x1b[0m"
+    assert printable("plain text, {x} ~", latin=True) == "plain text, {x} ~"
+    assert printable("put 红 there\n\x1b[0m", latin=True) == "put \\u7ea2 there \\x1b[0m"
+    assert printable("\U0001f916", latin=True) == "\\U0001f916"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stream.contact_sheet import ROWS_PER_PAGE, cut, draw_sheets, printable, write_sheets
+from stream.contact_sheet import ROWS_PER_PAGE, draw_sheets, write_sheets
 from stream.reference import SampleRef
 
 RED = (200, 20, 30)
@@ -125,17 +125,12 @@ def test_other_instructions_give_another_picture() -> None:
     assert len(set(sheets)) == 5
 
 
-def test_letters_that_the_font_lacks_are_escaped() -> None:
-    assert printable("plain text, {x} ~") == "plain text, {x} ~"
-    assert printable("put 红 there\n\x1b[0m") == "put \\u7ea2 there \\x1b[0m"
-    assert printable("\U0001f916") == "\\U0001f916"
-
-
-def test_texts_are_cut_to_a_width_only_where_they_are_longer() -> None:
-    assert cut("short", 200) == "short"
-    shortened = cut("a long text " * 20, 200)
-    assert shortened.endswith("...")
-    assert 10 < len(shortened) < 60
+def test_a_long_instruction_stays_in_its_cell() -> None:
+    plain, long = (only(batch_of(2), refs_of(2, language=text)) for text in ("pick", "WWWW" * 100))
+    assert long.size == plain.size
+    for column in (0, plain.width // 2):
+        edge = np.asarray(long)[:, column : column + 5]
+        assert (edge == 255).all(-1)[30:].all()
 
 
 def action_pixels(action: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -20,7 +20,9 @@ from convert.images import FramePolicy
 from convert.plan import Options
 from convert.verify import main as verify
 from stream import ArgumentError, digest, make_loader
-from stream.fetch import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, main
+from stream.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from stream.fetch import main
+from stream.fetched import Fetched, write_fetched
 from stream.format import FETCHED_NAME, TABLE_KINDS
 from tests.command import flip, run, start, tree, wait_until
 from tests.object_stores import SCHEMES, Store, object_store, proxy, upload_tree
@@ -157,6 +159,19 @@ def test_what_is_there_is_not_fetched_again(root: Path, local: Path, capsys: pyt
     assert all(file.exists() for file in lost)
 
 
+def test_a_complete_root_is_not_written_to_and_one_that_lacks_the_last_step_gets_it(root: Path, local: Path) -> None:
+    assert fetch(root, local, split="train+val") == 0
+    manifest = local / FOLDER / "dataset.json"
+    before = manifest.stat().st_ino
+    assert fetch(root, local) == 0
+    assert manifest.stat().st_ino == before
+    data = json.loads(manifest.read_text())["checksum"]
+    listed = Fetched(source=str(root), data=data, shards=(*shards(local), *shards(local, "val")))
+    write_fetched(local / FOLDER, listed)
+    assert fetch(root, local) == 0
+    assert tree(local) == tree(root)
+
+
 def test_a_killed_fetch_goes_on_with_the_files_that_are_missing(
     store: Store, bucket: str, root: Path, local: Path
 ) -> None:
@@ -255,7 +270,6 @@ def test_a_wrong_bucket_and_missing_credentials_are_one_error(
         ),
         (["ROOT", "LOCAL", "--mixture", "dmo"], "no mixture or dataset 'dmo'; did you mean 'demo'?"),
         (["ROOT", "LOCAL", "--mixture", "demo", "--split", "test"], "no split 'test', there are 'train', 'val'"),
-        (["ROOT", "LOCAL", "--mixture", "demo", "--jobs", "0"], "--jobs 0: expected 1 or more"),
         (["ROOT", "s3://bucket/oxe", "--mixture", "demo"], "s3://bucket/oxe: files are brought to a local folder"),
         (["ROOT", "/dev/null/oxe", "--mixture", "demo"], "/dev/null/oxe: cannot be made: Not a directory"),
     ],
