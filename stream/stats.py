@@ -40,8 +40,7 @@ class Stats:
             self._seconds["wait_s"] += waited
             for kind, seconds in made.work.seconds().items():
                 self._seconds[f"{kind}_s"] += seconds
-        if made.replaced:
-            self.add_replaced(made.replaced)
+        self.add_replaced(made.replaced)
         if self.on_batch is not None:
             self.on_batch(made)
 
