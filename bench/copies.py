@@ -1,4 +1,4 @@
-"""Copies of a batch's frames to a CUDA device: from page-locked memory, as the ring is, and from pageable memory."""
+"""Copies of a batch's frames to a CUDA device: from page-locked and from pageable memory."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import grain
+import numpy as np
 
 from stream.errors import ArgumentError
 from stream.iterator import LoaderIterator, check_open
@@ -15,17 +16,16 @@ from stream.running import check_whole
 from stream.spec import Batch
 
 
-class Carrier(Protocol):
-    """Takes batches to where they are used."""
+class Carrier:
+    """Base of what takes batches to where they are used."""
 
     def start(self, batch: Batch) -> Any:
         """Begin with a batch, without waiting for the end; returns what ``finish`` takes."""
+        raise NotImplementedError
 
     def finish(self, carried: Any) -> Batch:
         """Return the batch, fit for use."""
-
-    def close(self) -> None:
-        """Wait for what is under way."""
+        return carried
 
 
 class Ahead(grain.DatasetIterator[Batch]):
@@ -78,12 +78,7 @@ class Ahead(grain.DatasetIterator[Batch]):
         if not self._queue:
             assert self._failed is not None
             raise self._failed
-        try:
-            batch = self._carrier.finish(self._queue.popleft())
-        except Exception as error:
-            self._queue.clear()
-            self._failed = error
-            raise
+        batch = self._carrier.finish(self._queue.popleft())
         self._step += 1
         if self._note is not None:
             self._note(self._step)
@@ -129,7 +124,6 @@ class Ahead(grain.DatasetIterator[Batch]):
         super().close()
         self._is_closed = True
         self._queue.clear()
-        self._carrier.close()
         self._source.close()
 
 
@@ -140,3 +134,8 @@ def begin(source: Any) -> LoaderIterator:
     if isinstance(source, LoaderIterator):
         return source
     raise ArgumentError(f"{type(source).__name__}: expected a Loader of make_loader, or an iterator of one")
+
+
+def is_numeric(value: Any) -> bool:
+    """Return whether a value of a batch is an array of numbers, which devices take."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"

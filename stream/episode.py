@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import simplejpeg
 
+from stream.batch import Assembler
 from stream.errors import ArgumentError, closest
-from stream.format import FormatError, frame_views
-from stream.index import SplitIndex
-from stream.record_reader import RecordFile
+from stream.format import FormatError
+from stream.rows import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,12 +49,12 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     if dataset not in data.names:
         raise ArgumentError(f"dataset {dataset!r}: {closest(dataset, data.names, noun='members')}")
     member = data.names.index(dataset)
-    splits = {index.split: index for index in data.views.splits_of(member)}
-    if split is None and len(splits) == 1:
-        (split,) = splits
-    if split not in splits:
-        raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(splits)}")
-    index = splits[split]
+    numbers = {index.split: number for number, index in enumerate(data.views.splits) if index.member == member}
+    if split is None and len(numbers) == 1:
+        (split,) = numbers
+    if split not in numbers:
+        raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(numbers)}")
+    index = data.views.splits[numbers[split]]
     if not 0 <= episode < len(index.episodes):
         raise ArgumentError(f"dataset {dataset}, split {split}: episode {episode} of {len(index.episodes):,}")
     first, count, steps_row, steps = (
@@ -66,41 +65,14 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
     ):
         raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
+    zeros = np.zeros(count, np.int64)
+    rows = Rows(zeros, zeros + member, zeros, zeros + numbers[split], np.arange(first, first + count))
+    assembler = Assembler(replace(data.spec, metadata="none"))
+    arrays = assembler.empty(count)
+    for row, error in assembler.assemble(rows, arrays).failed[:1]:
+        raise FormatError(f"dataset {dataset}, split {split}, row {first + row} of records: {error.reason}")
     offsets = data.datasets[member].manifest.parameters["frame_offsets"]
-    encoded = dict(sorted(_read_frames(index, first, count, offsets).items()))
-    shape = (*data.spec.frame_shape, 3)
-    frames = np.zeros((len(encoded), *shape), np.uint8)
-    for step, jpeg, place in zip(encoded, encoded.values(), frames, strict=True):
-        try:
-            decoded = simplejpeg.decode_jpeg(jpeg, buffer=place)
-            if decoded.shape != shape:
-                raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
-        except ValueError as error:
-            where = f"dataset {dataset}, split {split}, episode {episode}"
-            raise FormatError(f"{where}: the frame of step {step} cannot be decoded ({error})") from None
-    table = index.steps.arrow().slice(steps_row, steps)
-    return Episode(table, frames, np.array(list(encoded), np.int64))
-
-
-def _read_frames(index: SplitIndex, first: int, count: int, offsets: list[int]) -> dict[int, bytes]:
-    """Return the encoded frame of each step that records hold."""
-    rows = np.arange(first, first + count)
-    columns = (
-        index.records.take(name, rows).tolist() for name in ("shard", "step", "position", "num_bytes", "xxh3_64")
-    )
-    files: dict[int, RecordFile] = {}
-    found: dict[int, bytes] = {}
-    for row, (shard, step, *location) in enumerate(zip(*columns, strict=True), first):
-        try:
-            if not 0 <= shard < len(index.shards):
-                raise FormatError(f"the index says shard {shard} of {len(index.shards)}")
-            if shard not in files:
-                files[shard] = RecordFile(index.record_path(shard), int(index.shards.sizes[shard]))
-            frames = frame_views(files[shard].read(*location))
-            if len(frames) != len(offsets):
-                raise FormatError(f"holds {len(frames)} frames, expected {len(offsets)}")
-        except (FormatError, OSError) as error:
-            raise FormatError(f"dataset {index.dataset}, split {index.split}, row {row} of records: {error}") from None
-        for offset, frame in zip(offsets, frames, strict=True):
-            found.setdefault(step + offset, bytes(frame))
-    return found
+    held = index.records.take("step", rows.record)[:, None] + np.array(offsets, np.int64)
+    frame_steps, places = np.unique(held, return_index=True)
+    frames = arrays["frames"][:, : len(offsets)].reshape(-1, *data.spec.frame_shape, 3)
+    return Episode(index.steps.arrow().slice(steps_row, steps), frames[places], frame_steps)

@@ -13,7 +13,7 @@ import grain
 import numpy as np
 from absl import flags
 
-from stream.errors import ArgumentError, RecordError
+from stream.errors import ArgumentError
 from stream.job import BatchMaker, Setup
 from stream.mixed import MixedData, Options, open_mixture
 from stream.mixture import Member
@@ -168,10 +168,7 @@ class PairSource:
         zero = np.zeros(1, np.int64)
         split, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
         rows = Rows(zero + index, (zero + member).astype(np.int16), zero, split, record)
-        try:
-            return self._samples.make(rows)
-        except RecordError as error:
-            raise error from None
+        return self._samples.make(rows)
 
     def __repr__(self) -> str:
         # Grain compares this with the source that a checkpoint is of.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stream.affine import Affine, apply_tables
-from stream.ahead import Ahead, begin
+from stream.ahead import Ahead, Carrier, begin, is_numeric
 from stream.errors import ArgumentError
 from stream.extras import imports_of
 from stream.iterator import LoaderIterator
@@ -83,34 +84,21 @@ def to_devices(
     return Ahead(iterator, _OnDevices(sharding), prefetch=prefetch)
 
 
-class _OnDevices:
+class _OnDevices(Carrier):
     """Transfers run by themselves; JAX holds on to the memory of a slot for as long as it reads it."""
 
     def __init__(self, sharding: jax.sharding.Sharding | None) -> None:
         self._sharding = sharding
 
     def start(self, batch: Batch) -> Batch:
-        return {
-            key: self._put(key, value) if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" else value
-            for key, value in batch.items()
-        }
-
-    def finish(self, carried: Batch) -> Batch:
-        return carried
-
-    def close(self) -> None:
-        pass
+        """Return the batch with its arrays on devices."""
+        return {key: self._put(key, value) if is_numeric(value) else value for key, value in batch.items()}
 
     def _put(self, key: str, value: np.ndarray) -> jax.Array:
-        if key == "sample":
-            with jax.enable_x64(True):
-                return self._transfer(value)
-        return self._transfer(value)
-
-    def _transfer(self, value: np.ndarray) -> jax.Array:
-        if self._sharding is not None and jax.process_count() > 1:
-            return jax.make_array_from_process_local_data(self._sharding, value)
-        return jax.device_put(value, self._sharding)
+        with jax.enable_x64(True) if key == "sample" else contextlib.nullcontext():
+            if self._sharding is not None and jax.process_count() > 1:
+                return jax.make_array_from_process_local_data(self._sharding, value)
+            return jax.device_put(value, self._sharding)
 
 
 def normalize(tables: Mapping[str, Affine]) -> Callable[[Batch], Batch]:

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,6 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         self._val_split = val_split
         self._val_steps = val_steps
         self._train: PairDataset | None = None
-        self._val: PairDataset | None = None
         # The step is the number of batches that the Trainer counts, unless a state was loaded without its counts.
         self._ahead = 0
         self._loaded: int | None = None
@@ -87,15 +86,14 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
 
     def train_dataloader(self) -> Any:
         """Batches from where training stands."""
-        return _Training(self)
+        return _Batches(self.begin)
 
     def val_dataloader(self) -> Any:
         """The batches of validation, or none."""
         if self._val_split is None:
             return []
-        if self._val is None:
-            self._val = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
-        return _Validation(self._val, self._val_steps or self._val.loader.steps_per_epoch)
+        dataset = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
+        return _Counted(lambda: dataset, self._val_steps or dataset.loader.steps_per_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where training stands, for the Trainer's checkpoint."""
@@ -124,27 +122,22 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.total.processed) if self.trainer is not None else 0
 
 
-class _Training:
-    """Batches of training, without a length. Work begins with the first batch: the Trainer makes iterators to try."""
+class _Batches:
+    """Batches of a dataset, ``steps`` of them or without end. Workers start with the first, as the Trainer makes
+    iterators to try, and end with the iterator."""
 
-    def __init__(self, module: PairDataModule) -> None:
-        self._module = module
-
-    def __iter__(self) -> Iterator[Batch]:
-        with contextlib.closing(iter(self._module.begin())) as batches:
-            yield from batches
-
-
-class _Validation:
-    """The first batches of a dataset, the same each time. Its workers end with each validation."""
-
-    def __init__(self, dataset: PairDataset, steps: int) -> None:
-        self._dataset = dataset
+    def __init__(self, begin: Callable[[], PairDataset], steps: int | None = None) -> None:
+        self._begin = begin
         self._steps = steps
 
-    def __len__(self) -> int:
-        return self._steps
-
     def __iter__(self) -> Iterator[Batch]:
-        with contextlib.closing(iter(self._dataset)) as batches:
+        with contextlib.closing(iter(self._begin())) as batches:
             yield from itertools.islice(batches, self._steps)
+
+
+class _Counted(_Batches):
+    """Batches with a length."""
+
+    def __len__(self) -> int:
+        assert self._steps is not None
+        return self._steps

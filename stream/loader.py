@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from stream.iterator import LoaderIterator
 from stream.job import BatchMaker
 from stream.mixed import MixedData, Options, open_mixture
 from stream.reference import SampleRef
-from stream.ring import Ring, Slot
+from stream.ring import Ring
 from stream.running import Running
 from stream.saved import read_saved, save_loader
 from stream.source import BatchSource, ProcessSource, ThreadSource
@@ -140,8 +140,6 @@ class Loader(grain.IterDataset[Batch]):
         self._order = data.order()
         self.counters = Stats(data.names)
         self.steps = Steps(data, running)
-        self.on_new_slot: Callable[[Slot], None] | None = None
-        """Called with each new slot of memory, to register it with a device."""
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -238,7 +236,7 @@ class Loader(grain.IterDataset[Batch]):
         workers, replacer = self.running.num_workers, self.steps.replacer
         # A maker of its own in this process too, whose threads end with the iterator.
         maker = self.steps.maker if workers else BatchMaker(self.steps.setup())
-        ring = Ring(maker.slot_size, on_new=self.on_new_slot)
+        ring = Ring(maker.slot_size)
         # Each worker has a batch in hand, and `prefetch` more are ready or under way.
         depth = self.running.prefetch + max(1, workers)
         ring.reserve(depth + 1)

@@ -17,9 +17,7 @@ def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs
         proc: Mount of the kernel's information on processes.
         groups: Mount of the control groups.
     """
-    found = [_machine_memory(proc)]
-    for folder, names in _own_groups(proc, groups):
-        found.append(_group_memory(folder, *names))
+    found = [_machine_memory(proc), *(_group_memory(folder, *names) for folder, names in _own_groups(proc, groups))]
     return min((size for size in found if size is not None), default=None)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import select
 import signal
 import subprocess
 import sys
 from collections import deque
+from multiprocessing.connection import wait
 from multiprocessing.reduction import send_handle
 
 import cloudpickle
@@ -33,8 +33,8 @@ class Worker:
         self.jobs: deque[Request] = deque()
         self._known: set[int] = set()
         self.connection, theirs = multiprocessing.Pipe()
-        fds = (setup_fd, theirs.fileno())
-        try:
+        with theirs:
+            fds = (setup_fd, theirs.fileno())
             self.process = subprocess.Popen(
                 # -P: what lies in the current folder is none of its modules, unless it is one of this process's.
                 [sys.executable, "-P", "-m", "stream.worker", *map(str, fds)],
@@ -44,21 +44,16 @@ class Worker:
                 # Ctrl-C at a terminal goes to all of its process group; workers end when the trainer lets go of them.
                 process_group=0,
             )
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            theirs.close()
 
     def send(self, job: int, step: int, slot: Slot) -> None:
         """Send a request, and its slot if this worker does not know it yet. A worker that is gone is found by
         ``receive``."""
-        request = Request(job, step, slot.number, slot.size, slot.number not in self._known)
+        request = Request(job, step, slot.fd, slot.size, slot.fd not in self._known)
         self.jobs.append(request)
         try:
             self.connection.send(tuple(request))
             if request.is_new:
-                self._known.add(slot.number)
+                self._known.add(slot.fd)
                 send_handle(self.connection, slot.fd, self.process.pid)
         except (BrokenPipeError, ConnectionResetError):
             pass
@@ -66,8 +61,7 @@ class Worker:
     def close(self) -> None:
         """Let go of the process and end it; it has nothing that could be lost."""
         self.connection.close()
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
 
     def fate(self) -> str:
@@ -96,36 +90,27 @@ class WorkerPool:
 
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
-        self._poll = select.poll()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
                 file.write(cloudpickle.dumps(setup))
             for number in range(count):
-                # Opened again, each has a position of its own in the file.
-                fd = os.open(f"/proc/self/fd/{setup_fd}", os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    self.workers.append(Worker(number, fd))
-                    self._poll.register(self.workers[-1].connection.fileno(), select.POLLIN)
-                finally:
-                    os.close(fd)
-        except OSError as error:
+                self.workers.append(Worker(number, setup_fd))
+        except BaseException as error:
             self.close()
+            if not isinstance(error, OSError):
+                raise
             raise WorkerError(
                 f"worker {len(self.workers)} of {count} cannot be started ({error.strerror}); take a smaller "
-                "num_workers",
-                step=-1,
+                "num_workers"
             ) from None
-        except BaseException:
-            self.close()
-            raise
         finally:
             os.close(setup_fd)
 
     def ready(self) -> list[Worker]:
         """Return the workers whose next reply, or end, can be received without waiting."""
-        there = {fd for fd, _ in self._poll.poll(0)}
-        return [worker for worker in self.workers if worker.connection.fileno() in there]
+        there = wait([worker.connection for worker in self.workers], timeout=0)
+        return [worker for worker in self.workers if worker.connection in there]
 
     def receive(self, worker: Worker) -> Reply | WorkerError:
         """Wait for a worker's next reply.
@@ -139,7 +124,6 @@ class WorkerPool:
             message = ""
         if isinstance(message, str):
             self.workers.remove(worker)
-            self._poll.unregister(worker.connection.fileno())
             gone = _gone(worker, message)
             worker.close()
             return gone
@@ -149,9 +133,7 @@ class WorkerPool:
     def close(self) -> None:
         """End all workers."""
         for worker in self.workers:
-            worker.connection.close()
-            if worker.process.poll() is None:
-                worker.process.kill()
+            worker.process.kill()
         for worker in self.workers:
             worker.close()
 

@@ -33,9 +33,8 @@ class Running:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value: Any = getattr(self, name)
-            if value is None and name in ("threads", "num_steps"):
-                continue
-            object.__setattr__(self, name, check_whole(name, value, least=least))
+            if value is not None or name not in ("threads", "num_steps"):
+                object.__setattr__(self, name, check_whole(name, value, least=least))
         if self.batch_size > MAX_BATCH_SIZE:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
         if self.batch_size % self.world_size:

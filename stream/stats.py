@@ -40,8 +40,7 @@ class Stats:
             self._sums["batches"] += 1
             self._waited += waited
             self._work.add(made.work)
-        if made.replaced:
-            self.add_replaced(made.replaced)
+        self.add_replaced(made.replaced)
         if self.on_batch is not None:
             self.on_batch(made)
 

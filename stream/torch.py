@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
-import weakref
-from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stream.affine import Affine
-from stream.ahead import Ahead, Carrier, begin
+from stream.ahead import Ahead, Carrier, begin, is_numeric
 from stream.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.errors import ArgumentError
 from stream.extras import imports_of
 from stream.format import FormatError
 from stream.iterator import LoaderIterator
 from stream.loader import Loader, make_loader
-from stream.ring import Slot
 from stream.spec import Batch
 
 with imports_of("torch", by="stream.torch"):
@@ -51,11 +46,7 @@ def as_tensors(batch: Batch) -> Batch:
 
     Shapes and types are those of the arrays (``frames`` uint8 [b, F, H, W, 3], ``action`` float32 [b, W, A], ...).
     """
-    return {key: _tensor(value) if _is_numeric(value) else value for key, value in batch.items()}
-
-
-def _is_numeric(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+    return {key: _tensor(value) if is_numeric(value) else value for key, value in batch.items()}
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
@@ -91,17 +82,15 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         **arguments: Any,
     ) -> None:
         super().__init__()
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        group = (0, 1)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            group = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.loader: Loader = make_loader(
             root,
             mixture,
             batch_size=batch_size,
-            rank=rank if rank is not None else torch.distributed.get_rank() if distributed else 0,
-            world_size=world_size
-            if world_size is not None
-            else torch.distributed.get_world_size()
-            if distributed
-            else 1,
+            rank=group[0] if rank is None else rank,
+            world_size=group[1] if world_size is None else world_size,
             **arguments,
         )
         self._start = 0
@@ -120,14 +109,7 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         source = iter(self.loader)
         source.seek(self._start)
         self._start, self._step = 0, source.step
-        # Of several iterators the newest says what the state is.
-        token = self._newest = object()
-
-        def note(step: int) -> None:
-            if self._newest is token:
-                self._step = step
-
-        return Ahead(source, carrier, prefetch=prefetch, note=note)
+        return Ahead(source, carrier, prefetch=prefetch, note=self._note)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a small JSON: where to go on after the batches that were handed out so far."""
@@ -136,6 +118,9 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next ``iter`` begin at a state; raises StateError if it is of another order of samples."""
         self._start = self._step = self.loader.step_of(state)
+
+    def _note(self, step: int) -> None:
+        self._step = step
 
 
 def to_device(
@@ -147,8 +132,8 @@ def to_device(
 ) -> Ahead:
     """Return an iterator of batches with their tensors on a device.
 
-    On CUDA the ring's slots are page-locked once each, copies run on a stream of their own while the batch before is
-    used, and a slot goes back to the ring when its copy has ended. On the CPU tensors lie in the ring, not copied.
+    On CUDA copies run on a stream of their own, from page-locked memory, while the batch before is used. On the CPU
+    tensors lie in the ring, not copied.
 
     With ``decode="device"`` frames are decoded here: on CUDA by torchvision's nvJPEG, elsewhere by this process, on the
     host. nvJPEG's pixels differ by a few levels from those of the host. Frames that it refuses are decoded on the host,
@@ -159,37 +144,31 @@ def to_device(
             hands out.
         device: ``"cuda"``, ``"cuda:1"``, ``"cpu"``, ...
         prefetch: batches that are on the device before they are asked for.
-        pin_memory: whether to page-lock. None does so on CUDA if the system allows it; True raises if not. An iterator
-            that has begun already keeps the memory that it has.
+        pin_memory: None and True copy to CUDA by way of pinned memory; False copies from the ring, and waits for it.
+            Beside frames that are decoded on CUDA a batch is small, and not pinned.
 
     Raises:
         ArgumentError: there is no such device, or ``source`` is none of these, or torchvision is missing.
         RecordError: from ``next``, a frame cannot be decoded, if it is decoded here.
-        RuntimeError: from ``next``, memory cannot be page-locked and ``pin_memory`` is True.
+        RuntimeError: from ``next``, torch cannot pin memory.
     """
     device = torch.device(device)
-    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
-    decoder = _Decoder(loader) if isinstance(loader, Loader) and loader.running.decode == "device" else None
-    carrier: Carrier
-    if device.type == "cuda":
+    on_cuda = device.type == "cuda"
+    if on_cuda:
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
             raise ArgumentError(f"device {device}: torch sees {torch.cuda.device_count()} CUDA devices here")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        if decoder is not None:
-            decoder.use_nvjpeg(device)
-        # nvJPEG reads encoded frames in the memory of any kind, and what else a batch has is small.
-        locks = decoder is None if pin_memory is None else pin_memory
-        if locks and isinstance(loader, Loader) and loader.on_new_slot is None:
-            loader.on_new_slot = _PageLock(device, required=bool(pin_memory))
-        carrier = _OnCuda(device, decoder)
-    else:
-        carrier = _Here(None if device.type == "cpu" else device, decoder)
+    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
+    decoder = None
+    if isinstance(loader, Loader) and loader.running.decode == "device":
+        decoder = _Decoder(loader, device if on_cuda else None)
+    carrier = _OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else _Here(device, decoder)
     if isinstance(source, PairDataset):
         return source.carry(carrier, prefetch=prefetch)
     return Ahead(begin(source), carrier, prefetch=prefetch)
 
 
-class _Here:
+class _Here(Carrier):
     """Tensors over the ring's memory, or copied to a device without streams."""
 
     def __init__(self, device: torch.device | None = None, decoder: _Decoder | None = None) -> None:
@@ -197,42 +176,33 @@ class _Here:
         self._decoder = decoder
 
     def start(self, batch: Batch) -> Batch:
-        if self._decoder is not None:
-            batch = self._decoder.decode(batch)
-        return _moved(as_tensors(batch), self._device) if self._device is not None else as_tensors(batch)
-
-    def finish(self, carried: Batch) -> Batch:
-        return carried
-
-    def close(self) -> None:
-        pass
+        """Return the batch as tensors."""
+        batch = as_tensors(batch if self._decoder is None else self._decoder.decode(batch))
+        return _moved(batch, self._device)
 
 
-class _OnCuda:
-    """Copies on a stream of its own. The host batch, and so its slot, is kept until its copy has ended."""
+class _OnCuda(Carrier):
+    """Copies on a stream of its own. None of them reads from the ring once ``start`` has returned."""
 
-    def __init__(self, device: torch.device, decoder: _Decoder | None = None) -> None:
+    def __init__(self, device: torch.device, decoder: _Decoder | None, *, pin: bool) -> None:
         self._device = device
         self._decoder = decoder
+        # A copy that is waited for waits for nvJPEG too, which may read from the ring until then.
+        self._pins = pin and decoder is None
         self._stream = torch.cuda.Stream(device)
-        self._copies: deque[tuple[torch.cuda.Event, Batch]] = deque()
-        # Dropped half-way, memory that is still read from must not go back to the ring.
-        weakref.finalize(self, _wait_for, self._copies).atexit = False
 
     def start(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
-        while self._copies and self._copies[0][0].query():
-            self._copies.popleft()
-        copied = torch.cuda.Event()
-        try:
-            with torch.cuda.stream(self._stream):
-                if self._decoder is not None:
-                    batch = self._decoder.decode(batch)
-                return _moved(as_tensors(batch), self._device), copied
-        finally:
-            copied.record(self._stream)
-            self._copies.append((copied, batch))
+        """Begin the copy; returns the batch, and the event of its end."""
+        with torch.cuda.stream(self._stream):
+            if self._decoder is not None:
+                batch = self._decoder.decode(batch)
+            carried = _moved(as_tensors(batch), self._device, pin=self._pins)
+            copied = torch.cuda.Event()
+            copied.record()
+        return carried, copied
 
     def finish(self, carried: tuple[Batch, torch.cuda.Event]) -> Batch:
+        """Let the stream in use wait for the copy."""
         batch, copied = carried
         stream = torch.cuda.current_stream(self._device)
         # The event, not the stream: the copies of later batches need not be waited for.
@@ -243,36 +213,28 @@ class _OnCuda:
                 value.record_stream(stream)
         return batch
 
-    def close(self) -> None:
-        _wait_for(self._copies)
-
 
 class _Decoder:
-    """Decodes the frames of batches on the host, or with nvJPEG once it is told to."""
+    """Decodes the frames of batches: with nvJPEG on a CUDA device, else on the host."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, device: torch.device | None) -> None:
         self._loader = loader
         self._shape = loader.data.spec.frame_shape
-        self._device: torch.device | None = None
-
-    def use_nvjpeg(self, device: torch.device) -> None:
-        """Decode on a CUDA device; raises ArgumentError without torchvision."""
-        try:
-            importlib.import_module("torchvision.io")
-        except ImportError as error:
-            raise ArgumentError(
-                f'decode="device" on {device} takes torchvision with CUDA ({error}); install the one of this torch, or '
-                'take decode="host"'
-            ) from None
         self._device = device
+        if device is not None:
+            try:
+                importlib.import_module("torchvision.io")
+            except ImportError as error:
+                raise ArgumentError(
+                    f'decode="device" on {device} takes torchvision with CUDA ({error}); install the one of this '
+                    'torch, or take decode="host"'
+                ) from None
 
     def decode(self, batch: Batch) -> Batch:
         """Return the batch with ``frames`` in place of the encoded ones, on the device if that is CUDA; raises
         RecordError."""
         try:
             frames = decode_frames(batch, self._shape) if self._device is None else self._nvjpeg(batch, self._device)
-        except torch.cuda.OutOfMemoryError:
-            raise
         except (FormatError, RuntimeError) as error:
             step = int(batch["sample"][0]) // self._loader.batch_size
             _log.warning("step %d: the batch is read again and decoded on the host: %s", step, error)
@@ -287,62 +249,20 @@ class _Decoder:
         pixels = torch.stack(pictures).permute(0, 2, 3, 1)
         if tuple(pixels.shape[1:3]) != self._shape:
             raise FormatError(f"frames of {tuple(pixels.shape[1:3])}, the manifest says {self._shape}")
-        if len(places) == rows * frames:
-            return pixels.reshape(rows, frames, *self._shape, 3)
         whole = torch.zeros((rows * frames, *self._shape, 3), dtype=torch.uint8, device=device)
         whole[torch.tensor([row * frames + frame for row, frame, _ in places], device=device)] = pixels
         return whole.reshape(rows, frames, *self._shape, 3)
 
 
-def _wait_for(copies: deque[tuple[torch.cuda.Event, Batch]]) -> None:
-    while copies:
-        copies[0][0].synchronize()
-        copies.popleft()
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
+def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
+    """Return the batch with its tensors on a device; with ``pin`` the copies to there may still be under way."""
+    # Torch keeps the memory of a pinned tensor until the copies that read from it have ended.
     return {
-        key: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+        key: (value.pin_memory() if pin else value).to(device, non_blocking=pin)
+        if isinstance(value, torch.Tensor)
+        else value
         for key, value in batch.items()
     }
-
-
-class _PageLock:
-    """Registers the memory of slots with CUDA, so that copies from it run beside everything else."""
-
-    _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
-
-    def __init__(self, device: torch.device, *, required: bool) -> None:
-        self._device = device
-        self._required = required
-        self._possible = True
-
-    def __call__(self, slot: Slot) -> None:
-        """Register a slot, until it is unmapped."""
-        if not self._possible:
-            return
-        address = slot.address
-        # In the thread that takes the slot, where device 0 is current: it must not be initialised for this.
-        with torch.cuda.device(self._device):
-            code = int(torch.cuda.cudart().cudaHostRegister(address, slot.size, self._PORTABLE))
-            if code:
-                self._failed(code, slot.size)
-            else:
-                slot.on_unmap = partial(_unlock, self._device, address)
-
-    def _failed(self, code: int, size: int) -> None:
-        self._possible = False
-        with contextlib.suppress(RuntimeError):
-            torch.zeros(1, device=self._device)  # takes the error away, which the next kernel would report else
-        reason = f"cudaHostRegister of {size:,} bytes failed with error {code}; see `ulimit -l`"
-        if self._required:
-            raise RuntimeError(f"a slot of the ring cannot be page-locked: {reason}, or give pin_memory=False")
-        _log.warning("batches are copied from memory that is not page-locked, which is slower: %s", reason)
-
-
-def _unlock(device: torch.device, address: int) -> None:
-    with torch.cuda.device(device):
-        torch.cuda.cudart().cudaHostUnregister(address)
 
 
 class Normalize(torch.nn.Module):

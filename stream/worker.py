@@ -35,8 +35,10 @@ def main(arguments: list[str]) -> int:
     setup_fd, connection_fd = (int(argument) for argument in arguments)
     connection: Connection = Connection(connection_fd)
     try:
-        with open(setup_fd, "rb") as file:
+        # Opened again: each worker has a position of its own in the file.
+        with open(f"/proc/self/fd/{setup_fd}", "rb") as file:
             maker = BatchMaker(pickle.load(file))
+        os.close(setup_fd)
         slots = _Slots(maker)
         while (request := _wait(connection, parent)) is not None:
             if request.is_new:
@@ -44,13 +46,9 @@ def main(arguments: list[str]) -> int:
             connection.send_bytes(slots.make(request))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
-    except LimitError as error:
+    except Exception as error:
         with contextlib.suppress(OSError):
-            connection.send(str(error))
-        return 1
-    except Exception:
-        with contextlib.suppress(OSError):
-            connection.send(traceback.format_exc())
+            connection.send(str(error) if isinstance(error, LimitError) else traceback.format_exc())
         return 1
     return 0
 

@@ -144,5 +144,5 @@ def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
     assert loader_of(tmp_path, names=("arm",)).episode("arm", 0).frames.shape == (5, 8, 16, 3)
     other = read_manifest(folder).model_copy(update={"image": {"encoding": "jpeg", "sizes": {"16x16": 1}}})
     (folder / "dataset.json").write_bytes(encode_manifest(other))
-    with pytest.raises(FormatError, match=r"episode 0: the frame of step 0 cannot be decoded \(it is \(8, 16, 3\)"):
+    with pytest.raises(FormatError, match=r"row 0 of records: a frame cannot be decoded \(it is \(8, 16, 3\)"):
         loader_of(tmp_path, names=("arm",)).episode("arm", 0)

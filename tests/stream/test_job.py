@@ -71,12 +71,12 @@ class SlotOf:
 
     def new_worker(self) -> _Slots:
         worker = _Slots(self.maker)
-        worker.add(self.slot.number, os.dup(self.slot.fd))
+        worker.add(self.slot.fd, os.dup(self.slot.fd))
         return worker
 
     def reply(self, rows: Rows, *, step: int = 0, worker: _Slots | None = None) -> Reply:
         np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
-        request = Request(7, step, self.slot.number, self.slot.size, False)
+        request = Request(7, step, self.slot.fd, self.slot.size, False)
         return Reply._make(pickle.loads((worker or self.worker).make(request)))
 
     def batch(self, rows: Rows, **options: Any) -> Batch:
