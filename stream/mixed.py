@@ -13,7 +13,7 @@ from typing import Any
 from stream.catalog import Catalog, Dataset
 from stream.columns import find_column
 from stream.errors import ArgumentError, closest
-from stream.filters import Filters, canonical_filters, parse_filters
+from stream.filters import canonical_filters, parse_filters
 from stream.index import IndexCheck, UsedColumn, used_columns
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
@@ -103,7 +103,7 @@ class MixedData:
         if twice:
             raise ArgumentError(f"dataset {min(twice)} is in the mixture more than once; give it one weight")
         shuffle = Shuffle.parse(options.shuffle)
-        self.filters: Filters | None = parse_filters(options.filters, self.names)
+        self.filters = parse_filters(options.filters, self.names)
         self.views = Views(
             self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
         )
@@ -191,7 +191,7 @@ class MixedData:
         for index, (member, dataset, weight) in enumerate(
             zip(self.members, self.datasets, self.weights.values(), strict=True)
         ):
-            filter_ = self.filters.of(dataset.name) if self.filters else None
+            filter_ = self.filters.get(dataset.name)
             members[dataset.name] = {
                 "index": index,
                 "version": dataset.version,
