@@ -51,7 +51,7 @@ from bench.machine import describe_machine
 from convert.report import format_table
 from stream.arguments import whole
 from stream.errors import closest
-from stream.format import dataset_dir, decode_record, shard_file, shard_stem
+from stream.format import decode_record, shard_file, shard_stem
 
 _QUIET = 0.05
 """Up to this share of the CPU time spent on other things, times are taken for undisturbed."""
@@ -159,7 +159,7 @@ def _check_frames(source: BenchSource, output: Path) -> None:
     """See that the first shard's first episode was stored as the bare work makes it: else the two do not compare."""
     set_up_opencv()
     frames = [transcode(frame, source.case) for frame in read_episodes(source.files[:1], source.case)[0]]
-    folder = dataset_dir(output, source.case.dataset, VERSION) / "train"
+    folder = output / source.case.dataset / VERSION / "train"
     path = folder / shard_file(shard_stem("train", 0, source.shape.shards))
     reader = array_record_module.ArrayRecordReader(str(path))
     try:

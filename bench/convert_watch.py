@@ -26,7 +26,6 @@ from bench.child import end
 from bench.convert_source import VERSION, BenchSource
 from bench.machine import busy_seconds, peak_resident, proportional_set
 from convert.journal import FOLDER
-from stream.format import dataset_dir
 
 # The journal costs microseconds to look at, CPU times little more, a list of children and PSS milliseconds.
 _JOURNAL_EVERY = 0.05
@@ -103,7 +102,7 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
         process = subprocess.Popen(
             command, stdout=stdout, stderr=stderr, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         )
-        watch = _Watch(process.pid, dataset_dir(output, source.case.dataset, VERSION) / FOLDER)
+        watch = _Watch(process.pid, output / source.case.dataset / VERSION / FOLDER)
         try:
             while process.poll() is None:
                 watch.look()

@@ -27,6 +27,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from bench.child import answer
 from bench.format_frames import Pair, PairFile
+from convert.durable import describe_file
 from convert.index_file import merge_index, write_part
 from convert.record_file import RecordWriter
 from convert.sample_record import SampleColumn, encode_example
@@ -36,21 +37,12 @@ from stream.format import (
     MANIFEST_NAME,
     TABLE_KINDS,
     TableKind,
-    dataset_dir,
     encode_record,
     shard_file,
     shard_stem,
     table_file,
 )
-from stream.manifest import (
-    Manifest,
-    ShardEntry,
-    Source,
-    SplitEntry,
-    TableEntry,
-    describe_file,
-    encode_manifest,
-)
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, TableEntry, encode_manifest
 from stream.schema import FIRST_FIELDS
 
 FORMATS = ("jpeg", "webdataset", "tfrecord", "lmdb", "arrayrecord", "ours")
@@ -201,7 +193,7 @@ def _write_arrayrecord(pairs: PairFile, store: Store, folder: Path) -> None:
 
 def _write_ours(pairs: PairFile, store: Store, folder: Path) -> None:
     """A converted dataset as `convert.run` leaves it, each pair an episode of two steps, without other features."""
-    where = dataset_dir(folder, DATASET, VERSION) / SPLIT
+    where = folder / DATASET / VERSION / SPLIT
     where.mkdir(parents=True)
     entries, parts = [], []
     with TemporaryDirectory(dir=folder) as journal:

@@ -20,6 +20,7 @@ import simplejpeg
 
 from convert.dataset import Part
 from convert.derived import part_names, vector_field
+from convert.durable import describe_file
 from convert.index_file import write_part
 from convert.record_file import RecordWriter
 from convert.table_writer import one_batch, write_table
@@ -33,7 +34,7 @@ from stream.format import (
     shard_stem,
     table_file,
 )
-from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, describe_file, encode_manifest
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, encode_manifest
 from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT, feature_column
 
 DATASETS = 29

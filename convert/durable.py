@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from convert.errors import ConvertError, ShardError, UsageError
-from stream.manifest import FileEntry, describe_file
+from stream.manifest import FileEntry
 
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
@@ -20,6 +21,13 @@ def write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Return the entry of a file, read whole; raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
 
 
 def describe_durably(path: Path) -> FileEntry:

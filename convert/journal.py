@@ -22,13 +22,13 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from convert.durable import write_durably, writing
+from convert.durable import describe_file, write_durably, writing
 from convert.errors import ConvertError, ShardError
 from convert.parameters import check_parameters, parse_parameters
 from convert.staging import machine
 from convert.status import IndexStatus, ShardFailure, ShardStatus
 from stream.format import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
-from stream.manifest import Manifest, ShardEntry, TableEntry, describe_file, encode_manifest, read_manifest
+from stream.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, read_manifest
 
 FOLDER = ".convert"
 MANIFEST = "manifest"

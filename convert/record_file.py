@@ -13,7 +13,9 @@ from array_record.python import array_record_module
 
 from convert.errors import ShardError
 from convert.record_places import find_places
-from stream.format import ARRAYRECORD_OPTIONS
+
+OPTIONS = "group_size:1,uncompressed"
+"""One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
 
 
 class RecordWriter:
@@ -30,7 +32,7 @@ class RecordWriter:
         path.touch()
         self._path = path
         self._output = output
-        self._writer = array_record_module.ArrayRecordWriter(str(path), ARRAYRECORD_OPTIONS)
+        self._writer = array_record_module.ArrayRecordWriter(str(path), OPTIONS)
         self._num_bytes: list[int] = []
         self._xxh3_64: list[int] = []
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from convert.command import add_root, print_result, run_command, split_names
 from convert.dataset import DatasetSpec
 from convert.derived import find_fault
-from convert.durable import writing
+from convert.durable import describe_file, writing
 from convert.errors import ConvertError, UsageError
 from convert.index_file import derive_steps
 from convert.journal import MANIFEST, PARAMETERS, Journal
@@ -28,7 +28,7 @@ from convert.verify_dataset import find_datasets
 from stream.arguments import Parser, interrupt_on_kill
 from stream.errors import closest
 from stream.format import DERIVED, MANIFEST_NAME, FormatError, table_file
-from stream.manifest import Manifest, SplitEntry, TableEntry, describe_file, encode_manifest
+from stream.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
 from stream.remote import is_remote
 from stream.table import open_table
 

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from convert.durable import describe_file
 from stream.format import FormatError, TableKind
-from stream.manifest import TableEntry, describe_file
+from stream.manifest import TableEntry
 from stream.table import map_file, open_table
 
 Batches = Callable[[], Iterable[pa.RecordBatch]]

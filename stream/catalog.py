@@ -14,7 +14,7 @@ from stream.errors import ArgumentError, closest
 from stream.fetched import Fetched, read_fetched
 from stream.format import FETCHED_NAME, MANIFEST_NAME, FormatError
 from stream.manifest import Manifest, read_manifest
-from stream.manifest_fields import check_fields
+from stream.manifest_fields import Fields, read_fields
 from stream.remote import Folder, LocalFolder, is_remote, join
 from stream.shard_list import SplitShards
 
@@ -48,6 +48,11 @@ class Dataset:
         shards = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
         splits = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
         return cls(name, version, folder, manifest.model_copy(update={"splits": splits}), shards, fetched)
+
+    @cached_property
+    def fields(self) -> Fields:
+        """What a loader takes of the free fields of the manifest; raises FormatError if they cannot be used."""
+        return read_fields(self.manifest, where=str(self.folder / MANIFEST_NAME))
 
     @property
     def shard_lengths(self) -> dict[str, list[int]]:
@@ -137,8 +142,8 @@ class Catalog:
                     f"{place}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
                 )
             version = version or self._newest(base)
-            if not version or not self._is_complete(base, version):
-                if any(self._is_fetched(base, each) for each in self.versions[base]):
+            if not version or not self._has(MANIFEST_NAME, base, version):
+                if any(self._has(FETCHED_NAME, base, each) for each in self.versions[base]):
                     raise ArgumentError(
                         f"{place}: its fetch is not complete; run the same `python -m stream.fetch` "
                         "command again to finish it"
@@ -159,20 +164,13 @@ class Catalog:
                 f"{folder}: {FETCHED_NAME} is of another conversion than {MANIFEST_NAME}; remove this folder, and "
                 "fetch the dataset again"
             )
-        try:
-            check_fields(manifest)
-        except FormatError as error:
-            raise FormatError(f"{folder / MANIFEST_NAME}: {error}") from None
         return Dataset.of(name, version, folder, manifest, fetched)
 
-    def _is_complete(self, name: str, version: str) -> bool:
-        return (self._source / name / version).size(MANIFEST_NAME) is not None
-
-    def _is_fetched(self, name: str, version: str) -> bool:
-        return (self._source / name / version).size(FETCHED_NAME) is not None
+    def _has(self, file: str, name: str, version: str) -> bool:
+        return (self._source / name / version).size(file) is not None
 
     def _newest(self, name: str) -> str:
-        complete = [version for version in self.versions[name] if self._is_complete(name, version)]
+        complete = [version for version in self.versions[name] if self._has(MANIFEST_NAME, name, version)]
         return complete[-1] if complete else ""
 
 

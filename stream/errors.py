@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class StreamError(Exception):
@@ -91,3 +95,10 @@ def closest(name: object, known: Iterable[str], *, noun: str) -> str:
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"{noun} there: {', '.join(names[:40]) or 'none'}{' ...' if len(names) > 40 else ''}"
+
+
+def first_fault(error: ValidationError) -> str:
+    """Say which field is wrong, why, and what stands there, of the first fault."""
+    detail = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in detail["loc"]) or "value"
+    return f"{field}: {detail['msg']} (found {detail['input']!r:.80})"

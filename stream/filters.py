@@ -13,8 +13,7 @@ import numpy as np
 
 from stream.errors import ArgumentError, closest
 from stream.format import DERIVED, TABLE_KINDS, FormatError, TableKind
-from stream.plain_values import Kind, Scalar, kind_of, plain_scalar, plain_values
-from stream.schema import feature_column
+from stream.plain_values import kind_of, plain_scalar, plain_values
 
 if TYPE_CHECKING:
     from stream.index import SplitIndex
@@ -30,14 +29,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 OPERATORS = (*_COMPARE, "in", "not in")
 
-_KINDS: dict[str, Kind] = {
-    "i": "a number",
-    "u": "a number",
-    "f": "a number",
-    "b": "true or false",
-    "O": "a text",
-}
-"""Kind of the values of a column, by the kind of its numpy type."""
 _CHUNK = 1 << 20
 """Records that are compared at a time."""
 
@@ -91,17 +82,6 @@ class Filter:
         return keep
 
 
-@dataclass(frozen=True)
-class Filters:
-    """The filter of each dataset, or the same for all (key ``""``)."""
-
-    by_dataset: Mapping[str, Filter]
-
-    def of(self, dataset: str) -> Filter | None:
-        """Return the filter of a dataset, None if all its pairs are kept."""
-        return self.by_dataset.get(dataset, self.by_dataset.get(""))
-
-
 def canonical_filters(filters: Any) -> Any:
     """Return the ``filters`` argument as JSON holds it: None, a list of conditions, or a dict of such lists.
 
@@ -121,8 +101,8 @@ def canonical_filters(filters: Any) -> Any:
     return _conditions(filters) or None
 
 
-def parse_filters(filters: Any, datasets: Sequence[str]) -> Filters | None:
-    """Return the filters of a mixture; None if there are none, be it by an empty list.
+def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
+    """Return the filters of a mixture, by dataset, without datasets whose pairs are all kept.
 
     Args:
         filters: None, a list of ``(column, operator, value)``, or a mapping of dataset names to such lists. Operators:
@@ -134,34 +114,27 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> Filters | None:
     """
     canonical = canonical_filters(filters)
     if not isinstance(canonical, dict):
-        canonical = {"": canonical}
-    else:
-        for name in canonical:
-            if name not in datasets:
-                raise ArgumentError(f"filters: no member {name!r}; {closest(name, datasets, noun='members')}")
-    found = {
-        name: Filter(tuple((column, how, value) for column, how, value in conditions))
-        for name, conditions in canonical.items()
-        if conditions
-    }
-    return Filters(found) if found else None
+        canonical = dict.fromkeys(datasets, canonical)
+    for name in canonical:
+        if name not in datasets:
+            raise ArgumentError(f"filters: no member {name!r}; {closest(name, datasets, noun='members')}")
+    return {name: Filter(tuple(map(tuple, conditions))) for name, conditions in canonical.items() if conditions}
 
 
 def _conditions(conditions: Any) -> list[list[Any]]:
-    if not isinstance(conditions, Sequence) or isinstance(conditions, str):
+    if not isinstance(conditions, list | tuple):
         raise ArgumentError(f"filters: {conditions!r:.100}; expected a list of (column, operator, value)")
     return [_condition(condition) for condition in conditions]
 
 
 def _condition(condition: Any) -> list[Any]:
-    if not isinstance(condition, Sequence) or isinstance(condition, str) or len(condition) != 3:
-        raise ArgumentError(f"filters: {condition!r:.100}; expected (column, operator, value)")
-    column, how, value = condition
     where = f"filters: {condition!r:.100}"
-    if not isinstance(how, str) or how not in OPERATORS or not isinstance(column, str):
+    if not isinstance(condition, list | tuple) or len(condition) != 3:
+        raise ArgumentError(f"{where}; expected (column, operator, value)")
+    column, how, value = condition
+    if how not in OPERATORS or not isinstance(column, str):
         raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
-    plain = plain_values if how in ("in", "not in") else plain_scalar
-    return [column, how, plain(value, where=where)]
+    return [column, how, plain_scalar(value, where=where) if how in _COMPARE else plain_values(value, where=where)]
 
 
 def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarray:
@@ -186,17 +159,14 @@ def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarra
 def _find(index: SplitIndex, column: str) -> tuple[TableKind, str]:
     """Return the table of a column and its name there; a dataset's own feature goes before a derived vector."""
     first, _, rest = column.partition(".")
+    allowed, name = ((first,), rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, column)
     for kind in TABLE_KINDS:
-        if rest and first in TABLE_KINDS and first != kind:
-            continue
-        name = rest if first == kind and rest else column
-        names = [name, feature_column(kind, name)]
-        for candidate in reversed(names) if name in DERIVED else names:
-            if candidate in getattr(index, kind).columns:
+        for candidate in (f"{name}_", name) if name in DERIVED else (name,):
+            if kind in allowed and candidate in index.table(kind).columns:
                 return kind, candidate
-    known = {name for kind in TABLE_KINDS for name in getattr(index, kind).columns}
+    known = {name for kind in TABLE_KINDS for name in index.table(kind).columns}
     raise ArgumentError(
-        f"filters: dataset {index.dataset} has no column {column!r}; {closest(rest or column, known, noun='columns')}"
+        f"filters: dataset {index.dataset} has no column {column!r}; {closest(name, known, noun='columns')}"
     )
 
 
@@ -214,34 +184,27 @@ def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, w
         values = np.array([table.text(name, number) for number in numbers.tolist()], object)
     elif column.bits:
         values = values.astype(bool)
+    holds = np.zeros(len(rows), bool)
     try:
-        holds = _compare(values, how, value)[inverse]
-    except (TypeError, ValueError, OverflowError) as error:
+        holds[slice(None) if valid is None else valid] = _compare(values, how, value)[inverse]
+    except (TypeError, OverflowError) as error:
         kind = "texts" if column.texts is not None else values.dtype
         raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
-    if valid is None:
-        return holds
-    keep = np.zeros(len(rows), bool)
-    keep[valid] = holds
-    return keep
+    return holds
 
 
-def _compare(values: np.ndarray, how: str, given: Scalar | list[Scalar]) -> np.ndarray:
-    """Compare values with those of a condition, in the type of the column."""
-    listed = given if isinstance(given, list) else [given]
-    for each in listed[:1]:
-        if kind_of(each) != _KINDS[values.dtype.kind]:
+def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:
+    """Compare values with that or those of a condition, floats in the type of the column."""
+    kind = {"b": "true or false", "O": "a text"}.get(values.dtype.kind, "a number")
+    for each in given[:1] if isinstance(given, list) else [given]:
+        if kind_of(each) != kind:
             raise TypeError(f"the value is {kind_of(each)}")
-    if values.dtype.kind in "iu":
-        listed = [int(each) if isinstance(each, float) and each.is_integer() else each for each in listed]
     with np.errstate(over="ignore"):
-        if not isinstance(given, list):
-            return np.asarray(_COMPARE[how](values, listed[0]))
-        if values.dtype.kind == "O":
-            texts = set(listed)
-            found = np.array([text in texts for text in values], bool)
-        elif values.dtype.kind in "iu" and any(isinstance(each, float) for each in listed):
-            raise ValueError("not all values are whole numbers")
+        if how in _COMPARE:
+            return np.asarray(_COMPARE[how](values, given))
+        if kind == "a text":
+            texts = set(given)
+            found = np.array([text in texts for text in values.tolist()], bool)
         else:
-            found = np.isin(values, np.asarray(listed, values.dtype))
+            found = np.isin(values, np.asarray(given, values.dtype if values.dtype.kind == "f" else None))
     return found if how == "in" else ~found

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 FORMAT_VERSION = 2
@@ -30,9 +29,6 @@ FETCHED_NAME = "fetched.json"
 TableKind = Literal["episodes", "steps", "records"]
 TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
 """The tables of a split's index."""
-
-ARRAYRECORD_OPTIONS = "group_size:1,uncompressed"
-"""One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
 
 BLOCK, BLOCK_HEADER = 64 << 10, 24
 """An ArrayRecord file, in the format of Riegeli records, consists of blocks of so many bytes, each with a header."""
@@ -49,11 +45,6 @@ MAX_FRAMES = 1 << 16
 
 class FormatError(ValueError):
     """Bytes or names that are not in the on-disk format; the message says what was found and where."""
-
-
-def dataset_dir(root: str | Path, dataset: str, version: str) -> Path:
-    """Return the folder of one converted dataset, ``ROOT/<dataset>/<version>``."""
-    return Path(root) / dataset / version
 
 
 def shard_stem(split: str, index: int, count: int) -> str:

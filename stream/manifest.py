@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from stream.errors import first_fault
 from stream.format import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, FormatError, TableKind, split_of
 from stream.small_file import FileTooLarge, read_whole
 
@@ -44,13 +45,6 @@ class TableEntry(FileEntry):
     """
 
     columns: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
-
-
-def describe_file(path: Path) -> FileEntry:
-    """Return the entry of a file, read whole; raises OSError if it cannot be read."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
 
 
 class ShardEntry(_Model):
@@ -193,10 +187,8 @@ def parse_manifest(content: bytes, *, where: str) -> Manifest:
         raise FormatError(
             f"{where}: its checksum is wrong, so it was changed or damaged; convert again with --overwrite"
         )
-    try:
-        _check_consistency(manifest)
-    except FormatError as error:
-        raise FormatError(f"{where}: {error}") from None
+    for fault in _inconsistencies(manifest):
+        raise FormatError(f"{where}: {fault}")
     return manifest
 
 
@@ -212,38 +204,28 @@ def _fault(content: bytes, error: ValidationError) -> str:
             f"format version {found!r}, this program reads version {FORMAT_VERSION}; convert it again with "
             "`python -m convert.run ... --overwrite`"
         )
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"field {where}: {first['msg']} (found {first.get('input')!r:.80})"
+    return f"field {first_fault(error)}"
 
 
-def _check_consistency(manifest: Manifest) -> None:
+def _inconsistencies(manifest: Manifest) -> Iterator[str]:
+    """Yield what does not fit together."""
     for name, split in manifest.splits.items():
-        _check_totals(f"split {name}", split, split.shards)
-        twice = [stem for stem, count in Counter(shard.name for shard in split.shards).items() if count > 1]
-        if twice:
-            raise FormatError(f"split {name} lists shard {twice[0]} twice")
-        for shard in split.shards:
-            if split_of(shard.name) != name:
-                raise FormatError(f"shard {shard.name} is listed under split {name}, where it does not belong")
-            if shard.paired_episodes > min(shard.episodes, shard.records):
-                raise FormatError(
-                    f"shard {shard.name} has {shard.paired_episodes} episodes with records, of {shard.episodes} "
-                    f"episodes and {shard.records} records"
-                )
-    _check_totals("the dataset", manifest, manifest.splits.values())
+        yield from _wrong_totals(f"split {name}", split, split.shards)
+        for stem, count in Counter(shard.name for shard in split.shards).items():
+            if count > 1:
+                yield f"split {name} lists shard {stem} twice"
+            if split_of(stem) != name:
+                yield f"shard {stem} is listed under split {name}, where it does not belong"
+    yield from _wrong_totals("the dataset", manifest, list(manifest.splits.values()))
     for name, vectors in manifest.statistics.items():
-        if name not in manifest.splits:
-            raise FormatError(f"statistics of split {name}, but the splits are {sorted(manifest.splits)}")
         for vector, statistics in vectors.items():
             lengths = {key: len(value) for key, value in statistics if key != "count"}
             if len(set(lengths.values())) > 1:
-                raise FormatError(f"statistics of {vector} in split {name} differ in length: {lengths}")
+                yield f"statistics of {vector} in split {name} differ in length: {lengths}"
 
 
-def _check_totals(what: str, whole: Manifest | SplitEntry, parts: Iterable[SplitEntry | ShardEntry]) -> None:
-    parts = list(parts)
+def _wrong_totals(what: str, whole: Manifest | SplitEntry, parts: Sequence[SplitEntry | ShardEntry]) -> Iterator[str]:
     for key in ("episodes", "steps", "records"):
         total = sum(getattr(part, key) for part in parts)
         if total != getattr(whole, key):
-            raise FormatError(f"{what} says {getattr(whole, key)} {key}, its parts add up to {total}")
+            yield f"{what} says {getattr(whole, key)} {key}, its parts add up to {total}"

@@ -6,75 +6,69 @@ say how much memory a batch needs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
+from stream.errors import first_fault
 from stream.format import MAX_FRAMES, FormatError
 from stream.manifest import Manifest
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
-_Text = Annotated[str, StringConstraints(max_length=1000)]
+_Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$")]
 _MAX_DIMS = 2**16
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class Part(BaseModel):
+    """Values of one column that stand next to each other in a vector: those of ``select``, or all ``dims`` of them."""
 
-
-class _Part(_Fields):
-    path: _Text
+    path: str
     dims: Annotated[int, Field(strict=True, ge=1, le=_MAX_DIMS)] | None = None
     select: Annotated[tuple[_Index, ...], Field(min_length=1, max_length=_MAX_DIMS)] | None = None
-    names: tuple[_Text, ...] | None = None
+    names: tuple[str, ...] | None = None
     mode: Literal["delta", "velocity", "absolute", "flag"] = "absolute"
 
+    @property
+    def indices(self) -> Sequence[int]:
+        """Which values of the column they are."""
+        return range(self.dims or 0) if self.select is None else self.select
+
     @model_validator(mode="after")
-    def _consistent(self) -> _Part:
-        size = self.dims if self.select is None else len(self.select)
-        if size is None:
+    def _consistent(self) -> Part:
+        size = len(self.indices)
+        if not size:
             raise ValueError("has neither dims nor select")
         if self.names is not None and len(self.names) != size:
             raise ValueError(f"has {len(self.names)} names for {size} values")
         return self
 
 
-_Parts = Annotated[tuple[_Part, ...], Field(max_length=1000)]
+_Parts = Annotated[tuple[Part, ...], Field(max_length=1000)]
 
 
-class _Spec(_Fields):
-    action: _Parts | None = None
-    state: _Parts | None = None
-    control_frequency: Annotated[float, Field(strict=True, gt=0, le=1e5)] | None = None
+class Fields(BaseModel):
+    """What a loader takes of ``parameters``, ``spec`` and ``image``; the sizes of frames are "HxW"."""
+
+    offset: int = Field(strict=True, ge=1, le=1_000_000, validation_alias=AliasPath("parameters", "offset"))
+    frame_offsets: tuple[_Index, ...] = Field(
+        min_length=1, max_length=MAX_FRAMES, validation_alias=AliasPath("parameters", "frame_offsets")
+    )
+    action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
+    state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
+    control_frequency: float | None = Field(
+        default=None, strict=True, gt=0, le=1e5, validation_alias=AliasPath("spec", "control_frequency")
+    )
+    sizes: dict[_Size, Any] = Field(validation_alias=AliasPath("image", "sizes"))
 
 
-class _Parameters(_Fields):
-    offset: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-    frame_offsets: Annotated[tuple[_Index, ...], Field(min_length=1, max_length=MAX_FRAMES)]
-    columns: tuple[_Text, ...] = ()
-
-
-class _Image(_Fields):
-    sizes: dict[Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$")], Any]
-
-
-class _Taken(_Fields):
-    parameters: _Parameters
-    spec: _Spec
-    image: _Image
-
-
-def check_fields(manifest: Manifest) -> None:
-    """Check what a loader takes of ``parameters``, ``spec`` and ``image``.
+def read_fields(manifest: Manifest, *, where: str) -> Fields:
+    """Return what a loader takes of ``parameters``, ``spec`` and ``image``.
 
     Raises:
-        FormatError: names the field and what stands there.
+        FormatError: Names ``where``, the field and what stands there.
     """
     try:
-        _Taken.model_validate({key: getattr(manifest, key) for key in ("parameters", "spec", "image")})
+        return Fields.model_validate({key: getattr(manifest, key) for key in ("parameters", "spec", "image")})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        found = first["input"]
-        shown = type(found).__name__ if isinstance(found, int) and abs(found) > 10**30 else f"{found!r:.80}"
-        raise FormatError(f"field {where}: {first['msg']} (found {shown}); convert this dataset again") from None
+        raise FormatError(f"{where}: field {first_fault(error)}; convert this dataset again") from None

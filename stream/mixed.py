@@ -13,7 +13,7 @@ from typing import Any
 from stream.catalog import Catalog, Dataset
 from stream.columns import find_column
 from stream.errors import ArgumentError, closest
-from stream.filters import Filters, canonical_filters, parse_filters
+from stream.filters import canonical_filters, parse_filters
 from stream.index import IndexCheck, UsedColumn, used_columns
 from stream.mix import build_mix
 from stream.mixture import Member, resolve_mixture
@@ -103,7 +103,7 @@ class MixedData:
         if twice:
             raise ArgumentError(f"dataset {min(twice)} is in the mixture more than once; give it one weight")
         shuffle = Shuffle.parse(options.shuffle)
-        self.filters: Filters | None = parse_filters(options.filters, self.names)
+        self.filters = parse_filters(options.filters, self.names)
         self.views = Views(
             self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
         )
@@ -126,7 +126,7 @@ class MixedData:
     @property
     def offsets(self) -> tuple[int, ...]:
         """The pair offset of each member, in steps."""
-        return tuple(dataset.manifest.parameters["offset"] for dataset in self.datasets)
+        return tuple(dataset.fields.offset for dataset in self.datasets)
 
     @cached_property
     def spec(self) -> BatchSpec:
@@ -144,16 +144,15 @@ class MixedData:
                 dataset_vector(dataset, which, (chosen or {}).get(dataset.name), steps=split.steps)  # type: ignore[arg-type]
                 for dataset, split in zip(self.datasets, firsts, strict=True)
             )
-        parameters = [dataset.manifest.parameters for dataset in self.datasets]
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.views.splits),
-            num_frames=tuple(len(one["frame_offsets"]) for one in parameters),
+            num_frames=tuple(len(dataset.fields.frame_offsets) for dataset in self.datasets),
             frame_shape=self._frame_shape(),
             metadata=options.metadata,
             actions=vectors["action"],
             states=vectors["state"],
-            rates=tuple(dataset.manifest.spec.get("control_frequency") for dataset in self.datasets),
+            rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             action=options.action,
             horizon=options.horizon,
             offset=max(self.offsets),
@@ -191,7 +190,7 @@ class MixedData:
         for index, (member, dataset, weight) in enumerate(
             zip(self.members, self.datasets, self.weights.values(), strict=True)
         ):
-            filter_ = self.filters.of(dataset.name) if self.filters else None
+            filter_ = self.filters.get(dataset.name)
             members[dataset.name] = {
                 "index": index,
                 "version": dataset.version,
@@ -208,21 +207,16 @@ class MixedData:
         }
 
     def _frame_shape(self) -> tuple[int, int]:
-        sizes = {
-            dataset.name: sorted(tuple(int(n) for n in size.split("x")) for size in dataset.manifest.image["sizes"])
-            for dataset in self.datasets
-        }
+        sizes = {dataset.name: sorted(dataset.fields.sizes) for dataset in self.datasets}
         found = {size for several in sizes.values() for size in several}
         if len(found) != 1:
-            listed = "; ".join(
-                f"{name} {' '.join(f'{h}x{w}' for h, w in several)}" for name, several in list(sizes.items())[:8]
-            )
+            listed = "; ".join(f"{name} {' '.join(several)}" for name, several in list(sizes.items())[:8])
             raise ArgumentError(
                 f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
                 "load datasets of one size together"
             )
-        height, width = found.pop()
-        return height, width
+        height, width = found.pop().split("x")
+        return int(height), int(width)
 
     def _warn_of_offsets(self) -> None:
         other = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -10,30 +10,31 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from stream.catalog import Catalog
-from stream.errors import ArgumentError, closest
+from stream.errors import ArgumentError, closest, first_fault
 from stream.format import MANIFEST_NAME
-from stream.small_file import FileTooLarge, read_whole
+from stream.small_file import read_whole
 
 _MAX_YAML = 1_000_000
-_MAX_DEPTH = 40
-_MAX_SCALAR = 10_000
-"""Characters of a value. PyYAML takes the square of the length for a number such as 1:1:1:1."""
 
 
-class _YamlLoader(yaml.SafeLoader):
-    """YAML without repeated keys, of which only the last would count."""
+class _YamlLoader(yaml.BaseLoader):
+    """YAML whose values are texts, without aliases, a few of which can stand for more than any memory holds, and
+    without repeated keys, of which only the last would count."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.YAMLError(f"the key {key.value!r:.80} in line {key.start_mark.line + 1} is there twice")
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        content = super().construct_mapping(node, deep)
+        for key, count in Counter(key.value for key, _ in node.value).most_common(1):
+            if count > 1:
+                raise yaml.YAMLError(f"the key {key!r:.80} is in the mapping of line {node.start_mark.line + 1} twice")
+        return content
 
 
 class SizePower(BaseModel):
@@ -46,6 +47,9 @@ class SizePower(BaseModel):
 
 
 Weight = float | Literal["size"] | SizePower
+_PLAIN_WEIGHT: TypeAdapter[float | Literal["size"]] = TypeAdapter(
+    Annotated[float, Field(strict=True, ge=0, lt=1e15)] | Literal["size"]
+)
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,12 @@ class Member:
 
 
 class _YamlMember(BaseModel):
-    """A member as a YAML file describes it; a weight alone stands for ``{weight: ...}``."""
+    """A member as a YAML file describes it, in texts; a weight alone stands for ``{weight: ...}``."""
 
     model_config = ConfigDict(extra="forbid")
 
-    weight: Any
-    offset: int | str | None = None
+    weight: Annotated[float | Any, Field(union_mode="left_to_right")]
+    offset: Annotated[int | str | None, Field(union_mode="left_to_right")] = None
     splits: dict[str, str] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
 
 
@@ -110,7 +114,7 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
         members = _members(_read_file(Path(mixture)), split, where=str(mixture))
     elif mixture in packaged_mixtures():
         text = resources.files("configs").joinpath("mixtures", f"{mixture}.yaml").read_text()
-        members = _members(yaml.safe_load(text), split, where=mixture)
+        members = _members(yaml.load(text, _YamlLoader), split, where=mixture)
     else:
         members = [Member(name, split, 1.0) for name in _names(mixture, catalog)]
     positive = [member for member in members if member.weight != 0]
@@ -149,56 +153,25 @@ def packaged_mixtures() -> list[str]:
 
 
 def _weight(value: Any, *, where: str) -> Weight:
-    if isinstance(value, SizePower):
-        return value
-    if isinstance(value, str) and value == "size":
-        return "size"
-    if isinstance(value, Mapping):
-        try:
-            return SizePower.model_validate(dict(value))
-        except ValidationError as error:
-            raise ArgumentError(f"{where}: {_first_fault(error)}; keys of a weight: size_power, factor") from None
-    if isinstance(value, str | bytes | bool) or value is None:
-        number = math.nan
-    else:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-    if not 0 <= number < 1e15:
-        raise ArgumentError(
-            f"{where}: weight {_shown(value)}; expected a finite number >= 0, 'size', or a mapping with size_power"
-        )
-    return number
-
-
-def _shown(value: Any) -> str:
     try:
-        return f"{value!r:.60}"
-    except ValueError:  # an integer of more digits than Python prints
-        return "a huge number"
+        if isinstance(value, Mapping):
+            return SizePower.model_validate(dict(value))
+        return value if isinstance(value, SizePower) else _PLAIN_WEIGHT.validate_python(value)
+    except ValidationError as error:
+        if isinstance(value, Mapping):
+            raise ArgumentError(f"{where}: {first_fault(error)}; keys of a weight: size_power, factor") from None
+        raise ArgumentError(
+            f"{where}: weight {value!r:.60}; expected a finite number >= 0, 'size', or a mapping with size_power"
+        ) from None
 
 
 def _read_file(path: Path) -> Any:
     try:
-        text = read_whole(path, _MAX_YAML).decode()
-        depth = 0
-        for event in yaml.parse(text):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:
-                raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
-            # A few lines of aliases can stand for more than any memory holds.
-            if isinstance(event, yaml.AliasEvent):
-                raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
-            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_SCALAR:
-                raise yaml.YAMLError(f"a value has {len(event.value):,} characters, more than {_MAX_SCALAR:,}")
-        content = yaml.load(text, Loader=_YamlLoader)
-    except FileTooLarge as error:
-        raise ArgumentError(f"{path}: {error}, so not a mixture") from None
+        content = yaml.load(read_whole(path, _MAX_YAML).decode(), _YamlLoader)
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
-    # Beside YAMLError, PyYAML raises whatever its constructors do, KeyError for `!!bool maybe` for one.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+    # RecursionError: nested too deep. ValueError: too large, or not UTF-8.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: not a YAML file ({' '.join(str(error).split())[:200]})") from None
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]
@@ -219,17 +192,12 @@ def _members(content: Any, role: str, *, where: str) -> list[Member]:
         try:
             parsed = _YamlMember.model_validate({"weight": entry} if alone else entry)
         except ValidationError as error:
-            raise ArgumentError(f"{place}: {_first_fault(error)}") from None
+            raise ArgumentError(f"{place}: {first_fault(error)}") from None
         if role not in parsed.splits:
             raise ArgumentError(
                 f"{place}: split={role!r} is none of its roles ({', '.join(parsed.splits)}); in a mixture `split` is a "
                 "role, for split expressions give a mapping of names to weights"
             )
         weight = _weight(parsed.weight, where=place)
-        members.append(Member(str(name), parsed.splits[role], weight, parsed.offset))
+        members.append(Member(name, parsed.splits[role], weight, parsed.offset))
     return members
-
-
-def _first_fault(error: ValidationError) -> str:
-    detail = error.errors()[0]
-    return f"{'.'.join(str(part) for part in detail['loc']) or 'value'}: {detail['msg']}"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 from stream.errors import ArgumentError
 
-_EXACT = 1 << 53
-"""Whole numbers below it are exact as floats."""
 Scalar = bool | int | float | str
-Kind = Literal["true or false", "a number", "a text"]
 
 
 def plain_scalar(value: Any, *, where: str) -> Scalar:
@@ -24,11 +22,9 @@ def plain_scalar(value: Any, *, where: str) -> Scalar:
     3
     """
     convert = getattr(value, "item", None) or getattr(value, "as_py", None)
-    if callable(convert) and not isinstance(value, Scalar):
-        try:
+    if convert is not None:
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
             value = convert()
-        except (TypeError, ValueError, RuntimeError):
-            raise ArgumentError(f"{where}: {value!r:.60} is not one number or text") from None
     # Subclasses too, such as numpy's float64 and enumerations of texts.
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
@@ -39,7 +35,7 @@ def plain_scalar(value: Any, *, where: str) -> Scalar:
     raise ArgumentError(f"{where}: {value!r:.60}; expected a number, a text, or true or false")
 
 
-def kind_of(value: Scalar) -> Kind:
+def kind_of(value: Scalar) -> str:
     """Return which kind of value it is; values of two kinds cannot be compared."""
     if isinstance(value, bool):
         return "true or false"
@@ -66,10 +62,7 @@ def plain_values(values: Any, *, where: str) -> list[Scalar]:
     if len(kinds) > 1:
         raise ArgumentError(f"{where}: {' and '.join(kinds)} in one list; expected values of one type")
     if any(isinstance(value, float) for value in found):
-        floats = [float(value) if abs(value) < _EXACT else value for value in found]  # type: ignore[arg-type]
-        if not all(isinstance(value, float) for value in floats):
-            raise ArgumentError(f"{where}: a whole number is not exact as a float, and others in the list are floats")
-        found = floats
+        found = [float(value) for value in found]
     return sorted(set(found))
 
 
@@ -99,10 +92,6 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
 
 def _plain(value: Any) -> Any:
     """Return what ``json`` can hold for a value that it does not know."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if callable(convert := getattr(value, "tolist", None)):
-        return convert()
-    if isinstance(value, Iterable) and not isinstance(value, set | frozenset | bytes):
-        return list(value)
-    raise TypeError(f"{value!r:.60} is no list, number or text")
+    if isinstance(value, set | frozenset | bytes):
+        raise TypeError(f"{value!r:.60} has no order or is no text")
+    return value.tolist() if hasattr(value, "tolist") else list(value)

@@ -111,7 +111,7 @@ class BatchSpec:
         yield "steps", "language"
         for name, vector in (("action", self.actions[split.member]), ("state", self.states[split.member])):
             if vector.chosen is not None:
-                yield from (("steps", part.column) for part in vector.chosen)
+                yield from (("steps", column) for column, _ in vector.chosen)
             elif vector.size:
                 yield "steps", name
         if self.horizon is not None:

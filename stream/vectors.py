@@ -8,31 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from stream.errors import ArgumentError, closest
+from stream.errors import ArgumentError, closest, first_fault
 from stream.format import DERIVED, FormatError
 from stream.table import Table
 
 if TYPE_CHECKING:
     from stream.catalog import Dataset
+    from stream.manifest_fields import Part
 
 Reduction = Literal["window", "sum", "mean", "first"]
-_MODES = ("delta", "velocity", "absolute", "flag")
 REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Values of one column that stand next to each other in a vector.
-
-    Attributes:
-        column: Column of ``steps``.
-        select: Which values of the column, None for all.
-        start: First dimension of the vector that they fill.
-    """
-
-    column: str
-    select: tuple[int, ...] | None
-    start: int
 
 
 @dataclass(frozen=True)
@@ -42,12 +27,12 @@ class Vector:
     Attributes:
         names: Name of each dimension.
         modes: Mode of each dimension: ``delta``, ``velocity``, ``absolute`` or ``flag``.
-        chosen: Columns that a caller chose; None for the derived column.
+        chosen: Columns of ``steps`` that a caller chose, with the indices of values; None for the derived column.
     """
 
     names: tuple[str, ...]
     modes: tuple[str, ...]
-    chosen: tuple[Chosen, ...] | None = None
+    chosen: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
     @property
     def size(self) -> int:
@@ -60,33 +45,25 @@ class Vector:
         assert self.chosen is not None, "the derived column is looked up by its location"
         found = np.empty((len(rows), self.size), np.float32)
         there = np.ones(found.shape, bool)
-        for part in self.chosen:
-            values = steps.take(part.column, rows)
-            values = values[:, None] if values.ndim == 1 else values
-            values = values if part.select is None else values[:, part.select]
-            stop = part.start + values.shape[1]
+        start = 0
+        for column, indices in self.chosen:
+            values, valid = steps.take(column, rows), steps.valid(column, rows)
+            stop = start + len(indices)
             with np.errstate(over="ignore", invalid="ignore"):
-                found[:, part.start : stop] = values
-            valid = steps.valid(part.column, rows)
+                found[:, start:stop] = (values[:, None] if values.ndim == 1 else values)[:, indices]
             if valid is not None:
-                found[~valid, part.start : stop] = 0
-                there[~valid, part.start : stop] = False
+                found[~valid, start:stop], there[~valid, start:stop] = 0, False
+            start = stop
         return found, there
 
 
-def _make_vector(parts: Sequence[Mapping[str, Any]], *, chosen: bool = False) -> Vector:
+def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
     from stream.schema import feature_column  # here, for workers import this module
 
-    names: list[str] = []
-    modes: list[str] = []
-    columns: list[Chosen] = []
-    for part in parts:
-        select = tuple(part["select"]) if part.get("select") is not None else None
-        dims = len(select) if select is not None else int(part["dims"])
-        columns.append(Chosen(feature_column("steps", str(part["path"])), select, len(names)))
-        names += part.get("names") or [f"{part['path']}[{i}]" for i in (select or range(dims))]
-        modes += [str(part.get("mode", "absolute"))] * dims
-    return Vector(tuple(names), tuple(modes), tuple(columns) if chosen else None)
+    names = [name for part in parts for name in part.names or [f"{part.path}[{i}]" for i in part.indices]]
+    modes = [part.mode for part in parts for _ in part.indices]
+    columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
+    return Vector(tuple(names), tuple(modes), columns if chosen else None)
 
 
 def dataset_vector(
@@ -105,7 +82,7 @@ def dataset_vector(
         FormatError: The derived column does not fit the registry's entry in the manifest.
     """
     if columns is None:
-        vector = _make_vector(dataset.manifest.spec.get(which) or ())
+        vector = _make_vector(dataset.fields.action if which == "action" else dataset.fields.state)
         found = steps.columns.get(which)
         if vector.size and (found is None or (found.dtype, found.width) != ("<f4", vector.size)):
             raise FormatError(
@@ -120,18 +97,19 @@ def dataset_vector(
     return _make_vector(parts, chosen=True)
 
 
-def _chosen_part(column: Any, steps: Table, place: str) -> dict[str, Any]:
+def _chosen_part(column: Any, steps: Table, place: str) -> Part:
+    from pydantic import ValidationError
+
+    from stream.manifest_fields import Part
     from stream.schema import feature_column
 
     if isinstance(column, str):
-        part: dict[str, Any] = {"path": column, "select": None}
-    elif isinstance(column, Mapping):
-        part = dict(column)
+        column = {"path": column}
     elif isinstance(column, Sequence) and len(column) == 2:
-        part = {"path": column[0], "select": column[1]}
-    else:
+        column = {"path": column[0], "select": column[1]}
+    elif not isinstance(column, Mapping):
         raise ArgumentError(f"{place}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
-    name = part.get("path")
+    name = column.get("path")
     found = steps.columns.get(feature_column("steps", str(name)))
     if found is None:
         known = [column for column in steps.columns if column not in DERIVED]
@@ -139,15 +117,12 @@ def _chosen_part(column: Any, steps: Table, place: str) -> dict[str, Any]:
     if found.dtype is None or found.texts is not None:
         raise ArgumentError(f"{place}: column {name!r} is not of numbers, one or a fixed number a step")
     size = found.width or 1
-    chosen = part.get("select")
-    if chosen is not None and not _are_indices(chosen, size):
-        raise ArgumentError(f"{place}: {name!r} has {size} values, select is {chosen!r:.100}")
-    part["dims"] = size if chosen is None else len(chosen)
-    names, mode = part.get("names"), part.get("mode", "absolute")
-    if names and len(names) != part["dims"]:
-        raise ArgumentError(f"{place}: {name!r} gives {part['dims']} values, names are {names!r:.100}")
-    if mode not in _MODES:
-        raise ArgumentError(f"{place}: {name!r} has mode {mode!r:.60}; expected one of {', '.join(_MODES)}")
+    try:
+        part = Part.model_validate({**column, "dims": size})
+    except ValidationError as error:
+        raise ArgumentError(f"{place}: {name!r} has {size} values, {first_fault(error)}") from None
+    if max(part.indices) >= size:
+        raise ArgumentError(f"{place}: {name!r} has {size} values, select is {list(part.indices)!r:.100}")
     return part
 
 
@@ -179,14 +154,6 @@ def mode_codes(vector: Vector, size: int) -> np.ndarray:
     codes = np.zeros(size, np.int8)
     codes[: vector.size] = [{"absolute": 1, "flag": 2}.get(mode, 0) for mode in vector.modes]
     return codes
-
-
-def _are_indices(select: Any, size: int) -> bool:
-    return (
-        isinstance(select, Sequence)
-        and len(select) > 0
-        and all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < size for i in select)
-    )
 
 
 def sum_scale(vector: Vector, control_frequency: float | None, *, dataset: str) -> np.ndarray:

@@ -5,13 +5,13 @@ This is the one place that knows how the positions of an epoch map to records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from stream.catalog import Dataset
 from stream.errors import ArgumentError
-from stream.filters import Filter, Filters
+from stream.filters import Filter
 from stream.format import FormatError, TableKind
 from stream.index import SplitIndex, open_index
 from stream.mixture import Member
@@ -30,7 +30,7 @@ class Views:
         datasets: Dataset of each member.
         samples_per_episode: Pairs drawn of an episode in an epoch, 0 for all. An episode's pairs take turns over the
             epochs, so one with fewer pairs gives some of them again.
-        filters: Which pairs to keep, see ``stream.filters``.
+        filters: Which pairs to keep of a dataset, see ``stream.filters``.
 
     Attributes:
         splits: Splits that samples are in.
@@ -47,18 +47,17 @@ class Views:
         datasets: Sequence[Dataset],
         *,
         samples_per_episode: int = 0,
-        filters: Filters | None = None,
+        filters: Mapping[str, Filter] | None = None,
     ) -> None:
         self.samples_per_episode = samples_per_episode
-        self._filters = filters
+        self._filters = filters or {}
         self.splits: list[SplitIndex] = []
         self._names = [dataset.name for dataset in datasets]
-        self._keys: dict[int, np.ndarray] = {}
         segments: list[_Segment] = []
         bases = [0]
         for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
             ranges = _ranges(member, dataset)
-            filter_ = filters.of(dataset.name) if filters else None
+            filter_ = self._filters.get(dataset.name)
             opened: dict[str, int] = {}
             for episodes in ranges:
                 if episodes.split not in opened:
@@ -70,24 +69,23 @@ class Views:
             if bases[-1] == bases[-2]:
                 raise ArgumentError(_nothing_left(member, dataset, ranges, filter_ is not None))
         segments = [segment for segment in segments if segment.units]
-        self._ends = np.cumsum([segment.units for segment in segments])
-        self._split_of = np.array([segment.split for segment in segments], np.int16)
-        # Unit u of segment s is element u + shift[s] of the chosen records, or of the episodes, or that record itself.
         self._bases = np.array(bases[:-1], np.int64)
         self.units = np.diff(np.array(bases, np.int64))
-        begins = self._ends - np.array([segment.units for segment in segments], np.int64)
-        chosen = [segment.chosen for segment in segments]
-        sizes = np.array([0 if one is None else len(one) for one in chosen], np.int64)
-        places = np.cumsum(sizes) - sizes
-        self._chosen = np.concatenate([np.zeros(0, np.int64), *(one for one in chosen if one is not None)])
-        self._is_chosen = np.array([one is not None for one in chosen], bool)
-        self._first = np.where(self._is_chosen, places, [segment.first for segment in segments])
+        self._ends = np.cumsum([segment.units for segment in segments])
+        self._split_of = np.array([segment.split for segment in segments], np.int16)
+        self._is_chosen = np.array([segment.chosen is not None for segment in segments], bool)
+        chosen = [np.zeros(0, np.int64) if segment.chosen is None else segment.chosen for segment in segments]
+        self._chosen = np.concatenate(chosen)
+        sizes = np.array([len(records) for records in chosen], np.int64)
+        # Where each segment begins: in ``_chosen`` if a filter chose its records, else in the split.
+        first = np.where(self._is_chosen, np.cumsum(sizes) - sizes, [segment.first for segment in segments])
         if samples_per_episode:
-            firsts = [self._first[n] + segment.episode_first for n, segment in enumerate(segments)]
+            firsts = [start + segment.episode_first for start, segment in zip(first, segments, strict=True)]
             self._episode_first = np.concatenate(firsts)
             self._episode_pairs = np.concatenate([segment.episode_pairs for segment in segments])
         else:
-            self._first = self._first - begins
+            # Unit u of segment s is number u + shift[s].
+            self._shift = first - np.concatenate([[0], self._ends[:-1]])
 
     @property
     def sizes(self) -> np.ndarray:
@@ -101,12 +99,7 @@ class Views:
     def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that say which records samples are."""
         yield "episodes", "first_record"
-        filter_ = self._filters.of(index.dataset) if self._filters else None
-        if self.samples_per_episode and filter_ is not None:
-            yield "records", "episode"
-        elif self.samples_per_episode:
-            yield "episodes", "num_records"
-        if filter_ is not None:
+        if filter_ := self._filters.get(index.dataset):
             yield from filter_.used_columns(index)
 
     def locate(
@@ -129,21 +122,15 @@ class Views:
             pairs = self._episode_pairs[unit]
             turn, place = np.divmod(epoch * per_episode + position % per_episode, pairs)
             if shuffle:
-                keys = self._seed_keys(seed)[member]
-                place = permute(place, pairs, derive_keys(keys, unit - self._bases[member], turn))
+                keys = np.array([make_key(seed, "pairs of an episode", name) for name in self._names], np.uint64)
+                place = permute(place, pairs, derive_keys(keys[member], unit - self._bases[member], turn))
             record = self._episode_first[unit] + place
         else:
-            record = self._first[segment] + unit
+            record = self._shift[segment] + unit
         chosen = self._is_chosen[segment]
         if chosen.any():
             record[chosen] = self._chosen[record[chosen]]
         return self._split_of[segment], record
-
-    def _seed_keys(self, seed: int) -> np.ndarray:
-        if seed not in self._keys:
-            keys = [make_key(seed, "pairs of an episode", name) for name in self._names]
-            self._keys[seed] = np.array(keys, np.uint64)
-        return self._keys[seed]
 
 
 class _Segment:
@@ -163,38 +150,23 @@ class _Segment:
     ) -> None:
         self.split = split
         self.chosen: np.ndarray | None = None
-        first_record = index.episodes.array("first_record")
-        first, stop = (
-            int(first_record[number]) if number < len(first_record) else len(index.records)
-            for number in (episodes.start, episodes.stop)
-        )
-        if not 0 <= first <= stop <= len(index.records):
-            raise FormatError(_leads_outside(index))
+        # The first record of each episode, and the one behind the last.
+        edges = np.append(index.episodes.array("first_record"), len(index.records))[episodes.start : episodes.stop + 1]
+        first, stop = int(edges[0]), int(edges[-1])
+        if first < 0 or stop > len(index.records) or (edges[1:] < edges[:-1]).any():
+            raise FormatError(
+                f"{index.episodes.path}: first_record leads outside of {len(index.records):,} records; the file is "
+                "damaged. Check it with `python -m convert.verify`, or copy it again"
+            )
         self.first, self.units = first, stop - first
         if filter_ is not None:
             self.chosen = first + np.flatnonzero(filter_.select(index, slice(first, stop)))
             self.units = len(self.chosen)
         if by_episode:
-            if self.chosen is not None:
-                owner = index.records.take("episode", self.chosen)
-                _, self.episode_first, self.episode_pairs = np.unique(owner, return_index=True, return_counts=True)
-            else:
-                begin = first_record[episodes.start : episodes.stop]
-                pairs = index.episodes.array("num_records")[episodes.start : episodes.stop].astype(np.int64)
-                count = len(index.records)
-                if not ((begin >= 0) & (begin <= count) & (pairs >= 0) & (pairs <= count - begin)).all():
-                    raise FormatError(_leads_outside(index))
-                there = pairs > 0
-                self.episode_first = begin[there] - first
-                self.episode_pairs = pairs[there]
+            edges = edges - first if self.chosen is None else np.searchsorted(self.chosen, edges)
+            pairs = np.diff(edges)
+            self.episode_first, self.episode_pairs = edges[:-1][pairs > 0], pairs[pairs > 0]
             self.units = len(self.episode_pairs)
-
-
-def _leads_outside(index: SplitIndex) -> str:
-    return (
-        f"{index.episodes.path}: first_record and num_records lead outside of {len(index.records):,} records; the file "
-        "is damaged. Check it with `python -m convert.verify`, or copy it again"
-    )
 
 
 def _ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:

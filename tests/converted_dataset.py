@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from array_record.python import array_record_module
 
-from stream.format import TableKind, dataset_dir, decode_record, shard_file, table_file
+from stream.format import TableKind, decode_record, shard_file, table_file
 from stream.manifest import Manifest, ShardEntry, read_manifest
 from stream.table import open_table
 
@@ -159,5 +159,5 @@ class ConvertedDataset:
 
 def open_converted(root: Path, dataset: str, version: str) -> ConvertedDataset:
     """Open ``root/<dataset>/<version>``."""
-    folder = dataset_dir(root, dataset, version)
+    folder = root / dataset / version
     return ConvertedDataset(folder, read_manifest(folder))

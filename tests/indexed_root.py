@@ -8,11 +8,12 @@ from typing import Any
 import yaml
 
 from convert.dataset import DatasetSpec
+from convert.durable import describe_file
 from convert.index_file import merge_index
 from convert.registry import load_registry
 from convert.statistics import split_statistics
 from stream.format import FORMAT_VERSION, MANIFEST_NAME, shard_file, shard_stem
-from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, describe_file, encode_manifest
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest
 from tests.index_parts import ACTION, OFFSET, STATE, shard_tables, write_parts
 
 DATASET, VERSION = "demo", "1.0.0"

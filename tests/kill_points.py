@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from convert.durable import describe_file
 from convert.finalise import finalise
 from convert.images import FramePolicy
 from convert.journal import Journal
@@ -24,7 +25,7 @@ from convert.plan import Conversion, Options
 from convert.shard import convert_shard
 from convert.survey import repaired_sources, survey
 from stream.format import FormatError, shard_file, table_file
-from stream.manifest import describe_file, read_manifest
+from stream.manifest import read_manifest
 from tests.command import tree
 from tests.rlds_dataset import RldsDataset
 

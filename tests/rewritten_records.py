@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 from array_record.python.array_record_module import ArrayRecordReader
 
+from convert.durable import describe_file
 from convert.record_file import RecordWriter
 from convert.table_writer import write_part
 from stream.format import FormatError, TableKind, shard_file, table_file
-from stream.manifest import describe_file, read_manifest
+from stream.manifest import read_manifest
 from stream.table import hash_column, open_table
 from tests.conversion_damage import edit_manifest
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from convert.durable import describe_file
 from convert.errors import ConflictError
 from convert.finalise import finalise
 from convert.images import FramePolicy
@@ -15,7 +16,7 @@ from convert.plan import Conversion, Options
 from convert.shard import convert_shard
 from convert.survey import existing_manifest, survey
 from stream.format import TABLE_KINDS, shard_file, table_file
-from stream.manifest import Manifest, TableEntry, describe_file, read_manifest
+from stream.manifest import Manifest, TableEntry, read_manifest
 from stream.table import hash_column, open_table
 from tests.command import tree
 from tests.rlds_dataset import RldsDataset, convert_dataset, demo_episode, merge_splits, write_dataset

@@ -13,10 +13,11 @@ import pytest
 
 from convert.dataset import Part
 from convert.derived import derive_vector
+from convert.durable import describe_file
 from convert.errors import ConvertError, ShardError
 from convert.index_file import derive_steps, extract_part, merge_index, write_part
 from stream.format import DERIVED, TABLE_KINDS, TableKind, table_file
-from stream.manifest import TableEntry, describe_file
+from stream.manifest import TableEntry
 from stream.schema import FIRST_FIELDS
 from stream.table import hash_column, open_table
 from tests.index_parts import ACTION, STATE, shard_tables, write_parts

@@ -11,14 +11,15 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError
+from convert.record_file import OPTIONS
 from convert.record_places import find_places
-from stream.format import ARRAYRECORD_OPTIONS, BLOCK, BLOCK_HEADER
+from stream.format import BLOCK, BLOCK_HEADER
 from stream.record_reader import RecordFile
 
 _CHUNK_HEADER = 40
 
 
-def write(path: Path, records: list[bytes], options: str = ARRAYRECORD_OPTIONS) -> None:
+def write(path: Path, records: list[bytes], options: str = OPTIONS) -> None:
     writer = ArrayRecordWriter(str(path), options)
     for record in records:
         writer.write(record)

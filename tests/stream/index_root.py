@@ -13,21 +13,14 @@ import pyarrow as pa
 import simplejpeg
 
 from convert.dataset import Part
+from convert.durable import describe_file
 from convert.index_file import merge_index, write_part
 from convert.record_file import RecordWriter
 from convert.table_writer import describe_table
 from stream.catalog import Catalog
-from stream.format import TABLE_KINDS, TableKind, dataset_dir, encode_record, shard_file, shard_stem, table_file
+from stream.format import TABLE_KINDS, TableKind, encode_record, shard_file, shard_stem, table_file
 from stream.index import SplitIndex, open_index
-from stream.manifest import (
-    Manifest,
-    ShardEntry,
-    Source,
-    SplitEntry,
-    describe_file,
-    encode_manifest,
-    read_manifest,
-)
+from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest, read_manifest
 from stream.mixed import MixedData, Options, open_mixture
 from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 
@@ -62,7 +55,7 @@ def write_dataset(
         size: Height and width of frames.
     """
     offsets = tuple(frame_offsets or (0, offset))
-    folder = dataset_dir(root, name, VERSION)
+    folder = root / name / VERSION
     action_parts = [
         Part(path="action", dims=1, select=(i,), quantity="other", mode=mode, names=(f"a{i}",))
         for i, mode in enumerate(action)

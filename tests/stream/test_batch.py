@@ -15,11 +15,12 @@ import pytest
 import simplejpeg
 
 import stream.batch
+from convert.durable import describe_file
 from convert.record_file import RecordWriter
 from stream.batch import Assembled, Assembler, default_max_open
 from stream.errors import LimitError, RecordError, RingError
 from stream.format import encode_record
-from stream.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
+from stream.manifest import FileEntry, ShardEntry, encode_manifest, read_manifest
 from stream.mixed import MixedData
 from stream.rows import Rows
 from tests.memory_limit import memory_limit

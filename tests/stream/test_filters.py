@@ -10,7 +10,7 @@ import pytest
 
 from stream import make_loader
 from stream.errors import ArgumentError, StateError
-from stream.filters import Filter, Filters, canonical_filters, parse_filters
+from stream.filters import Filter, canonical_filters, parse_filters
 from stream.format import FormatError
 from tests.stream.small_index import RECORDS, SmallIndex, small_index
 
@@ -44,11 +44,7 @@ def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
 
 
 def chosen(*conditions: tuple[str, str, Any]) -> Filter:
-    filters = parse_filters(list(conditions), ["bridge"])
-    assert filters is not None
-    found = filters.of("bridge")
-    assert found is not None
-    return found
+    return parse_filters(list(conditions), ["bridge"])["bridge"]
 
 
 COMPARED: dict[str, Any] = {
@@ -124,6 +120,7 @@ def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: Small
     assert selected(index, ("step", "in", [0.0, 2.0])) == selected(index, ("step", "in", [0, 2])) != []
     for large in (2**40, 2**70):
         assert len(selected(index, ("step", "<", large))) == len(index.records)
+        assert selected(index, ("step", "in", [2, large])) == selected(index, ("step", "in", [2, 2.5])) != []
 
 
 @pytest.mark.parametrize(
@@ -177,8 +174,6 @@ def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_fo
         (("grip", "==", "2"), "cannot compare float32 by == with '2'"),
         (("grip", "in", ["2"]), "cannot compare float32 by in with"),
         (("is_first", "==", 1), "cannot compare bool by == with 1"),
-        (("step", "in", [2**40]), "cannot compare int32 by in"),
-        (("step", "in", [0.5]), "cannot compare int32 by in"),
         (("step", "in", ["a"]), "cannot compare int32 by in"),
     ],
 )
@@ -213,11 +208,10 @@ def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -
         ([("step", "in", 5)], "expected a list of values"),
         ([("step", "in", {1, "a"})], "a number and a text in one list"),
         ([("step", "in", [1, True])], "a number and true or false in one list"),
-        ([("step", "in", [2**60 + 1, 0.5])], "not exact as a float"),
         ([("step", "==", [1])], "expected a number, a text"),
         ([("step", "==", None)], "expected a number, a text"),
         ([("step", "==", object())], "expected a number, a text"),
-        ([("step", "==", np.arange(2))], "not one number or text"),
+        ([("step", "==", np.arange(2))], "expected a number, a text"),
         ([("step", "==", float("nan"))], "NaN equals nothing"),
         ({"brigde": []}, "no member 'brigde'; did you mean 'bridge'"),
         ({"bridge": "step > 1"}, "expected a list of"),
@@ -247,9 +241,7 @@ def test_the_same_values_in_any_collection_are_the_same_filter(name: str) -> Non
     values = SAME_VALUES.get(name, (number for number in (3, 1)))
     found = canonical_filters([("step", "in", values)])
     assert found == json.loads(json.dumps(found)) == [["step", "in", [1, 3]]]
-    parsed = parse_filters(found, ["bridge"])
-    assert parsed is not None
-    assert parsed.of("bridge") == chosen(("step", "in", [1, 3]))
+    assert parse_filters(found, ["bridge"]) == {"bridge": chosen(("step", "in", [1, 3]))}
 
 
 def test_a_generator_is_read_once_for_all_splits_and_saving(index: SmallIndex) -> None:
@@ -270,19 +262,14 @@ def test_different_filters_have_different_fingerprints_and_the_same_the_same() -
 
 def test_filters_may_differ_by_dataset_or_hold_for_all() -> None:
     condition = ("step", ">", 1)
-    some = parse_filters({"bridge": [condition]}, ["bridge", "kuka"])
-    assert some is not None
-    assert some.of("bridge") == Filter((condition,))
-    assert some.of("kuka") is None
-    every = parse_filters([condition], ["bridge", "kuka"])
-    assert every is not None
-    assert every.of("bridge") == every.of("kuka") == Filter((condition,))
+    kept = Filter((condition,))
+    assert parse_filters({"bridge": [condition]}, ["bridge", "kuka"]) == {"bridge": kept}
+    assert parse_filters([condition], ["bridge", "kuka"]) == {"bridge": kept, "kuka": kept}
 
 
 @pytest.mark.parametrize("filters", [None, [], {}, (), {"bridge": []}, {"bridge": [], "kuka": ()}])
 def test_no_filter_keeps_everything(filters: Any) -> None:
-    assert parse_filters(filters, ["bridge", "kuka"]) is None
-    assert Filters({}).of("bridge") is None
+    assert parse_filters(filters, ["bridge", "kuka"]) == {}
 
 
 def values_of(kind: str) -> Any:

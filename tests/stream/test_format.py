@@ -1,7 +1,6 @@
 import struct
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,6 @@ from stream.format import (
     TABLE_KINDS,
     FormatError,
     TableKind,
-    dataset_dir,
     decode_record,
     encode_record,
     frame_views,
@@ -121,7 +119,3 @@ def test_no_column_of_texts_or_lists_ends_at_two_gigabytes(kind: TableKind) -> N
     for field in FIRST_FIELDS[kind]:
         of = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         assert not pa.types.is_string(of)
-
-
-def test_a_dataset_lies_below_its_name_and_version() -> None:
-    assert dataset_dir("data/oxe", "bridge", "0.1.0") == Path("data/oxe/bridge/0.1.0")

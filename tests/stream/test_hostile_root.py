@@ -159,7 +159,6 @@ COLUMNS: list[tuple[TableKind, str, Callable[[pa.Table], pa.Array]]] = [
     *[("records", column, make) for column in ("episode", "steps_row", "position") for make in (other_type, nulls)],
     *[("steps", column, other_type) for column in ("episode", "language", "is_first", "action")],
     *[("episodes", "first_record", numbers(value, pa.int64())) for value in (-5, 10**6)],
-    *[("episodes", "num_records", numbers(value, pa.int32())) for value in (-5, 10**6)],
     *[("episodes", "num_steps", numbers(value, pa.int32())) for value in (-1, 0)],
     ("episodes", "robot", numbers(1, pa.int64())),
 ]

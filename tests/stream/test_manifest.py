@@ -252,7 +252,6 @@ INCONSISTENT: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         lambda m: change(m, "statistics/train/action/mean", [0.5]),
         "statistics of action in split train differ in length",
     ),
-    (lambda m: change(m, "statistics", {"val": {}}), "statistics of split val, but the splits are ['train']"),
     (drop("source"), "field source: Field required"),
     (lambda m: change(m, "surprise", 1), "field surprise: Extra inputs are not permitted"),
     (lambda m: change(m, "layout", "frames"), "field layout: Input should be 'pairs'"),

@@ -113,7 +113,7 @@ def edited(oxe_root: Path, tmp_path: Path) -> MixedData:
     for name in ("bridge", "kuka"):
         shutil.copytree(oxe_root / name, tmp_path / name)
     data = mix(tmp_path, {"bridge": 1, "kuka": 1})
-    data.datasets[1].manifest.image["sizes"] = {"48x64": 40}
+    data.datasets[1].fields.sizes = {"48x64": 40}
     return data
 
 

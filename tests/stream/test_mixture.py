@@ -278,27 +278,27 @@ def test_a_file_of_several_mixtures_is_refused(catalog: Catalog, tmp_path: Path)
         ("- bridge", "expected a mapping `members`"),
         ("members: [bridge]", "expected a mapping `members`"),
         ("members: {}", "expected a mapping `members`"),
-        ("members: {bridge: [1]}", r"members\.bridge: weight \[1\]"),
+        ("members: {bridge: [1]}", r"members\.bridge: weight \['1'\]"),
         ("members: {bridge: two}", r"members\.bridge: weight 'two'; expected a finite number"),
         ("members: {bridge: {size_power: 9}}", r"members\.bridge: size_power"),
         ("members: {bridge: {}}", r"members\.bridge: weight: Field required"),
-        ("members: {bridge: {weight: -1}}", r"members\.bridge: weight -1"),
-        ("members: {bridge: {weight: .nan}}", r"members\.bridge: weight nan"),
-        ("members: {bridge: {weight: true}}", r"members\.bridge: weight True"),
-        ("members: {bridge: {weight: }}", r"members\.bridge: weight None"),
-        ("members: {bridge: {weight: 2024-01-01}}", r"members\.bridge: weight datetime"),
+        ("members: {bridge: {weight: -1}}", r"members\.bridge: weight -1\.0"),
+        ("members: {bridge: {weight: .nan}}", r"members\.bridge: weight '\.nan'"),
+        ("members: {bridge: {weight: true}}", r"members\.bridge: weight 'true'"),
+        ("members: {bridge: {weight: }}", r"members\.bridge: weight ''"),
+        ("members: {bridge: {weight: 2024-01-01}}", r"members\.bridge: weight '2024-01-01'"),
         ("members: {bridge: {weight: 1, wieght: 2}}", r"members\.bridge: wieght: Extra inputs"),
         ("members: {bridge: {weight: 1, splits: train}}", r"members\.bridge: splits"),
         ("members: {bridge: {weight: 0}}", "no member has a weight above 0"),
         ("members: {bridge: {weight: 1}", "not a YAML file"),
         ("a: 1\n--- \nb: 2", "not a YAML file"),
-        ("!!python/object/apply:os.system [true]", "not a YAML file"),
-        ("members: !!bool maybe", "not a YAML file"),
-        ("members: !!int ''", "not a YAML file"),
-        ("members: !!timestamp x", "not a YAML file"),
+        ("!!python/object/apply:os.system [true]", "expected a mapping `members`"),
+        ("members: !!bool maybe", "expected a mapping `members`"),
+        ("members: {bridge: 1, bridge: 2}", "not a YAML file .the key 'bridge' is in the mapping of line 1 twice"),
+        ("members: {[1]: 1}", "not a YAML file"),
         ("members: \x00", "not a YAML file"),
         ("[" * 3_000, "not a YAML file"),
-        (f"members: {{bridge: {{weight: {'9' * 5000}}}}}", "not a YAML file"),
+        (f"members: {{bridge: {{weight: {'9' * 5000}}}}}", r"members\.bridge: weight"),
         (f"members: {{bridge: {{weight: 0x{'f' * 500}}}}}", r"members\.bridge: weight"),
     ],
 )
@@ -327,7 +327,7 @@ def test_a_file_too_large_for_a_mixture_is_refused_unread(catalog: Catalog, tmp_
     path = tmp_path / "large.yaml"
     with path.open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(ArgumentError, match=r"large\.yaml: larger than 1,000,000 bytes"):
+    with pytest.raises(ArgumentError, match=r"large\.yaml: not a YAML file \(larger than 1,000,000 bytes"):
         resolve_mixture(path, "train", catalog)
 
 
