@@ -20,7 +20,7 @@ LOCK_EXTRAS := convert,gcs,s3,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
 OLDEST := build/oldest
 OLDEST_EXTRAS := convert,s3,gcs,lightning,jax
 OLDEST_TOOLS := pytest pytest-timeout hypothesis packaging
-OLDEST_TESTS := $(addprefix tests/stream/test_,loader.py ring.py grain_api.py torch.py lightning.py jax.py)
+OLDEST_TESTS := tests/stream/loader tests/stream/workers tests/stream/frameworks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -106,7 +106,7 @@ lock: ## write constraints.txt anew: the newest versions that pyproject.toml all
 lock-oldest: ## write constraints-oldest.txt anew: the oldest versions that pyproject.toml allows, with Python 3.11
 	@$(find_python); \
 	rm -rf build/lock && $$python -m venv build/lock
-	build/lock/bin/python -m tests.oldest_versions > build/lock/floors.txt
+	build/lock/bin/python -m tests.fixtures.oldest_versions > build/lock/floors.txt
 	build/lock/bin/python -m pip install --quiet -c build/lock/floors.txt '.[$(OLDEST_EXTRAS)]' $(OLDEST_TOOLS)
 	build/lock/bin/python -m pip check
 	@{ echo '# The oldest versions that pyproject.toml allows; `make lock-oldest` writes this file.'; \

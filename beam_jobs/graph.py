@@ -16,11 +16,11 @@ from apache_beam.metrics import Metrics
 
 from beam_jobs.stop import tell
 from convert.errors import ConvertError, ShardError, UsageError
-from convert.merge import merge_split
+from convert.journal.remote import open_journal
+from convert.journal.status import ShardFailure
 from convert.plan import DatasetPlan, ShardJob, SplitJob
-from convert.remote_journal import open_journal
-from convert.shard import convert_shard
-from convert.status import ShardFailure
+from convert.tasks.merge import merge_split
+from convert.tasks.shard import convert_shard
 
 _LOGGER = logging.getLogger(__name__)
 

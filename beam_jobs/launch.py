@@ -20,7 +20,7 @@ from beam_jobs.options import SCRATCH, choose_runner, open_runner
 from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan
-from convert.staging import staging_base, sweep
+from convert.storage.staging import staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")

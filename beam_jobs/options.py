@@ -23,8 +23,8 @@ from apache_beam.runners.runner import PipelineRunner
 from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
 from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
-from convert.staging import stage, staging_base
-from stream.errors import closest
+from convert.storage.staging import stage, staging_base
+from stream.storage.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from stream.extras import missing
+from stream.storage.extras import missing
 
 _OF_COMMANDS = {"convert": ("apache_beam", "cv2", "google_crc32c", "psutil", "tensorflow_datasets")}
 """Modules that the commands of a package import, by extra."""

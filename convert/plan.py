@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from convert.errors import SourceError, UsageError
-from convert.features import Feature
-from convert.images import FramePolicy
-from convert.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
-from convert.registry import Camera, DatasetSpec, Instruction, Part, Selected
-from convert.source import SourceDataset, SourceShard, Span
-from stream.errors import closest
-from stream.format import FORMAT_VERSION, shard_stem
-from stream.manifest import ShardEntry
+from convert.registry.registry import Camera, DatasetSpec, Instruction, Part, Selected
+from convert.shard.images import FramePolicy
+from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
+from convert.source.features import Feature
+from convert.source.source import SourceDataset, SourceShard, Span
+from stream.format.manifest import ShardEntry
+from stream.format.names import FORMAT_VERSION, shard_stem
+from stream.storage.errors import closest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,22 +15,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from convert.command import add_root, print_result, run_command, split_names
-from convert.dataset import DatasetSpec
-from convert.derived import find_fault
-from convert.durable import describe_file, writing
 from convert.errors import ConvertError, UsageError
-from convert.index_file import derive_steps
-from convert.journal import MANIFEST, PARAMETERS, Journal
-from convert.registry import Registry, load_registry
+from convert.index.derived import find_fault
+from convert.index.index_file import derive_steps
+from convert.index.statistics import table_statistics
+from convert.journal.journal import MANIFEST, PARAMETERS, Journal
+from convert.registry.dataset import DatasetSpec
+from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
-from convert.statistics import table_statistics
-from convert.verify_dataset import find_datasets
-from stream.arguments import Parser, interrupt_on_kill
-from stream.errors import closest
-from stream.format import DERIVED, MANIFEST_NAME, FormatError, table_file
-from stream.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
-from stream.remote import is_remote
-from stream.table import open_table
+from convert.storage.durable import describe_file, writing
+from convert.verify.dataset import find_datasets
+from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
+from stream.format.names import DERIVED, MANIFEST_NAME, table_file
+from stream.format.table import open_table
+from stream.storage.arguments import Parser, interrupt_on_kill
+from stream.storage.errors import FormatError, closest
+from stream.storage.remote import is_remote
 
 _STORED = ("cameras", "instruction", "robot", "robot_path", "leave_out", "offset")
 """Keys of a registry entry that images and raw columns depend on."""

@@ -10,26 +10,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stream.batch_digest import digest
-    from stream.errors import ArgumentError, RecordError, RingError, StateError, StreamError, WorkerError
-    from stream.grain_api import PairSource, pairs
-    from stream.iterator import LoaderIterator
-    from stream.loader import Loader, load_loader, make_loader
-    from stream.normalize import Normalize
-    from stream.random_numbers import row_random
-    from stream.reference import SampleRef
+    from stream.frameworks.grain import PairSource, pairs
+    from stream.loader.digest import digest
+    from stream.loader.iterator import LoaderIterator
+    from stream.loader.loader import Loader, load_loader, make_loader
+    from stream.loader.normalize import Normalize
+    from stream.order.random_numbers import row_random
+    from stream.order.reference import SampleRef
+    from stream.storage.errors import ArgumentError, RecordError, RingError, StateError, StreamError, WorkerError
 
 
 # Imported when first used: a worker imports none of this, and Grain takes a third of a second.
 _MODULES = {
-    "batch_digest": ("digest",),
-    "errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
-    "grain_api": ("PairSource", "pairs"),
-    "iterator": ("LoaderIterator",),
-    "loader": ("Loader", "load_loader", "make_loader"),
-    "normalize": ("Normalize",),
-    "random_numbers": ("row_random",),
-    "reference": ("SampleRef",),
+    "loader.digest": ("digest",),
+    "storage.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
+    "frameworks.grain": ("PairSource", "pairs"),
+    "loader.iterator": ("LoaderIterator",),
+    "loader.loader": ("Loader", "load_loader", "make_loader"),
+    "loader.normalize": ("Normalize",),
+    "order.random_numbers": ("row_random",),
+    "order.reference": ("SampleRef",),
 }
 _PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}
 

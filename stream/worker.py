@@ -21,9 +21,9 @@ if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-from stream.errors import LimitError
-from stream.job import BatchMaker, Reply, Request, SlotWriter
-from stream.memory_limit import available_memory
+from stream.storage.errors import LimitError
+from stream.storage.memory import available_memory
+from stream.workers.job import BatchMaker, Reply, Request, SlotWriter
 
 _LOOK_S = 1
 """Seconds without a request after which the worker looks whether the trainer is still there."""

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from stream import make_loader
-from tests.command import REPOSITORY, run
+from tests.fixtures.command import REPOSITORY, run
 from tests.stream.conftest import oxe_root
 
 __all__ = ["oxe_root"]
@@ -104,7 +104,7 @@ def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
 def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
-    from tests.stream.test_lightning import _Model
+    from tests.stream.frameworks.test_lightning import _Model
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     given = {
@@ -167,7 +167,7 @@ def test_an_augmentation(oxe_root: Path) -> None:
 
 
 def test_the_dataset_of_ones_own(tmp_path: Path) -> None:
-    from convert.registry import load_registry
+    from convert.registry.registry import load_registry
 
     (text,) = _blocks("README.md", "yaml")
     (tmp_path / "my.yaml").write_text(text)

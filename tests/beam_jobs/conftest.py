@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from convert.errors import EXIT_DAMAGED
-from convert.run import main
-from tests.command import tree, write_damaged_dataset
-from tests.rlds_dataset import RldsDataset
-from tests.same_conversion import SHARDS, arguments
+from convert.run.command import main
+from tests.fixtures.command import tree, write_damaged_dataset
+from tests.fixtures.rlds_dataset import RldsDataset
+from tests.fixtures.same_conversion import SHARDS, arguments
 
 
 @pytest.fixture(scope="session")

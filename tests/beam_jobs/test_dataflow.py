@@ -16,12 +16,12 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner, temporary_files_in
-from convert.finalise import finalise
-from convert.journal import Journal
+from convert.journal.journal import Journal
 from convert.plan import Conversion, SplitJob
-from convert.run import main
-from tests.command import tree, write_damaged_dataset
-from tests.rlds_dataset import merge_splits
+from convert.run.command import main
+from convert.run.finish import finalise
+from tests.fixtures.command import tree, write_damaged_dataset
+from tests.fixtures.rlds_dataset import merge_splits
 
 DATAFLOW = (
     "--runner=DataflowRunner",

@@ -11,8 +11,8 @@ import pytest
 
 from beam_jobs.launch import run_pipeline
 from beam_jobs.options import SCRATCH
-from convert.staging import machine
-from tests.rlds_dataset import RldsDataset
+from convert.storage.staging import machine
+from tests.fixtures.rlds_dataset import RldsDataset
 
 
 @pytest.fixture

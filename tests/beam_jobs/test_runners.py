@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
-from convert.run import main
-from tests.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
-from tests.rlds_dataset import RldsDataset, demo_episode, write_dataset
-from tests.same_conversion import SHARDS, arguments, assert_complete, free_port
+from convert.run.command import main
+from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
+from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port
 
 SLURM = REPOSITORY / "examples" / "slurm"
 

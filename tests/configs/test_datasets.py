@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.dataset import SENTENCE_EMBEDDINGS, Part
-from convert.features import Feature, flatten_features
-from convert.registry import load_registry
+from convert.registry.dataset import SENTENCE_EMBEDDINGS, Part
+from convert.registry.registry import load_registry
+from convert.source.features import Feature, flatten_features
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = REPOSITORY / "configs"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from convert.errors import EXIT_DAMAGED
-from convert.registry import load_registry
-from convert.run import main as convert
-from convert.sample import make_sample
-from convert.tfrecord import TFRecordFile, encode_tfrecord
-from tests.conversion_damage import (
+from convert.registry.registry import load_registry
+from convert.run.command import main as convert
+from convert.sample.command import make_sample
+from convert.source.tfrecord import TFRecordFile, encode_tfrecord
+from tests.fixtures.conversion_damage import (
     DATASET,
 )
-from tests.sampled import sample
+from tests.fixtures.sampled import sample
 
 __all__ = ["sample"]
 

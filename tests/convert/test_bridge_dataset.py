@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 from convert.errors import EXIT_USAGE
-from convert.registry import load_registry
-from convert.run import main
-from stream.format import TableKind
-from stream.schema import feature_column
-from tests.command import Result, run, tree
-from tests.converted_dataset import ConvertedDataset, open_converted
-from tests.tfds_reference import Reference, decode_jpeg, resize, summary
+from convert.registry.registry import load_registry
+from convert.run.command import main
+from stream.format.names import TableKind
+from stream.format.schema import feature_column
+from tests.fixtures.command import Result, run, tree
+from tests.fixtures.converted_dataset import ConvertedDataset, open_converted
+from tests.fixtures.tfds_reference import Reference, decode_jpeg, resize, summary
 
 NAME, VERSION = "bridge_dataset", "1.0.0"
 EPISODES, STEPS, OFFSET = 25, 10, 5

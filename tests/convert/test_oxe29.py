@@ -16,15 +16,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from convert.registry import DatasetSpec, Part
-from stream.format import DERIVED
-from stream.manifest import Statistics
-from stream.schema import EPISODE_FIELDS, STEP_FIELDS
-from tests.converted_dataset import ConvertedDataset
-from tests.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
-from tests.oxe29_sample import NAMES, SELECTED, SWAPPED_WRISTS, make_and_convert, read_converted, read_reference
-from tests.shared_folder import run_folder, shared_folder
-from tests.tfds_reference import Reference, decode_jpeg, resize, summary
+from convert.registry.registry import DatasetSpec, Part
+from stream.format.manifest import Statistics
+from stream.format.names import DERIVED
+from stream.format.schema import EPISODE_FIELDS, STEP_FIELDS
+from tests.fixtures.converted_dataset import ConvertedDataset
+from tests.fixtures.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
+from tests.fixtures.oxe29_sample import (
+    NAMES,
+    SELECTED,
+    SWAPPED_WRISTS,
+    make_and_convert,
+    read_converted,
+    read_reference,
+)
+from tests.fixtures.shared_folder import run_folder, shared_folder
+from tests.fixtures.tfds_reference import Reference, decode_jpeg, resize, summary
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,10 +7,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from convert.errors import SourceError, UsageError
-from convert.images import FramePolicy
 from convert.plan import Conversion, Options, check_rates
-from convert.registry import load_registry
-from tests.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
+from convert.registry.registry import load_registry
+from convert.shard.images import FramePolicy
+from tests.fixtures.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
 
 MORE: dict[str, Any] = {
     "depth": tfds.features.Tensor(shape=(4, 4), dtype=np.float32),

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.session import Result
+from bench.measure.session import Result
 from convert.errors import EXIT_FAILED, EXIT_USAGE
-from convert.journal import FOLDER, MANIFEST, PARAMETERS, Journal
+from convert.journal.journal import FOLDER, MANIFEST, PARAMETERS, Journal
 from convert.reindex import main
-from convert.verify import verify_root
+from convert.verify.command import verify_root
 from stream import make_loader
-from stream.format import MANIFEST_NAME, table_file
-from stream.manifest import encode_manifest, read_manifest
-from stream.table import open_table
-from tests.indexed_root import DATASET, make_indexed_root, write_registry
-from tests.rlds_dataset import convert_dataset, demo_episode, write_dataset
+from stream.format.manifest import encode_manifest, read_manifest
+from stream.format.names import MANIFEST_NAME, table_file
+from stream.format.table import open_table
+from tests.fixtures.indexed_root import DATASET, make_indexed_root, write_registry
+from tests.fixtures.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 Command = Callable[..., Result]
 NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "mode": "flag"}]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import stream
-from stream.loader import Loader
+from stream.loader.loader import Loader
 
 BATCH_SIZE = 8
 MIXTURE = "oxe29"

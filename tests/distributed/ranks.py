@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from stream import digest
-from tests.command import Command, Result, is_alive, start
+from tests.fixtures.command import Command, Result, is_alive, start
 
 Batch = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.command import Command, is_alive, start, wait_until
 from tests.distributed.ranks import free_address
+from tests.fixtures.command import Command, is_alive, start, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stream import digest
-from tests.command import wait_until
 from tests.distributed.expected import assert_reads_its_rows, bytes_of, make_loader, make_task
 from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
+from tests.fixtures.command import wait_until
 
 pytest.importorskip("torch", reason="torch is not installed")
 

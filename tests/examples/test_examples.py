@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.command import REPOSITORY
+from tests.fixtures.command import REPOSITORY
 
 
 def _command(example: str, root: Path, out: Path, *more: str) -> subprocess.Popen[str]:

@@ -13,25 +13,25 @@ from random import Random
 import numpy as np
 import tensorflow_datasets as tfds
 
-from convert.config_file import ConfigError
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, SourceError, UsageError
-from convert.features import flatten_features
-from convert.images import FramePolicy, convert_frame
-from convert.registry import load_registry
-from convert.rlds import EpisodeParser
-from convert.source import find_source
-from convert.tfrecord import TFRecordFile, encode_tfrecord
-from stream.catalog import Catalog
-from stream.errors import ArgumentError, StateError, StreamError
-from stream.format import TABLE_KINDS, FormatError, TableKind, decode_record, encode_record, frame_views, table_file
-from stream.loader import Loader, load_loader, make_loader
-from stream.manifest import read_manifest
-from stream.manifest_fields import read_fields
-from stream.mixture import resolve_mixture
-from stream.splits import SplitError, resolve_split
-from stream.table import open_table
+from convert.registry.config_file import ConfigError
+from convert.registry.registry import load_registry
+from convert.shard.images import FramePolicy, convert_frame
+from convert.source.features import flatten_features
+from convert.source.rlds import EpisodeParser
+from convert.source.source import find_source
+from convert.source.tfrecord import TFRecordFile, encode_tfrecord
+from stream.format.catalog import Catalog
+from stream.format.fields import read_fields
+from stream.format.manifest import read_manifest
+from stream.format.names import TABLE_KINDS, TableKind, decode_record, encode_record, frame_views, table_file
+from stream.format.table import open_table
+from stream.loader.loader import Loader, load_loader, make_loader
+from stream.order.mixture import resolve_mixture
+from stream.order.splits import SplitError, resolve_split
+from stream.storage.errors import ArgumentError, FormatError, StateError, StreamError
+from tests.fixtures.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 from tests.fuzz.mutations import mutate_bytes, mutate_json
-from tests.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 
 
 @dataclass(frozen=True)

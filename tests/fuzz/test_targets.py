@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stream.format import TABLE_KINDS
+from stream.format.names import TABLE_KINDS
+from tests.fixtures.memory_limit import memory_limit
 from tests.fuzz.targets import Target, make_targets
-from tests.memory_limit import memory_limit
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 # `make test` tries the same inputs each time, `make fuzz` others.

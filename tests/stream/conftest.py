@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import run
-from tests.oxe29_sample import NAMES, SELECTED
-from tests.shared_folder import run_folder, shared_folder
+from tests.fixtures.command import run
+from tests.fixtures.oxe29_sample import NAMES, SELECTED
+from tests.fixtures.shared_folder import run_folder, shared_folder
 
 
 def _make(folder: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from stream.format import TableKind, table_file
-from tests.rewritten_records import admit_table
+from stream.format.names import TableKind, table_file
+from tests.fixtures.rewritten_records import admit_table
 
 
 class CraftedRoot:

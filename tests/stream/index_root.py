@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import simplejpeg
 
-from convert.dataset import Part
-from convert.durable import describe_file
-from convert.index_file import merge_index, write_part
-from convert.record_file import RecordWriter
-from convert.table_writer import describe_table
-from stream.catalog import Catalog
-from stream.format import TABLE_KINDS, TableKind, encode_record, shard_file, shard_stem, table_file
-from stream.index import SplitIndex, open_index
-from stream.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest, read_manifest
-from stream.mixed import MixedData, Options, open_mixture
-from stream.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
+from convert.index.index_file import merge_index, write_part
+from convert.index.table_writer import describe_table
+from convert.registry.dataset import Part
+from convert.shard.record_file import RecordWriter
+from convert.storage.durable import describe_file
+from stream.format.catalog import Catalog
+from stream.format.index import SplitIndex, open_index
+from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest, read_manifest
+from stream.format.names import TABLE_KINDS, TableKind, encode_record, shard_file, shard_stem, table_file
+from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
+from stream.loader.mixed import MixedData, Options, open_mixture
 
 VERSION = "1.0.0"
 Shards = Sequence[Sequence[int]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGES = ("stream", "convert", "beam_jobs")
 REPOSITORY = Path(__file__).resolve().parents[2]
-BETWEEN_PROCESSES = {"stream/pool.py", "stream/worker.py"}
+BETWEEN_PROCESSES = {"stream/workers/pool.py", "stream/worker.py"}
 LOADERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 
 

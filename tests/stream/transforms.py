@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.random_numbers import row_random
+from stream.order.random_numbers import row_random
 
 Batch = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""``python -m bench.chaos``: faults brought about with real processes."""

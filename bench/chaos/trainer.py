@@ -1,0 +1,57 @@
+"""A training script as users write them, without the training: ``python -m bench.chaos.trainer`` streams batches.
+
+It logs ``step hash`` for every batch and saves the state after it; started again, it goes on from there. What the
+loader raises, or the file system, ends it with one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from stream import StreamError, digest, make_loader
+
+
+def main() -> int:
+    """Train; returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--mixture", required=True, help="JSON: names and weights")
+    parser.add_argument("--run", required=True, type=Path, help="folder for log and state")
+    parser.add_argument("--steps", required=True, type=int)
+    parser.add_argument("--num-workers", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--step-ms", type=float, default=0)
+    options = parser.parse_args()
+    log, saved = options.run / "log", options.run / "state.json"
+    try:
+        loader = make_loader(
+            options.root,
+            json.loads(options.mixture),
+            batch_size=options.batch_size,
+            num_workers=options.num_workers,
+            num_steps=options.steps,
+        )
+        iterator = iter(loader)
+        if saved.exists():
+            iterator.set_state(json.loads(saved.read_text()))
+        with log.open("a") as file:
+            for batch in iterator:
+                file.write(f"{iterator.step - 1} {digest(batch)}\n")
+                file.flush()
+                temporary = saved.with_suffix(".new")
+                temporary.write_text(json.dumps(iterator.get_state()))
+                os.replace(temporary, saved)
+                time.sleep(options.step_ms / 1000)
+    except (StreamError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""``python -m bench.convert``: conversion beside the bare codec work."""

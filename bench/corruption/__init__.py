@@ -1,0 +1,1 @@
+"""``python -m bench.corruption``: every region of every file damaged."""

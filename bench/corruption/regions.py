@@ -1,0 +1,110 @@
+"""Where the regions of a converted dataset's files lie, found in the files themselves."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from stream.format.names import BLOCK
+from stream.format.table import open_table
+
+_MAGIC = b"FRM1"
+_ZEROS = re.compile(rb"\0{65,}")
+_MANIFEST_VALUES = {
+    "format version": rb'"format_version": (\d+)',
+    "name of the dataset": rb'"dataset": ("[^"]+")',
+    "offset": rb'"parameters": \{[^}]*?"offset": (\d+)',
+    "vector": rb'"action": \[\s*\{\s*"path": ("[^"]+")',
+    "size of frames": rb'"sizes": \{\s*("\d+x\d+")',
+    "name of a shard": rb'"name": ("\w+-\d{5}-of-\d{5}")',
+    "count of episodes": rb'"episodes": (\d+)',
+    "count of records": rb'"records": (\d+)',
+    "size of a file": rb'"bytes": (\d+)',
+    "hash of a file": rb'"sha256": ("[0-9a-f]{64}")',
+    "hash of a column": rb'"columns": \{\s*"[^"]+": ("[0-9a-f]{16}")',
+    "statistics": rb'"mean": \[\s*(-?\d[\d.e-]*)',
+    "white space": rb"\{\n( )",
+    "checksum": rb'"checksum": ("[0-9a-f]{64}")',
+}
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bytes [start, stop) of a file."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def find_regions(path: Path, kind: str) -> list[Region]:
+    """Return the regions of a sound file.
+
+    Args:
+        path: the file.
+        kind: ``arrayrecord``, a table of the index, or ``manifest``.
+    """
+    content = path.read_bytes()
+    if kind == "manifest":
+        found = {name: re.search(pattern, content, re.DOTALL) for name, pattern in _MANIFEST_VALUES.items()}
+        return [Region(name, *match.span(1)) for name, match in found.items() if match]
+    regions = _array_record(content) if kind == "arrayrecord" else _arrow(path, kind, content)
+    return [region for region in regions if region.start < region.stop]
+
+
+def _array_record(content: bytes) -> list[Region]:
+    """Source of the layout: doc/riegeli_records_file_format.md of google/riegeli, and array_record's README."""
+    records = [match.start() for match in re.finditer(_MAGIC, content)]
+    middle, last = records[len(records) // 2], records[-1]
+    # The length of the last record is not known beforehand; what its header adds up to is.
+    (count,) = struct.unpack_from("<I", content, last + 4)
+    end = last + 8 + 4 * count + sum(struct.unpack_from(f"<{count}I", content, last + 8))
+    frame = middle + 8 + 4 * int(struct.unpack_from("<I", content, middle + 4)[0])
+    regions = [
+        Region("block header", 0, 24),
+        Region("signature chunk", 24, 64),
+        Region("header of a chunk", middle - 45, middle),
+        Region("header of a record", middle, middle + 16),
+        Region("header of a frame", frame, frame + 20),
+        Region("frame", frame + 600, frame + 1100),
+        Region("end of the last record", end - 64, end),
+    ]
+    if len(content) > 2 * BLOCK:
+        inside = BLOCK * (end // BLOCK // 2 or 1)
+        regions.append(Region("block header inside", inside, inside + 24))
+    zeros = list(_ZEROS.finditer(content, end))
+    if zeros:
+        regions.append(Region("index", end, zeros[0].start()))
+        regions.append(Region("padding", zeros[0].start() + 8, zeros[0].end() - 32))
+    footer = (len(content) - 1) // BLOCK * BLOCK
+    past = next((match.start() for match in zeros if match.start() > footer), len(content))
+    regions += [Region("footer", footer, past), Region("padding of the footer", past + 8, len(content))]
+    return regions
+
+
+def _arrow(path: Path, kind: str, content: bytes) -> list[Region]:
+    """Source of the layout: "IPC File Format" in docs/source/format/Columnar.rst of apache/arrow."""
+    regions = [Region("magic", 0, 8)]
+    source = pa.BufferReader(content)
+    source.seek(8)
+    numbers: Counter[str] = Counter()
+    for message in pa.ipc.MessageReader.open_stream(source):
+        body = len(message.body) if message.body is not None else 0
+        end = source.tell() - body
+        numbers[message.type] += 1
+        name = f"{message.type} {numbers[message.type]}" if message.type == "dictionary" else message.type
+        regions.append(Region(f"{name}, metadata", end - len(message.metadata) - 8, end))
+    for name, column in open_table(path, kind).columns.items():  # type: ignore[arg-type]
+        # The middle, so that it is values and not what is between them.
+        for number, (start, stop) in enumerate(column.spans, 1):
+            middle, half = (start + stop) // 2, min(32, (stop - start) // 2)
+            regions.append(Region(f"{name}, buffer {number}", middle - half, middle + half))
+    (length,) = struct.unpack_from("<i", content, len(content) - 10)
+    regions.append(Region("footer", len(content) - 10 - length, len(content) - 10))
+    regions.append(Region("length of the footer and magic", len(content) - 10, len(content)))
+    return regions

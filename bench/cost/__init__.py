@@ -1,0 +1,1 @@
+"""``python -m bench.cost``: what a conversion of the full datasets costs."""

@@ -1,0 +1,1 @@
+"""``python -m bench.formats``: file formats beside each other."""

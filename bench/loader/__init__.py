@@ -1,0 +1,1 @@
+"""``python -m bench.loader``: the loader beside decoding alone."""

@@ -1,0 +1,1 @@
+"""``python -m bench.merge``: time and memory of merging an index."""

@@ -1,0 +1,1 @@
+"""``python -m bench.peers``: other loaders beside ours on the same pairs."""

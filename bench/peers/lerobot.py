@@ -1,0 +1,178 @@
+"""LeRobot: a v3 dataset of each dataset with images in parquet, ``LeRobotDataset`` with ``delta_timestamps``.
+
+Its image files hold the root's JPEGs, written in LeRobot's layout but not by its recorder, which would encode all
+frames anew as PNG. LeRobot decodes them itself, with Pillow, to float32 [3, H, W]; here they become uint8 again. A
+frame is stored once, so a pair's frames come from two rows; LeRobot decodes the row of step t twice. It has no weights
+for mixing: a ``WeightedRandomSampler`` of PyTorch over all its datasets does that. When a dataset is opened first,
+Arrow files are made of it in a cache, which counts as part of the copy here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.peers.protocol import Request, serve
+from bench.peers.torch import import_torchvision, weighted_batches
+
+_FPS = 10
+_IMAGE = "observation.image"
+_NUMBERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+
+
+def make_copy(request: Request) -> None:
+    """Write a LeRobot dataset a dataset, and open each once for its cache."""
+    for number in range(len(request.pairs.datasets)):
+        _write(request, number, request.copy / f"{number:03d}")
+    _Pairs(request)
+
+
+def _write(request: Request, number: int, folder: Path) -> None:
+    pandas, arrow, parquet = (import_module(name) for name in ("pandas", "pyarrow", "pyarrow.parquet"))
+    offset = int(request.pairs.datasets[number]["offset"])
+    height, width = request.pairs.shape
+    rows: list[dict[str, Any]] = []
+    episodes: list[dict[str, Any]] = []
+    tasks: dict[str, int] = {}
+    for frames in _episodes(request, number, offset):
+        start = len(rows)
+        for step, frame in enumerate(frames):
+            rows.append(
+                {
+                    _IMAGE: {"bytes": frame["jpeg"], "path": None},
+                    "observation.state": frame["state"],
+                    "action": frame["action"],
+                    "timestamp": step / _FPS,
+                    "frame_index": step,
+                    "episode_index": len(episodes),
+                    "index": len(rows),
+                    "task_index": tasks.setdefault(frame["language"], len(tasks)),
+                }
+            )
+        place = {"data/chunk_index": 0, "data/file_index": 0, "meta/episodes/chunk_index": 0}
+        episodes.append(
+            {
+                "episode_index": len(episodes),
+                "tasks": [frames[0]["language"]],
+                "length": len(frames),
+                "dataset_from_index": start,
+                "dataset_to_index": len(rows),
+                **place,
+                "meta/episodes/file_index": 0,
+            }
+        )
+    for name in ("data/chunk-000", "meta/episodes/chunk-000"):
+        (folder / name).mkdir(parents=True)
+    _, action, state = request.pairs.about["vector"]
+    schema = arrow.schema(
+        [
+            (_IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])),
+            ("observation.state", arrow.list_(arrow.float32(), state)),
+            ("action", arrow.list_(arrow.float32(), action)),
+            ("timestamp", arrow.float32()),
+            *((name, arrow.int64()) for name in _NUMBERS[1:]),
+        ]
+    )
+    data = folder / "data/chunk-000/file-000.parquet"
+    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), data, compression="none", row_group_size=100)
+    parquet.write_table(arrow.Table.from_pylist(episodes), folder / "meta/episodes/chunk-000/file-000.parquet")
+    pandas.DataFrame({"task_index": list(tasks.values())}, index=list(tasks)).to_parquet(folder / "meta/tasks.parquet")
+    features: dict[str, Any] = {
+        _IMAGE: {"dtype": "image", "shape": [height, width, 3], "names": ["height", "width", "channels"]},
+        "observation.state": {"dtype": "float32", "shape": [state], "names": None},
+        "action": {"dtype": "float32", "shape": [action], "names": None},
+        "timestamp": {"dtype": "float32", "shape": [1], "names": None},
+    }
+    features |= {name: {"dtype": "int64", "shape": [1], "names": None} for name in _NUMBERS[1:]}
+    info = {
+        "codebase_version": "v3.0",
+        "robot_type": None,
+        "total_episodes": len(episodes),
+        "total_frames": len(rows),
+        "total_tasks": len(tasks),
+        "chunks_size": 1000,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 200,
+        "fps": _FPS,
+        "splits": {"train": f"0:{len(episodes)}"},
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": None,
+        "features": features,
+    }
+    (folder / "meta/info.json").write_text(json.dumps(info))
+
+
+def _episodes(request: Request, number: int, offset: int) -> Iterator[list[dict[str, Any]]]:
+    """The frames of each episode, from its pairs: of the last steps only the second frames of pairs are there."""
+    pairs = request.pairs
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    for place in pairs.places(number):
+        pair = pairs.pair(place)
+        frames = found.setdefault(pair["episode"], {})
+        here = {"state": pair["state"], "language": pair["language"]}
+        frames.setdefault(pair["step"], {}).update(here, jpeg=pair["first"], action=pair["action"][0])
+        for ahead in range(1, offset + 1):
+            later = frames.setdefault(pair["step"] + ahead, dict(here))
+            later.setdefault("action", pair["action"][min(ahead, offset - 1)])
+            # Steps between, of which there is no pair in a short episode, take the frame before them.
+            later.setdefault("jpeg", pair["first"])
+        frames[pair["step"] + offset]["jpeg"] = pair["second"]
+    for frames in found.values():
+        yield [frames[step] for step in sorted(frames)]
+
+
+class _Pairs:
+    """The pairs of all datasets, in the order of the export."""
+
+    def __init__(self, request: Request) -> None:
+        os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
+        import_torchvision()
+        dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
+        pairs = request.pairs
+        self._full = request.full
+        self._window = pairs.about["vector"][0]
+        self._numbers = pairs.numbers
+        self._datasets, self._starts = [], []
+        for number, about in enumerate(pairs.datasets):
+            offset = int(about["offset"])
+            times: dict[str, list[float]] = {_IMAGE: [0.0, offset / _FPS]}
+            if self._full:
+                times["action"] = [step / _FPS for step in range(offset)]
+            folder = request.copy / f"{number:03d}"
+            self._datasets.append(dataset_of(f"local/{number:03d}", root=folder, delta_timestamps=times))
+            episodes = sorted({int(pairs.numbers[place, 1]) for place in pairs.places(number)})
+            starts = self._datasets[-1].meta.episodes["dataset_from_index"]
+            self._starts.append(dict(zip(episodes, starts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        import torch
+
+        number, episode, step = self._numbers[place].tolist()
+        row = self._datasets[number][int(self._starts[number][episode]) + step]
+        frames = (row[_IMAGE] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        sample = {"frames": frames, "dataset": number}
+        if self._full:
+            action = torch.zeros(self._window, row["action"].shape[-1])
+            action[: len(row["action"])] = row["action"]
+            language = row["task"]
+            sample |= {"action": action, "state": row["observation.state"], "language": language}
+            sample |= {"episode": episode, "step": step}
+        return sample
+
+
+def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
+    """Give batches of pairs drawn by weight."""
+    return weighted_batches(request, _Pairs(request))
+
+
+if __name__ == "__main__":
+    sys.exit(serve(open_batches, make_copy))

@@ -1,0 +1,35 @@
+"""The loader of this repository, as a peer of the others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import stream
+from bench.peers.protocol import Request, serve
+
+
+@contextmanager
+def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+    """Give the loader's batches; without metadata they still hold the dataset's number."""
+    about = request.pairs.about
+    loader = stream.make_loader(
+        about["root"],
+        about["mixture"],
+        split=about["split"],
+        batch_size=request.batch_size,
+        num_workers=request.num_workers,
+        metadata="full" if request.full else "dataset_only",
+        seed=request.seed,
+    )
+    batches = iter(loader)
+    try:
+        yield batches
+    finally:
+        batches.close()
+
+
+if __name__ == "__main__":
+    sys.exit(serve(open_batches))

@@ -1,0 +1,228 @@
+"""tf.data over the RLDS source, as it is used to train today: decoded, resized and paired while training.
+
+Each dataset: ``tfds.builder_from_directory``, episodes with their images left encoded, the pairs of frames t and
+t + offset inside an episode one by one, a shuffle buffer of encoded pairs, then decoding and resizing. Variants say how
+the datasets are mixed: ``sample`` by ``tf.data.Dataset.sample_from_datasets``, ``choose`` by ``choose_from_datasets``
+with a drawn sequence, ``threads`` by a Python thread a dataset and a queue each.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.peers.protocol import Request, serve
+
+VARIANTS = ("sample", "choose", "threads")
+_BUFFER = 128
+_QUEUE = 8
+
+
+class _Source:
+    """The pairs of one dataset as a ``tf.data.Dataset`` without end."""
+
+    def __init__(self, request: Request, number: int) -> None:
+        import tensorflow as tf
+
+        self._tf = tf
+        self._number, self._about, self._full = number, request.pairs.datasets[number], request.full
+        self._shape = request.pairs.shape
+        self._window, self._action, self._state = request.pairs.about["vector"]
+        self._seed = request.seed + number
+        self._folder = Path(str(request.source)) / self._about["source"]
+        self._features: Any = None
+
+    def open(self) -> Any:
+        """Return the dataset."""
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder_from_directory(str(self._folder))
+        self._features = builder.info.features["steps"].feature
+        # Each dataset with a thread: with 29 of them, more would only add memory.
+        reading = tfds.ReadConfig(interleave_cycle_length=1, shuffle_seed=self._seed, try_autocache=False)
+        episodes = builder.as_dataset(
+            split=self._about["split"],
+            shuffle_files=False,
+            decoders={"steps": tfds.decode.SkipDecoding()},
+            read_config=reading,
+        )
+        episodes = episodes.enumerate().repeat()
+        pairs = episodes.flat_map(self._pairs)
+        return pairs.shuffle(_BUFFER, seed=self._seed)
+
+    def sample(self, pair: dict[str, Any]) -> dict[str, Any]:
+        """Decode and resize a pair."""
+        frames = self._tf.stack([self._pixels(pair.pop("first")), self._pixels(pair.pop("second"))])
+        return {"frames": frames, **pair}
+
+    def _pixels(self, frame: Any) -> Any:
+        tf = self._tf
+        if frame.dtype == tf.string:
+            # Both formats by one operation; those that are not animations have three dimensions.
+            frame = tf.io.decode_image(frame, channels=3, expand_animations=False)
+            frame.set_shape((None, None, 3))
+        if self._about["channels"] == "bgr":
+            frame = frame[..., ::-1]
+        frame = tf.image.resize(frame, self._shape, antialias=True)
+        return tf.cast(tf.clip_by_value(tf.round(frame), 0, 255), tf.uint8)
+
+    def _pairs(self, episode: Any, content: dict[str, Any]) -> Any:
+        tf, offset = self._tf, int(self._about["offset"])
+        steps = content["steps"]
+        frames = _find(steps, self._about["camera"])
+        count = tf.shape(frames)[0]
+        pairs = tf.maximum(count - offset, 0)
+        columns = {
+            "first": frames[:pairs],
+            "second": frames[count - pairs :],
+            "dataset": tf.fill([pairs], self._number),
+        }
+        if self._full:
+            actions = self._vector(steps, "action", self._action, count)
+            # [T, W, A]: of each step the actions up to the end of its pair, zeros behind it.
+            places = tf.range(pairs)[:, None] + tf.range(self._window)[None, :]
+            windows = tf.gather(actions, tf.minimum(places, count - 1))
+            real = tf.cast(tf.range(self._window) < offset, tf.float32)
+            columns |= {
+                "action": windows * real[None, :, None],
+                "state": self._vector(steps, "state", self._state, count)[:pairs],
+                "language": tf.repeat(self._language(content), pairs),
+                "episode": tf.fill([pairs], episode),
+                "step": tf.range(pairs, dtype=tf.int32),
+            }
+        return tf.data.Dataset.from_tensor_slices(columns)
+
+    def _vector(self, steps: dict[str, Any], which: str, width: int, count: Any) -> Any:
+        tf = self._tf
+        parts, end = [], 0
+        for column, chosen, start, stop in self._about[which]:
+            values = tf.reshape(tf.cast(self._numbers(steps, column), tf.float32), [count, -1])
+            if chosen is not None:
+                values = tf.gather(values, chosen, axis=1)
+            parts.append(tf.ensure_shape(values, (None, stop - start)))
+            end = stop
+        parts.append(tf.zeros([count, width - end], tf.float32))
+        return tf.concat(parts, axis=1)
+
+    def _numbers(self, steps: dict[str, Any], column: str) -> Any:
+        """The values of a column; those that are stored compressed are still bytes here."""
+        values = _find(steps, column)
+        return values if values.dtype != self._tf.string else _find(self._features, column).decode_batch_example(values)
+
+    def _language(self, content: dict[str, Any]) -> Any:
+        """The instruction of the first step; those that are not text are told as none."""
+        tf = self._tf
+        path = self._about["language"][0] if self._about["language"] else None
+        values = None if path is None else _find(content if path.startswith("/") else content["steps"], path)
+        if values is None or not hasattr(values, "dtype"):
+            return tf.constant([""])
+        if values.dtype == tf.int32 and len(values.shape) == 2:
+            # The bytes of UTF-8 as numbers, zeros behind them.
+            characters = tf.constant([bytes([code]) for code in range(256)])
+            return tf.strings.reduce_join(tf.gather(characters, tf.boolean_mask(values[0], values[0] > 0)))[None]
+        return tf.reshape(values, [-1])[:1] if values.dtype == tf.string else tf.constant([""])
+
+
+def _find(content: Any, path: str) -> Any:
+    """The values at a path; names of features may themselves contain slashes."""
+    path = path.strip("/")
+    if path in content:
+        return content[path]
+    for name in sorted(content, key=len, reverse=True):
+        if path.startswith(f"{name}/"):
+            return _find(content[name], path[len(name) + 1 :])
+    raise KeyError(f"no {path}; there are {', '.join(content)}")
+
+
+def _in_graph(request: Request, sources: list[_Source]) -> Any:
+    """Mix in tf.data itself, what each dataset has decoded one ahead."""
+    import tensorflow as tf
+
+    # Before they are mixed, because datasets differ in how frames are stored (JPEG, PNG, raw, order of colours).
+    datasets = [source.open().map(source.sample, num_parallel_calls=1) for source in sources]
+    weights = request.pairs.weights
+    if request.variant == "sample":
+        mixed = tf.data.Dataset.sample_from_datasets(datasets, weights, seed=request.seed, stop_on_empty_dataset=True)
+    else:
+        drawn = np.random.default_rng(request.seed).choice(len(weights), size=request.samples, p=weights)
+        choice = tf.data.Dataset.from_tensor_slices(drawn.astype(np.int64)).repeat()
+        mixed = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
+    return _limited(mixed.batch(request.batch_size, drop_remainder=True).prefetch(2), request)
+
+
+def _limited(dataset: Any, request: Request) -> Any:
+    """Give a dataset as many threads as others have workers."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = max(1, request.num_workers)
+    return dataset.with_options(options)
+
+
+class _Feeder:
+    """A Python thread a dataset, each with a short queue of samples; batches are put together in the main thread."""
+
+    def __init__(self, request: Request, sources: list[_Source]) -> None:
+        self._request, self._random = request, np.random.default_rng(request.seed)
+        self._queues: list[queue.Queue[Any]] = [queue.Queue(_QUEUE) for _ in sources]
+        self._stop = threading.Event()
+        for source, waiting in zip(sources, self._queues, strict=True):
+            threading.Thread(target=self._feed, args=(source, waiting), daemon=True).start()
+
+    def _feed(self, source: _Source, waiting: queue.Queue[Any]) -> None:
+        try:
+            dataset = _limited(source.open().map(source.sample, num_parallel_calls=1), self._request)
+            for sample in dataset.as_numpy_iterator():
+                while not self._stop.is_set():
+                    try:
+                        waiting.put(sample, timeout=0.1)
+                        break
+                    except queue.Full:
+                        continue
+                if self._stop.is_set():
+                    return
+        except Exception as error:
+            waiting.put(error)
+
+    def __iter__(self) -> Iterator[Any]:
+        weights = self._request.pairs.weights
+        while True:
+            samples = []
+            for number in self._random.choice(len(weights), size=self._request.batch_size, p=weights).tolist():
+                sample = self._queues[number].get()
+                if isinstance(sample, Exception):
+                    raise sample
+                samples.append(sample)
+            yield {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._stop.set()
+
+
+@contextmanager
+def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+    """Give batches of mixed pairs."""
+    import tensorflow as tf
+
+    tf.random.set_seed(request.seed)
+    sources = [_Source(request, number) for number in range(len(request.pairs.datasets))]
+    if request.variant == "threads":
+        feeder = _Feeder(request, sources)
+        try:
+            yield iter(feeder)
+        finally:
+            feeder.close()
+    else:
+        yield iter(_in_graph(request, sources).as_numpy_iterator())
+
+
+if __name__ == "__main__":
+    sys.exit(serve(open_batches))

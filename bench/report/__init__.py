@@ -1,0 +1,1 @@
+"""``python -m bench.report``: all studies and the page of their results."""

@@ -1,0 +1,260 @@
+"""Synthetic roots and journals of any size in the real formats, made in seconds.
+
+Each dataset has one shard that is really written, of tiny frames; all others are hard links to its file under their own
+names, each with its own entry in the manifest. The index is complete. So opening, planning, lookups and reading are
+those of a root of that size; only the disk is not filled with frames, and the page cache holds what it would not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import simplejpeg
+
+from convert.index.derived import part_names, vector_field
+from convert.index.index_file import write_part
+from convert.index.table_writer import one_batch, write_table
+from convert.registry.dataset import Part
+from convert.shard.record_file import RecordWriter
+from convert.storage.durable import describe_file
+from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, encode_manifest
+from stream.format.names import (
+    FORMAT_VERSION,
+    MANIFEST_NAME,
+    TABLE_KINDS,
+    TableKind,
+    encode_record,
+    shard_file,
+    shard_stem,
+    table_file,
+)
+from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT, feature_column
+
+DATASETS = 29
+EPISODE_PAIRS = 60
+OFFSET = 5
+_SIZE = 256
+_FRAMES = 64
+_GROUP = 64
+"""Shards whose rows are written at once."""
+ACTION = (Part(path="action", dims=7, quantity="other", mode="absolute"),)
+STATE = (Part(path="observation/state", dims=8, quantity="other", mode="absolute"),)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a root is: records and shards of all datasets together."""
+
+    records: int
+    shards: int
+
+    @classmethod
+    def of(cls, records: int) -> Scale:
+        """About ``records`` records in shards of 3,000, at least one a dataset, as OXE's 6*10^7 in 20,000."""
+        shards = max(DATASETS, records // 3000 // DATASETS * DATASETS)
+        pairs = max(EPISODE_PAIRS, records // shards // EPISODE_PAIRS * EPISODE_PAIRS)
+        return cls(pairs * shards, shards)
+
+
+def make_root(folder: Path, scale: Scale) -> None:
+    """Write a root of 29 datasets, ``synthetic_00`` and on.
+
+    Raises:
+        OSError: The folder cannot be written to, or its file system has no hard links.
+    """
+    for number in range(DATASETS):
+        name = f"synthetic_{number:02}"
+        place = folder / name / "1.0.0"
+        split = place / "train"
+        split.mkdir(parents=True)
+        entry, tables = _write_shard(split, scale, seed=number)
+        shards = [entry]
+        for other in range(1, scale.shards // DATASETS):
+            stem = shard_stem("train", other, scale.shards // DATASETS)
+            os.link(split / shard_file(entry.name), split / shard_file(stem))
+            shards.append(entry.model_copy(update={"name": stem, "source_file": f"{stem}.tfrecord"}))
+        index = {
+            kind: write_table(split / table_file(kind), kind, partial(_repeat, kind, tables, len(shards)))
+            for kind in TABLE_KINDS
+        }
+        counts = {kind: sum(getattr(shard, kind) for shard in shards) for kind in TABLE_KINDS}
+        manifest = _manifest(name, SplitEntry(shards=tuple(shards), index=index, **counts))
+        temporary = place / f"{MANIFEST_NAME}.tmp"
+        temporary.write_bytes(encode_manifest(manifest))
+        temporary.replace(place / MANIFEST_NAME)
+
+
+def make_parts(folder: Path, *, episodes: int, shards: int) -> list[dict[TableKind, Path]]:
+    """Write the parts of an index as converting leaves them, one shard really and the others as hard links.
+
+    Args:
+        folder: New folder.
+        episodes: Episodes of a shard.
+        shards: Number of shards.
+
+    Returns:
+        The files of each shard. ``ACTION`` and ``STATE`` are among their raw columns.
+    """
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    records = episodes * EPISODE_PAIRS
+    places = {
+        "position": np.arange(records) * 1000,
+        "num_bytes": np.full(records, 1000, np.int32),
+        "xxh3_64": random.integers(0, 1 << 64, records, np.uint64),
+    }
+    tables = _tables("train-00000", episodes, places, random, derived=False)
+    parts = [{kind: folder / f"{shard:05}.{table_file(kind)}" for kind in TABLE_KINDS} for shard in range(shards)]
+    for kind, table in tables.items():
+        write_part(parts[0][kind], table)
+        for files in parts[1:]:
+            os.link(parts[0][kind], files[kind])
+    return parts
+
+
+def _write_shard(folder: Path, scale: Scale, *, seed: int) -> tuple[ShardEntry, dict[TableKind, pa.Table]]:
+    stem, records = shard_stem("train", 0, scale.shards // DATASETS), scale.records // scale.shards
+    random = np.random.default_rng(seed)
+    pictures = random.integers(0, 255, (_FRAMES, _SIZE // 8, _SIZE // 8, 3), np.uint8).repeat(8, 1).repeat(8, 2)
+    frames = [simplejpeg.encode_jpeg(picture, quality=50) for picture in pictures]
+    with RecordWriter(folder / shard_file(stem), output=folder) as writer:
+        for record in range(records):
+            writer.write(encode_record([frames[record % _FRAMES], frames[(record + OFFSET) % _FRAMES]]))
+    tables = _tables(stem, records // EPISODE_PAIRS, writer.places(), random, derived=True)
+    entry = ShardEntry(
+        name=stem,
+        source_file=f"{stem}.tfrecord",
+        source_bytes=1,
+        source_digest="",
+        **{kind: table.num_rows for kind, table in tables.items()},
+        paired_episodes=tables["episodes"].num_rows,
+        left_out={},
+        file=describe_file(folder / shard_file(stem)),
+    )
+    return entry, tables
+
+
+def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table of the index, of shards that are all alike."""
+    episodes, steps, records = (tables[kind].num_rows for kind in ("episodes", "steps", "records"))
+    grows: dict[TableKind, dict[str, int]] = {
+        "episodes": {"episode": episodes, "shard": 1, "first_steps_row": steps, "first_record": records},
+        "steps": {"episode": episodes},
+        "records": {"shard": 1, "episode": episodes, "steps_row": steps},
+    }
+    rows = tables[kind].num_rows
+    for first in range(0, shards, _GROUP):
+        count = min(_GROUP, shards - first)
+        batch = one_batch(pa.concat_tables([tables[kind]] * count))
+        shard = np.repeat(np.arange(first, first + count), rows)
+        for name, growth in grows[kind].items():
+            place = batch.schema.get_field_index(name)
+            field = batch.schema.field(place)
+            values = batch.column(place).to_numpy() + growth * shard
+            batch = batch.set_column(place, field, pa.array(values, field.type))
+        yield batch
+
+
+def _tables(
+    stem: str, episodes: int, places: Mapping[str, object], random: np.random.Generator, *, derived: bool
+) -> dict[TableKind, pa.Table]:
+    """Return the tables of one shard; ``steps`` has its vectors as derived or as raw columns."""
+    length = EPISODE_PAIRS + OFFSET
+    number = np.arange(episodes)
+    texts = ["pick up the cup", "open the drawer"]
+    heads = {
+        "episode": number,
+        "shard": 0 * number,
+        "episode_id": [f"{stem}__{episode}" for episode in number],
+        "source_file": [f"{stem}.tfrecord"] * episodes,
+        "source_position": number,
+        "status": ["ok"] * episodes,
+        "num_steps": np.full(episodes, length),
+        "first_steps_row": number * length,
+        "num_records": np.full(episodes, EPISODE_PAIRS),
+        "first_record": number * EPISODE_PAIRS,
+        "language": [texts[episode % 2] for episode in number],
+        "robot": ["arm"] * episodes,
+    }
+    episode, step = np.repeat(number, EPISODE_PAIRS), np.tile(np.arange(EPISODE_PAIRS), episodes)
+    records = {
+        "shard": 0 * episode,
+        "episode": episode,
+        "step": step,
+        "camera": 0 * episode,
+        "offset": np.full(len(episode), OFFSET),
+        "steps_row": episode * length + step,
+        **places,
+    }
+    steps = {
+        "episode": np.repeat(number, length),
+        "step": np.tile(np.arange(length), episodes),
+        "language": [texts[episode % 2] for episode in np.repeat(number, length)],
+    }
+    vectors = []
+    for name, parts in (("action", ACTION), ("state", STATE)):
+        field = vector_field(name if derived else feature_column("steps", parts[0].path), parts)
+        values = random.standard_normal(episodes * length * parts[0].dims, np.float32)
+        vectors.append((field, pa.FixedSizeListArray.from_arrays(pa.array(values), type=field.type)))
+    return {
+        "episodes": _table(EPISODE_FIELDS, heads, ()),
+        "steps": _table(STEP_FIELDS, steps, vectors),
+        "records": _table(RECORD_FIELDS, records, ()),
+    }
+
+
+def _table(
+    fields: Sequence[pa.Field], values: Mapping[str, object], more: Sequence[tuple[pa.Field, pa.Array]]
+) -> pa.Table:
+    arrays = [
+        pa.array(values[field.name], TEXT.value_type).dictionary_encode()
+        if field.type == TEXT
+        else pa.array(values[field.name], field.type)
+        for field in fields
+    ]
+    schema = pa.schema([*fields, *(field for field, _ in more)])
+    return pa.Table.from_arrays([*arrays, *(array for _, array in more)], schema=schema)
+
+
+def _manifest(name: str, split: SplitEntry) -> Manifest:
+    counts = {kind: getattr(split, kind) for kind in TABLE_KINDS}
+    vectors = {"action": ACTION, "state": STATE}
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        layout="pairs",
+        dataset=name,
+        version="1.0.0",
+        source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=hashlib.sha256(name.encode()).hexdigest()),
+        parameters={
+            "columns": [],
+            "camera": "image",
+            "offset": OFFSET,
+            "frames": "endpoints",
+            "frame_offsets": [0, OFFSET],
+        },
+        spec={
+            **{vector: [part.model_dump(mode="json") for part in parts] for vector, parts in vectors.items()},
+            "offset": OFFSET,
+        },
+        image={"encoding": "jpeg", "sizes": {f"{_SIZE}x{_SIZE}": 2 * split.records}},
+        left_out={},
+        quarantine=None,
+        splits={"train": split},
+        statistics={"train": {vector: _statistics(parts, split.steps) for vector, parts in vectors.items()}},
+        versions={},
+        **counts,
+    )
+
+
+def _statistics(parts: Sequence[Part], steps: int) -> Statistics:
+    names = part_names(parts)
+    known = {"mean": 0.0, "std": 1.0, "min": -5.0, "max": 5.0, "q01": -2.3, "q99": 2.3}
+    numbers = {key: (value,) * len(names) for key, value in known.items()}
+    return Statistics(names=names, count=steps, nonfinite=(0,) * len(names), **numbers)

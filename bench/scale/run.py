@@ -1,0 +1,176 @@
+"""One size measured: ``python -m bench.scale.run``, started by ``bench.scale`` in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import simplejpeg
+
+from bench.measure.child import answer
+from bench.measure.machine import own_set, proportional_set
+from bench.measure.stored_records import StoredRecords
+from bench.scale.root import DATASETS
+from stream import Normalize, make_loader
+from stream.loader.loader import Loader
+
+FAR = 10**8
+_PLANNED = 256
+_FIRST = 100
+"""Batches that are taken right after the page cache was dropped, and again after that."""
+
+
+def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> dict[str, Any]:
+    """Measure a root of `bench.scale.root`.
+
+    Returns:
+        cold_open_s, cold_first_batch_s, cold_hundred_s: As below, after the kernel's cache of the index was dropped.
+        hundred_s: Taking the first hundred batches, from ``iter`` on; cold_rate: its share of ``cold_hundred_s``.
+        open_s: ``make_loader``, with all its imports done.
+        first_batch_s: From ``iter`` on, workers started.
+        plan_ms: Planning 256 samples, median over steps all over the order; plan_first_ms: the first time.
+        batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half.
+        decode_cpu_ms: CPU time of decoding as many frames, in this process.
+        beside_cpu_ms: Their difference.
+        resume_s: From ``set_state`` to the batch of step 10^8.
+        describe_ms: ``describe`` of a batch at 10^8.
+        normalize_ms: Making the tables of all statistics.
+        trainer_own_bytes, worker_own_bytes: Memory that is of no file, at the end; the largest worker's.
+        trainer_pss_bytes, worker_pss_bytes: Memory with the share of mapped files.
+    """
+    mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
+
+    def open_loader() -> Loader:
+        return make_loader(root, mixture, batch_size=batch_size, num_workers=num_workers, seed=1)
+
+    # What is imported when it is first used is not what opening costs.
+    make_loader(root, {"synthetic_00": 1.0}, batch_size=1).batch_at(0)
+    gc.collect()
+    drop_cache(root)
+    loader, cold_open = _timed(open_loader)
+    cold_first, cold_hundred = _take_hundred(loader)
+    loader, open_seconds = _timed(open_loader)
+    first_batch, hundred = _take_hundred(loader)
+
+    def plan(place: int) -> float:
+        samples = loader.data.plan.batch_samples(place, _PLANNED)
+        return _timed(lambda: loader.data.plan.rows(samples))[1]
+
+    first_plan = plan(0)
+    planned = [plan(place) for place in np.random.default_rng(0).integers(0, FAR, 50).tolist()]
+    iterator = iter(loader)
+    for _ in range(batches - batches // 2):
+        next(iterator)
+    cpu = _cpu_seconds()
+    for _ in range(batches // 2):
+        next(iterator)
+    cpu = (_cpu_seconds() - cpu) / (batches // 2)
+    processes = (psutil.Process(), *psutil.Process().children())
+    own, shared = ([of(process.pid) for process in processes] for of in (own_set, proportional_set))
+    state = {**iterator.get_state(), "step": FAR}
+
+    def resume() -> None:
+        iterator.set_state(state)
+        next(iterator)
+
+    _, resumed = _timed(resume)
+    _, described = _timed(lambda: loader.describe(FAR))
+    _, normalized = _timed(lambda: Normalize(loader))
+    iterator.close()
+    decode = _decode_seconds(loader)
+    return {
+        "records": sum(loader.sizes.values()),
+        "shards": sum(len(split.shards) for split in loader.data.views.splits),
+        "cold_open_s": cold_open,
+        "cold_first_batch_s": cold_first,
+        "cold_hundred_s": cold_hundred,
+        "hundred_s": hundred,
+        "cold_rate": hundred / cold_hundred,
+        "open_s": open_seconds,
+        "first_batch_s": first_batch,
+        "plan_first_ms": 1000 * first_plan,
+        "plan_ms": 1000 * float(np.median(planned)),
+        "batch_cpu_ms": 1000 * cpu,
+        "decode_cpu_ms": 1000 * decode,
+        "beside_cpu_ms": 1000 * (cpu - decode),
+        "resume_s": resumed,
+        "describe_ms": 1000 * described,
+        "normalize_ms": 1000 * normalized,
+        "trainer_own_bytes": own[0],
+        "worker_own_bytes": _largest(own[1:]),
+        "trainer_pss_bytes": shared[0],
+        "worker_pss_bytes": _largest(shared[1:]),
+    }
+
+
+def drop_cache(root: str) -> None:
+    """Ask the kernel to forget the index files of a root, as after a restart of the machine."""
+    for path in Path(root).rglob("*.arrow"):
+        file = os.open(path, os.O_RDONLY)
+        try:
+            # What is not on the disk yet cannot be forgotten.
+            os.fsync(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
+
+
+def _take_hundred(loader: Loader) -> tuple[float, float]:
+    """Return the seconds to the first and to the hundredth batch of a new iterator."""
+    began = time.perf_counter()
+    iterator = iter(loader)
+    next(iterator)
+    first = time.perf_counter() - began
+    for _ in range(_FIRST - 1):
+        next(iterator)
+    hundred = time.perf_counter() - began
+    iterator.close()
+    return first, hundred
+
+
+def _decode_seconds(loader: Loader) -> float:
+    """Return the CPU time of decoding the frames of a batch."""
+    stored, rows = StoredRecords(loader.data.views.splits), loader.steps.plan([0])
+    records = [stored.frames(*place) for place in zip(rows.split.tolist(), rows.record.tolist(), strict=True)]
+    pixels = np.empty((*loader.data.spec.frame_shape, 3), np.uint8)
+    times = []
+    for _ in range(10):
+        began = time.process_time()
+        for frames in records:
+            for frame in frames:
+                simplejpeg.decode_jpeg(frame, buffer=pixels)
+        times.append(time.process_time() - began)
+    return float(np.median(times))
+
+
+def _largest(sizes: Sequence[int | None]) -> int | None:
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - began
+
+
+def _cpu_seconds() -> float:
+    # In nanoseconds; what is had of processes as a whole counts in hundredths of a second.
+    processes = (psutil.Process(), *psutil.Process().children())
+    threads = (file for process in processes for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
+    return sum(int(file.read_text().split()[0]) for file in threads) / 1e9
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure what a request of ``bench.scale`` asks for."""
+    return measure(request.pop("root"), **request)
+
+
+if __name__ == "__main__":
+    sys.exit(answer(run))

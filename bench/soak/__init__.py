@@ -1,0 +1,1 @@
+"""``python -m bench.soak``: hours of streaming with faults."""

@@ -1,0 +1,1 @@
+"""``python -m bench.train``: the share of a training step spent waiting for data."""

@@ -1,1 +1,0 @@
-"""Datasets and mixtures: the YAML files of this package, read by `convert.registry`."""

@@ -1,0 +1,1 @@
+"""``python -m convert.doctor``: look for mistakes in the data themselves."""

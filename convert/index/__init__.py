@@ -1,0 +1,1 @@
+"""The index of a split: merged tables, derived columns, statistics."""

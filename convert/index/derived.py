@@ -1,0 +1,83 @@
+"""Derived vectors: what the registry's parts make of the raw columns of ``steps``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from convert.registry.dataset import Part
+from stream.format.schema import feature_column
+
+
+def vector_field(name: str, parts: Sequence[Part]) -> pa.Field:
+    """Return the Arrow field of a derived column."""
+    return pa.field(name, pa.list_(pa.float32(), sum(part.dims for part in parts)), nullable=False)
+
+
+def part_names(parts: Sequence[Part]) -> tuple[str, ...]:
+    """Return one name a dimension of the vector: the registry's, or ``path[i]``."""
+    names: list[str] = []
+    for part in parts:
+        selected = part.select if part.select is not None else range(part.dims)
+        names += part.names if part.names is not None else [f"{part.path}[{i}]" for i in selected]
+    return tuple(names)
+
+
+def find_fault(schema: pa.Schema, part: Part) -> str | None:
+    """Return what keeps a part from being taken of the columns of ``steps``, None if nothing does."""
+    name = feature_column("steps", part.path)
+    position = schema.get_field_index(name)
+    if position < 0:
+        return f"column {name!r} is missing"
+    kind = schema.field(position).type
+    width = 1
+    if isinstance(kind, pa.FixedSizeListType):
+        width, kind = kind.list_size, kind.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return f"column {name!r} is {schema.field(position).type}, expected numbers"
+    if part.select is None and part.dims != width:
+        return f"column {name!r} has {width} values, expected {part.dims}"
+    if part.select is not None and max(part.select) >= width:
+        return f"column {name!r} has {width} values, expected at least {max(part.select) + 1}"
+    return None
+
+
+def derive_vector(table: pa.Table | pa.RecordBatch, parts: Sequence[Part]) -> np.ndarray:
+    """Return the vector of each row, float32 [rows, dimensions]; NaN where there is no value.
+
+    Args:
+        table: Raw columns of ``steps``. ``find_fault`` finds nothing with them.
+        parts: Parts of the vector.
+    """
+    out = np.empty((table.num_rows, sum(part.dims for part in parts)), np.float32)
+    first = 0
+    for part in parts:
+        numbers = column_values(table.column(feature_column("steps", part.path)))
+        stop = first + part.dims
+        out[:, first:stop] = numbers if part.select is None else numbers[:, list(part.select)]
+        first = stop
+    return out
+
+
+def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return a column of numbers as float32 [rows, values]; NaN where there is none."""
+    if isinstance(column, pa.ChunkedArray):
+        chunks = [column_values(chunk) for chunk in column.chunks]
+        return np.concatenate(chunks) if chunks else column_values(pa.array([], column.type))
+    values, width = column, 1
+    if isinstance(column.type, pa.FixedSizeListType):
+        width = column.type.list_size
+        # Not flatten(), which drops the values of null rows.
+        values = column.values.slice(column.offset * width, len(column) * width)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    # Not fill_null(), which older versions of Arrow do not have for half precision.
+    stored = pa.Array.from_buffers(values.type, len(values), [None, values.buffers()[1]], offset=values.offset)
+    numbers = stored.to_numpy().astype(np.float32).reshape(len(column), width)
+    if values.null_count:
+        numbers[np.asarray(values.is_null()).reshape(numbers.shape)] = np.nan
+    if column.null_count:
+        numbers[np.asarray(column.is_null())] = np.nan
+    return numbers

@@ -1,0 +1,233 @@
+"""The index of a split, merged from the parts of its shards, and cut into them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from convert.errors import ConvertError, ShardError
+from convert.index.derived import derive_vector, find_fault, vector_field
+from convert.index.table_writer import one_batch, write_part, write_table
+from convert.registry.dataset import Part
+from stream.format.manifest import TableEntry
+from stream.format.names import DERIVED, TABLE_KINDS, TableKind, table_file
+from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
+from stream.format.table import Table, open_table
+
+__all__ = ["derive_steps", "extract_part", "merge_index", "write_part"]
+
+_MOST_EPISODES = (1 << 31) - 1
+_AGAIN = "remove the parts of this shard and run the same command again"
+_ROWS = 1 << 16
+"""Rows of a large table that are derived at once."""
+
+
+@dataclass(frozen=True)
+class _Start:
+    """The rows of a split at which a shard begins."""
+
+    shard: int
+    episodes: int
+    steps: int
+    records: int
+
+    def added(self, kind: TableKind) -> dict[str, int]:
+        """Return by column what turns the numbers of a part into those of the index."""
+        columns = {
+            "episodes": {
+                "episode": self.episodes,
+                "shard": self.shard,
+                "first_steps_row": self.steps,
+                "first_record": self.records,
+            },
+            "steps": {"episode": self.episodes},
+            "records": {"shard": self.shard, "episode": self.episodes, "steps_row": self.steps},
+        }
+        return columns[kind]
+
+
+def merge_index(
+    folder: Path, parts: Sequence[Mapping[TableKind, Path]], *, action: Sequence[Part], state: Sequence[Part]
+) -> dict[TableKind, TableEntry]:
+    """Merge the parts of all shards of a split into its index; memory holds one part at a time.
+
+    Args:
+        folder: Existing folder to write the tables to. Whoever reads it must not see it before this returns.
+        parts: Parts of each shard, in the manifest's order of shards.
+        action, state: Parts of the registry's vectors, which become derived columns.
+
+    Returns:
+        The manifest's entries of the tables. The files are on the disk, and a function of rows and arguments alone.
+
+    Raises:
+        ShardError: A part cannot be read, or has other columns or rows than the other parts say.
+    """
+    if not parts:
+        raise ConvertError(f"{folder}: no shards, so no index")
+    starts = _starts([part["episodes"] for part in parts])
+    vectors = {"action": action, "state": state}
+
+    def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
+        schema = None
+        for number, (part, start) in enumerate(zip(parts, starts, strict=False)):
+            batch = _read_part(part[kind], kind, schema)
+            schema = batch.schema
+            after = starts[number + 1]
+            said = getattr(after, kind) - getattr(start, kind)
+            if batch.num_rows != said:
+                raise ShardError(
+                    f"{part[kind]}: {batch.num_rows:,} rows, {part['episodes'].name} says {said:,}; {_AGAIN}"
+                )
+            batch = _renumbered(batch, start.added(kind))
+            if kind == "steps":
+                _check_parts(batch.schema, vectors, where=part[kind])
+                batch = _with_derived(batch, vectors)
+            yield batch
+
+    return {kind: write_table(folder / table_file(kind), kind, partial(batches, kind)) for kind in TABLE_KINDS}
+
+
+def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> None:
+    """Write the parts of one shard, cut out of the index of its split: merged again, they give the same index.
+
+    Args:
+        folder: Folder of the split.
+        shard: Position of the shard in the manifest.
+        target: Files to write.
+
+    Raises:
+        FormatError: A table of the index is missing or is not one.
+    """
+    tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
+    episodes = _shard_rows(tables["episodes"], shard)
+    rows = {"episodes": episodes, "steps": range(0), "records": _shard_rows(tables["records"], shard)}
+    first = 0
+    if episodes:
+        first = int(tables["episodes"].array("first_steps_row")[episodes.start])
+        count = int(tables["episodes"].array("num_steps")[episodes.start : episodes.stop].sum(dtype=np.int64))
+        rows["steps"] = range(first, first + count)
+    start = _Start(shard, rows["episodes"].start, first, rows["records"].start)
+    for kind, table in tables.items():
+        cut = table.arrow().slice(rows[kind].start, len(rows[kind]))
+        cut = cut.drop_columns([name for name in DERIVED if kind == "steps" and name in cut.schema.names])
+        # A join copies: of a slice Arrow would write bytes of the next shard as padding.
+        own = pa.Table.from_arrays([_own_texts(column) for column in cut.columns], schema=cut.schema)
+        batch = one_batch(pa.concat_tables([own, own.slice(0, 0)]))
+        minus = {name: -number for name, number in start.added(kind).items()}
+        write_part(target[kind], pa.Table.from_batches([_renumbered(batch, minus)]))
+
+
+def derive_steps(folder: Path, target: Path, *, action: Sequence[Part], state: Sequence[Part]) -> TableEntry:
+    """Write ``steps`` of an index again with new derived columns; memory holds a block of rows at a time.
+
+    Args:
+        folder: Folder of the split.
+        target: File to write.
+        action, state: Parts of the registry's vectors.
+
+    Returns:
+        The manifest's entry of the new table.
+
+    Raises:
+        ConvertError: A column of a part was not converted.
+        FormatError: The table is missing or is not one.
+    """
+    path = folder / table_file("steps")
+    table = open_table(path, "steps").arrow()
+    table = table.drop_columns([name for name in DERIVED if name in table.schema.names])
+    vectors = {"action": action, "state": state}
+    _check_parts(table.schema, vectors, where=path)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, max(1, table.num_rows), _ROWS):
+            yield _with_derived(one_batch(table.slice(start, _ROWS)), vectors)
+
+    return write_table(target, "steps", batches)
+
+
+def _starts(episodes: Sequence[Path]) -> list[_Start]:
+    """Return where each shard starts, and at the end where one more would."""
+    starts = [_Start(0, 0, 0, 0)]
+    schema = None
+    for path in episodes:
+        batch = _read_part(path, "episodes", schema)
+        schema = batch.schema
+        last = starts[-1]
+        steps, records = (
+            int(batch.column(name).to_numpy().sum(dtype=np.int64)) for name in ("num_steps", "num_records")
+        )
+        starts.append(
+            _Start(last.shard + 1, last.episodes + batch.num_rows, last.steps + steps, last.records + records)
+        )
+    if starts[-1].episodes > _MOST_EPISODES:
+        raise ConvertError(f"{starts[-1].episodes:,} episodes in a split, an index holds {_MOST_EPISODES:,}")
+    return starts
+
+
+def _read_part(path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.RecordBatch:
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(path.read_bytes()))
+        batch = reader.get_batch(0)
+        batch.validate()
+    except (pa.ArrowException, OSError) as error:
+        told = " ".join(str(error).split())[:300]
+        raise ShardError(f"{path}: not a complete Arrow IPC file ({told}); {_AGAIN}") from None
+    first = expected is None
+    fields = list(FIRST_FIELDS[kind] if expected is None else expected)
+    columns = list(batch.schema)[: len(fields) if first else None]
+    for found, field in zip_longest(columns, fields):
+        if found is None or field is None or not found.equals(field, check_metadata=not first):
+            raise ShardError(
+                f"{path}: column {(found or field).name!r} is {found}, expected {field}"
+                f"{'' if first else ', as in the shards before'}; {_AGAIN}"
+            )
+    return batch
+
+
+def _renumbered(batch: pa.RecordBatch, added: Mapping[str, int]) -> pa.RecordBatch:
+    for name, number in added.items():
+        place = batch.schema.get_field_index(name)
+        field = batch.schema.field(place)
+        batch = batch.set_column(place, field, pa.array(batch.column(place).to_numpy() + number, field.type))
+    return batch
+
+
+def _with_derived(batch: pa.RecordBatch, vectors: Mapping[str, Sequence[Part]]) -> pa.RecordBatch:
+    place = len(STEP_FIELDS)
+    raw = batch
+    for name, parts in vectors.items():
+        if parts:
+            values = derive_vector(raw, parts)
+            field = vector_field(name, parts)
+            column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=field.type)
+            batch = batch.add_column(place, field, column)
+            place += 1
+    return batch
+
+
+def _check_parts(schema: pa.Schema, vectors: Mapping[str, Sequence[Part]], *, where: Path) -> None:
+    for name, parts in vectors.items():
+        for part in parts:
+            if fault := find_fault(schema, part):
+                raise ConvertError(
+                    f"{where}: {name} takes {part.path}, but {fault}; convert this dataset again with --overwrite"
+                )
+
+
+def _shard_rows(table: Table, shard: int) -> range:
+    # Rows are in the order of shards.
+    first, stop = np.searchsorted(table.array("shard"), (shard, shard + 1)).tolist()
+    return range(first, stop)
+
+
+def _own_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with only those texts in its dictionary that its rows have, in the order of their rows."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return column.cast(column.type.value_type).dictionary_encode()

@@ -1,0 +1,1 @@
+"""``python -m convert.run``: plan, start, report and finish a conversion."""

@@ -1,0 +1,196 @@
+"""The command line of ``python -m convert.run``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+
+from convert.errors import UsageError
+from convert.plan import Options
+from convert.shard.images import FramePolicy
+from convert.shard.pairs import check_frames, check_offset
+
+_SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
+_MAX_SIDE = 8192
+
+_EPILOG = """\
+Any other option goes to Apache Beam (--runner, --dask_client_address, --project, --region, ...).
+
+exit codes:
+  0    complete, or this task's share of it is done
+  1    failed, or --finalize found shards missing; what was finished stays, and the same command goes on from there
+  2    a wrong name, path, option or configuration; nothing was started
+  3    complete, but damaged input was left out; see quarantine.jsonl
+  130  interrupted; the same command goes on
+
+examples:
+  python -m convert.run --datasets bridge,rt1 --source gs://gresearch/robotics --output data/oxe
+  python -m convert.run --datasets oxe29 --source gs://gresearch/robotics --output s3://bucket/oxe --staging /scratch
+  python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
+  python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
+      --task-index $SLURM_ARRAY_TASK_ID --task-count 64
+  python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of our own options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m convert.run",
+        description="Convert Open X-Embodiment datasets (TFDS/RLDS) to ArrayRecord shards of frame pairs.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_argument_group("what and where")
+    what.add_argument("--datasets", required=True, help="a mixture (oxe29), names with commas between, or a YAML file")
+    what.add_argument(
+        "--source",
+        required=True,
+        action="append",
+        help="folder with <tfds_name>/<version> below it, local, gs:// or s3://; may be repeated, the first that has "
+        "it wins",
+    )
+    what.add_argument("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
+    what.add_argument("--config", action="append", default=[], help="YAML with datasets and mixtures of your own")
+    what.add_argument("--splits", help="splits with commas between (default: all that have episodes)")
+    what.add_argument("--episodes", help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'")
+
+    frames = parser.add_argument_group("frames and pairs")
+    frames.add_argument("--camera", help="camera by role, name or path (default: primary)")
+    frames.add_argument("--image-size", default="256", help="256, HxW or native (default: 256)")
+    frames.add_argument(
+        "--resize",
+        choices=("stretch", "crop", "pad"),
+        default="stretch",
+        help="how another aspect ratio is made to fit (default: stretch)",
+    )
+    frames.add_argument("--quality", type=int, default=95, help="JPEG quality of frames encoded anew (default: 95)")
+    frames.add_argument("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the registry's")
+    frames.add_argument(
+        "--frames",
+        default="endpoints",
+        help="which of [t, t+offset] to store: endpoints, all, stride:S or fixed:N (default: endpoints)",
+    )
+    frames.add_argument(
+        "--leave-out",
+        action="append",
+        metavar="PATTERN",
+        help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
+        "sentence embeddings ('*language_embedding'); 'none' keeps all",
+    )
+
+    work = parser.add_argument_group("how to work")
+    work.add_argument(
+        "--on-error",
+        choices=("quarantine", "fail"),
+        default="quarantine",
+        help="leave damaged input out and list it, or stop (default: quarantine)",
+    )
+    work.add_argument(
+        "--num-workers",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="local processes (default: the cores that this process may use)",
+    )
+    work.add_argument("--task-index", type=int, default=0, help="which share of the shards this process takes, from 0")
+    work.add_argument("--task-count", type=int, default=1, help="into how many shares they are divided (default: 1)")
+    work.add_argument(
+        "--staging",
+        metavar="DIR",
+        help="local folder for files on their way to gs:// or s3://, as much as a shard's output a worker "
+        "(default: TMPDIR)",
+    )
+    work.add_argument(
+        "--finalize",
+        action="store_true",
+        help="convert no shard: merge and write the manifests of what all tasks together have finished, and name what "
+        "is missing",
+    )
+    work.add_argument("--overwrite", action="store_true", help="remove what an earlier conversion left there")
+    work.add_argument(
+        "--redo",
+        metavar="SHARD",
+        action="append",
+        default=[],
+        help="convert this shard again (train-00001-of-00004), also if it is complete; may be repeated",
+    )
+    work.add_argument("--dry-run", action="store_true", help="say what would be done and what is done; write nothing")
+    work.add_argument("--verbose", action="store_true", help="show the log of Beam and its runner")
+    work.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def check_arguments(arguments: argparse.Namespace) -> Options:
+    """Return the options of the conversion.
+
+    Raises:
+        UsageError: a value out of range or in no known form, or options that exclude each other.
+    """
+    if arguments.splits is not None and arguments.episodes is not None:
+        raise UsageError("--splits and --episodes exclude each other; --episodes names its splits itself")
+    if not 1 <= arguments.quality <= 100:
+        raise UsageError(f"--quality {arguments.quality}: expected 1 to 100")
+    if arguments.num_workers < 1:
+        raise UsageError(f"--num-workers {arguments.num_workers}: expected 1 or more")
+    if not 0 <= arguments.task_index < arguments.task_count:
+        raise UsageError(
+            f"--task-index {arguments.task_index} --task-count {arguments.task_count}: "
+            "the index goes from 0 to count - 1"
+        )
+    if arguments.overwrite and arguments.task_count > 1:
+        raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
+    if arguments.finalize and (arguments.overwrite or arguments.dry_run or arguments.task_count > 1):
+        raise UsageError("--finalize goes without --overwrite, --dry-run and --task-count: it only looks at all shards")
+    if arguments.redo and (arguments.overwrite or arguments.finalize):
+        raise UsageError("--redo goes without --overwrite and --finalize: it converts single shards again")
+    for name in ("output", "camera", "staging"):
+        if getattr(arguments, name) == "":
+            raise UsageError(f"--{name} is empty; is a variable of the shell not set?")
+    if arguments.staging is not None and not os.path.isdir(arguments.staging):
+        raise UsageError(f"--staging {arguments.staging}: no such folder; make it on every machine that converts")
+    if arguments.offset is not None:
+        check_offset(arguments.offset)
+    return Options(
+        splits=_names(arguments.splits) if arguments.splits is not None else None,
+        episodes=arguments.episodes,
+        camera=arguments.camera,
+        policy=FramePolicy(size=parse_size(arguments.image_size), resize=arguments.resize, quality=arguments.quality),
+        offset=arguments.offset,
+        frames=check_frames(arguments.frames),
+        leave_out=_patterns(arguments.leave_out),
+        on_error=arguments.on_error,
+        staging=os.path.abspath(arguments.staging) if arguments.staging else None,
+    )
+
+
+def parse_size(text: str) -> tuple[int, int] | None:
+    """Return ``--image-size`` as (height, width), None for ``native``.
+
+    >>> parse_size("256"), parse_size("180x320"), parse_size("native")
+    ((256, 256), (180, 320), None)
+    """
+    if text == "native":
+        return None
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise UsageError(f"--image-size {text!r} is none of: 256, HxW (180x320), native")
+    height, width = int(match[1]), int(match[2] or match[1])
+    if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE):
+        raise UsageError(f"--image-size {text!r}: sides go from 1 to {_MAX_SIDE}")
+    return height, width
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"--splits {text!r} names no split")
+    return names
+
+
+def _patterns(patterns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if patterns is None:
+        return None
+    return tuple(pattern for pattern in patterns if pattern != "none")

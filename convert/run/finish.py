@@ -1,0 +1,140 @@
+"""The end of a conversion: when all splits are merged, their status files become the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from importlib import metadata
+
+from convert import __version__
+from convert.errors import ConvertError
+from convert.journal.journal import MANIFEST
+from convert.journal.remote import AnyJournal, open_journal
+from convert.journal.status import parse_quarantine
+from convert.plan import Conversion
+from convert.run.survey import Survey, existing_manifest, survey
+from convert.storage.durable import writing
+from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry
+from stream.format.names import FORMAT_VERSION, split_of
+
+_LIBRARIES = (
+    "apache-beam",
+    "array-record",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+    "simplejpeg",
+    "tensorflow-datasets",
+)
+
+
+def finalise(conversion: Conversion, *, again: Set[str] = frozenset()) -> Manifest | None:
+    """Write the manifest if every split of the conversion is merged, and remove the journal.
+
+    Splits that an earlier manifest has are kept. Any number of processes may call this at the same time.
+
+    Args:
+        conversion: Conversion.
+        again: Stems of the shards that this process found to be converted again.
+
+    Returns:
+        The manifest; None while shards or splits are missing.
+    """
+    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    if done := _complete(conversion, journal):
+        return done
+    try:
+        with journal.lock(MANIFEST, wait=True):
+            # Without locks another process may finish, and remove the journal, while this one reads it.
+            return (
+                _complete(conversion, journal)
+                or _finalise(conversion, journal, again=again)
+                or _complete(conversion, journal)
+            )
+    except ConvertError:
+        # Another process may have finished between the two looks, and removed the journal with the lock.
+        if done := _complete(conversion, journal):
+            return done
+        raise
+
+
+def _complete(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+    manifest = existing_manifest(conversion, journal)
+    covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
+    return manifest if covered and not journal.exists() else None
+
+
+def _finalise(conversion: Conversion, journal: AnyJournal, *, again: Set[str]) -> Manifest | None:
+    found = survey(conversion, again=again)
+    if found.todo or found.merges:
+        return None
+    with writing(journal.workplace):
+        if found.before is not None and found.complete:
+            manifest = found.before
+        else:
+            manifest = _manifest(conversion, found, _write_quarantine(journal, found))
+            journal.write_manifest(manifest)
+        # Another process may be at another split.
+        journal.clear([job.stem for job in conversion.jobs], conversion.splits)
+    return manifest
+
+
+def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | None) -> Manifest:
+    spec = conversion.spec
+    splits: dict[str, SplitEntry] = dict(found.before.splits) if found.before else {}
+    statistics = dict(found.before.statistics) if found.before else {}
+    for name, merged in found.merged.items():
+        splits[name], statistics[name] = merged.entry, merged.index.statistics
+    ordered = {name: splits[name] for name in sorted(splits)}
+    shards = [shard for split in ordered.values() for shard in split.shards]
+    sizes = _total(shard.sizes for shard in shards)
+    passed = sum(shard.passed for shard in shards)
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        layout="pairs",
+        dataset=spec.name,
+        version=spec.version,
+        source=Source(
+            tfds_name=spec.tfds_name,
+            version=spec.version,
+            path=conversion.source.path,
+            fingerprint=conversion.source.fingerprint,
+        ),
+        parameters=dict(conversion.parameters),
+        spec=spec.model_dump(mode="json"),
+        image={"encoding": "jpeg", "sizes": sizes, "passed": passed, "transcoded": sum(sizes.values()) - passed},
+        episodes=sum(split.episodes for split in ordered.values()),
+        steps=sum(split.steps for split in ordered.values()),
+        records=sum(split.records for split in ordered.values()),
+        left_out=_total(shard.left_out for shard in shards),
+        quarantine=quarantine,
+        splits=ordered,
+        statistics={name: statistics[name] for name in ordered},
+        versions={"pairstream": __version__, **{name: _version(name) for name in _LIBRARIES}},
+    )
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
+
+
+def _write_quarantine(journal: AnyJournal, found: Survey) -> FileEntry | None:
+    listed = parse_quarantine(journal.quarantine())
+    kept = set(found.before.splits if found.before else ()) - set(found.merged)
+    entries = [entry for stem, entries in listed.items() if split_of(stem) in kept for entry in entries]
+    entries += [entry for split in found.merged.values() for status in split.shards for entry in status.quarantine]
+    entries.sort(key=lambda entry: (entry.shard, entry.episode, -1 if entry.step is None else entry.step))
+    content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
+    journal.write_quarantine(content)
+    return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) if entries else None
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

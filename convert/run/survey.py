@@ -1,0 +1,269 @@
+"""What of a dataset is finished: its journal, its manifest and its files tell what is still to be done.
+
+A complete dataset may have lost a file, or its source may have been repaired. Then the shards and splits concerned are
+to be done again, and only these; the rest stays as the manifest describes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from convert.errors import ConflictError, UsageError
+from convert.journal.parameters import check_parameters
+from convert.journal.remote import AnyJournal, open_journal
+from convert.journal.status import IndexStatus, ShardStatus
+from convert.plan import Conversion, ShardJob, SplitJob
+from convert.source.tfrecord import TFRecordFile
+from convert.tasks.merge import index_inputs
+from convert.tasks.shard import count_damage, wanted_records
+from stream.format.manifest import Manifest, ShardEntry, SplitEntry
+from stream.storage.errors import FormatError, closest
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedSplit:
+    """A split whose shards and index are finished in the journal; its shards are in the order of the source."""
+
+    shards: tuple[ShardStatus, ...]
+    index: IndexStatus
+
+    @property
+    def entry(self) -> SplitEntry:
+        """Its entry in the manifest."""
+        entries = tuple(status.entry for status in self.shards)
+        return SplitEntry(
+            episodes=sum(entry.episodes for entry in entries),
+            steps=sum(entry.steps for entry in entries),
+            records=sum(entry.records for entry in entries),
+            shards=entries,
+            index=self.index.index,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What is finished of a dataset, and what is not.
+
+    Attributes:
+        before: Manifest that the output has, or had before files that it describes were changed.
+        withdrawn: Whether that manifest is not in the output any more.
+        todo: Shards to convert.
+        merges: Splits to merge, all shards of which are finished.
+        merged: Splits that are finished in the journal, by name. The other splits stay as the manifest has them.
+        finished: Statuses in the journal, by stem.
+    """
+
+    before: Manifest | None
+    withdrawn: bool
+    todo: tuple[ShardJob, ...]
+    merges: tuple[SplitJob, ...]
+    merged: Mapping[str, MergedSplit]
+    finished: Mapping[str, ShardStatus]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the manifest in the output is true as it is."""
+        return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
+
+
+def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[str] = frozenset()) -> Survey:
+    """Find out what of a conversion is finished.
+
+    Args:
+        conversion: Conversion.
+        again: Stems of shards to convert again: the manifest's word for them does not count.
+        redo: Those of them for which the journal's word does not count either.
+
+    Raises:
+        ConflictError: The output was converted with other parameters, from another source, or to another version of
+            the format.
+    """
+    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    before = existing_manifest(conversion, journal)
+    withdrawn = before is None
+    if before is None:
+        before = _withdrawn_manifest(conversion, journal)
+    statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
+    todo: list[ShardJob] = []
+    merges: list[SplitJob] = []
+    merged: dict[str, MergedSplit] = {}
+    for split in conversion.splits:
+        jobs = conversion.split_jobs(split)
+        old = before.splits.get(split) if before else None
+        missing = _missing(jobs, old, statuses, journal, again=again)
+        if missing:
+            todo += missing
+            continue
+        found = [statuses[job.stem] for job in jobs if job.stem in statuses]
+        if old is None or _differs(found, old, journal, split=split, withdrawn=withdrawn):
+            index = journal.index_status(split) if len(found) == len(jobs) else None
+            if index is not None and index.inputs == index_inputs(found, conversion.plan):
+                merged[split] = MergedSplit(shards=tuple(found), index=index)
+            else:
+                merges.append(_split_job(jobs))
+    return Survey(
+        before=before,
+        withdrawn=withdrawn and before is not None,
+        todo=tuple(todo),
+        merges=tuple(merges),
+        merged=merged,
+        finished=statuses,
+    )
+
+
+def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+    """Return the manifest in the output, if there is one that this conversion agrees with.
+
+    Raises:
+        ConflictError: The output was converted with other parameters or from another source, or to another version of
+            the format.
+    """
+    output = journal.output
+    try:
+        manifest = journal.manifest()
+    except FormatError as error:
+        raise ConflictError(f"{error} (or choose another --output)") from None
+    if manifest is None:
+        return None
+    check_parameters(manifest.parameters, conversion.parameters, where=str(output))
+    if manifest.source.fingerprint != conversion.source.fingerprint:
+        raise ConflictError(
+            f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not "
+            f"those of {conversion.source.path}; use another --output or --overwrite"
+        )
+    return manifest
+
+
+def barren_split(conversion: Conversion) -> str | None:
+    """Return what is wrong with a split all shards of which are finished and gave no pair, None if there is none.
+
+    Damage explains a split without pairs; it is told otherwise.
+    """
+    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    offset = conversion.plan.offset
+    for split in conversion.splits:
+        stems = [job.stem for job in conversion.split_jobs(split)]
+        statuses = journal.statuses(stems)
+        entries = [status.entry for status in statuses.values()]
+        damaged = any(count_damage(entry.left_out) for entry in entries)
+        if len(statuses) == len(stems) and not damaged and not any(entry.records for entry in entries):
+            longest = max(status.longest for status in statuses.values())
+            return (
+                f"{conversion.spec.name}: split {split} gives no pair at offset {offset}: its longest episode has "
+                f"{longest} steps, a pair takes {offset + 1}; give a smaller --offset with --overwrite, or leave the "
+                "split out with --splits"
+            )
+    return None
+
+
+def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Return the shards that ``--redo`` names, by dataset.
+
+    Raises:
+        UsageError: There is no such shard, or several datasets have one of that name.
+    """
+    found: dict[str, set[str]] = {conversion.spec.name: set() for conversion in conversions}
+    for stem in stems:
+        having = [one.spec.name for one in conversions if any(job.stem == stem for job in one.jobs)]
+        if not having:
+            known = [job.stem for one in conversions for job in one.jobs]
+            raise UsageError(f"--redo {stem}: no such shard; {closest(stem, known, noun='shards')}")
+        if len(having) > 1:
+            raise UsageError(f"--redo {stem}: {', '.join(having)} have such a shard; name one with --datasets")
+        found[having[0]].add(stem)
+    return {name: frozenset(shards) for name, shards in found.items()}
+
+
+def _withdrawn_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+    """Return the manifest that was withdrawn, if one was and nothing else that it describes is being changed."""
+    try:
+        manifest = journal.withdrawn()
+    except FormatError as error:
+        raise ConflictError(f"{error} (or choose another --output)") from None
+    if manifest is None:
+        return None
+    others = {
+        entry.name for name, split in manifest.splits.items() if name not in conversion.splits for entry in split.shards
+    }
+    if changed := others & journal.finished():
+        raise ConflictError(
+            f"{journal.output}: an earlier command was interrupted while it made {min(changed)} again; run that one "
+            f"first, with --splits {','.join(manifest.splits)}"
+        )
+    return manifest
+
+
+def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:
+    """Return the shards whose source file is not as it was, by stem with the reason.
+
+    Files of another size are found, and files of which something was left out as damaged that now differ.
+    """
+    entries = {entry.name: entry for split in before.splits.values() for entry in split.shards}
+    found = {}
+    for job in conversion.jobs:
+        entry = entries.get(job.stem)
+        if entry is None:
+            continue
+        if entry.source_bytes != job.shard.bytes:
+            found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
+        elif count_damage(entry.left_out) and _source_differs(job, entry):
+            found[job.stem] = f"{job.shard.name} was damaged and has changed since"
+    return found
+
+
+def _source_differs(job: ShardJob, entry: ShardEntry) -> bool:
+    unread: Counter[str] = Counter()
+    with job.shard.open() as file:
+        records = TFRecordFile(file, name=job.shard.name, size=job.shard.bytes)
+        for _, item in wanted_records(job, records):
+            if not isinstance(item, bytes):
+                unread["undeclared" if item is None else "unreadable"] += 1
+    # Data with a flipped bit are stored with the same checksum as whole ones, so the digest alone does not tell.
+    same = all(entry.left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
+    return not same or records.digest != entry.source_digest
+
+
+def _missing(
+    jobs: Sequence[ShardJob],
+    old: SplitEntry | None,
+    statuses: Mapping[str, ShardStatus],
+    journal: AnyJournal,
+    *,
+    again: Set[str],
+) -> list[ShardJob]:
+    """Return the shards of a split that are neither finished in the journal nor described by the manifest."""
+    entries = {entry.name: entry for entry in old.shards} if old else {}
+    indexed = old is not None and journal.has_index(old.index, jobs[0].shard.split)
+    missing = []
+    for job in jobs:
+        status, entry = statuses.get(job.stem), entries.get(job.stem)
+        if status is not None and status.entry.source_bytes == job.shard.bytes:
+            continue
+        if entry is None or not indexed or job.stem in again or not journal.has_file(entry):
+            missing.append(replace(job, entry=entry))
+    return missing
+
+
+def _differs(
+    found: Sequence[ShardStatus], old: SplitEntry, journal: AnyJournal, *, split: str, withdrawn: bool
+) -> bool:
+    """Return whether the manifest may not describe a split any more.
+
+    Files of other content are put into place only after the manifest was withdrawn.
+    """
+    if not journal.has_index(old.index, split):
+        return True
+    entries = {entry.name: entry for entry in old.shards}
+    return any(withdrawn or status.entry != entries[status.entry.name] for status in found)
+
+
+def _split_job(jobs: Sequence[ShardJob]) -> SplitJob:
+    first = jobs[0]
+    return SplitJob(
+        dataset=first.dataset,
+        split=first.shard.split,
+        shards=tuple(job.shard.index for job in jobs),
+        count=first.shard.count,
+    )

@@ -1,0 +1,1 @@
+"""``python -m convert.sample``: generate small datasets with the true schemas."""

@@ -1,0 +1,1 @@
+"""What a shard is made of: frame pairs, encoded images, records, rows of the index."""

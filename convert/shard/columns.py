@@ -1,0 +1,66 @@
+"""Columns of episodes, joined into columns of Arrow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from convert.source.features import Feature
+from convert.source.rlds import Column, storage_dtype
+from stream.format.schema import TEXT
+
+
+def arrow_field(feature: Feature) -> pa.Field:
+    """Return the Arrow field of a feature.
+
+    Scalars are plain columns, values with a shape are fixed-size lists (row-major; the shape is in the metadata),
+    sequences are lists around that. Texts of steps are dictionary-encoded, because they mostly repeat.
+    """
+    kind = pa.large_string() if feature.dtype == "string" else pa.from_numpy_dtype(storage_dtype(feature))
+    if feature.shape:
+        kind = pa.list_(kind, feature.size or 0)
+    for _ in feature.sequences:
+        kind = pa.large_list(kind)
+    if kind == pa.large_string() and feature.level == "step":
+        kind = TEXT
+    metadata = {"dtype": feature.dtype, "shape": json.dumps(list(feature.shape))}
+    return pa.field(feature.name, kind, metadata=metadata)
+
+
+def arrow_array(feature: Feature, columns: Sequence[Column]) -> pa.Array:
+    """Join the columns of one feature of several episodes, in order; rows of episodes that lack it are null."""
+    size = feature.size or 0
+    absent = [column.values is None for column in columns]
+    mask = None
+    if any(absent):
+        mask = pa.array(np.repeat(absent, [column.rows for column in columns]))
+    flat = mask if not feature.sequences and not feature.shape else None
+    if feature.dtype == "string":
+        texts: list[str | None] = []
+        for column in columns:
+            filler: list[str | None] = [None] * (0 if feature.sequences else column.rows * size)
+            texts += filler if column.values is None else list(column.values)
+        array: pa.Array = pa.array(texts, pa.large_string())
+        if arrow_field(feature).type == TEXT:
+            return array.dictionary_encode()
+    else:
+        dtype = storage_dtype(feature)
+        parts = [
+            np.zeros(0 if feature.sequences else column.rows * size, dtype)
+            if column.values is None
+            else np.asarray(column.values, dtype)
+            for column in columns
+        ]
+        joined = np.concatenate(parts) if parts else np.zeros(0, dtype)
+        array = pa.array(joined, mask=np.asarray(flat) if flat is not None else None)
+    if feature.shape:
+        array = pa.FixedSizeListArray.from_arrays(array, size, mask=None if feature.sequences else mask)
+    for level in reversed(range(len(feature.sequences))):
+        lengths = [column.lengths[level] for column in columns]
+        counts = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        array = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array, mask=mask if level == 0 else None)
+    return array

@@ -1,0 +1,43 @@
+"""The instruction of every step, wherever and however a dataset stores it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from convert.source.features import Feature
+from convert.source.rlds import Column, Episode, decode_codes
+
+
+def step_language(
+    episode: Episode, features: Sequence[Feature], *, encoding: Literal["text", "utf8_codes"]
+) -> list[str]:
+    """Return the instruction at each step, ``""`` where there is none.
+
+    Args:
+        features: of steps or of the episode; at each step the first that is not empty is taken.
+        encoding: ``utf8_codes`` for integer tensors with one UTF-8 byte a number.
+    """
+    texts = [""] * episode.num_steps
+    for feature in features:
+        column = (episode.steps if feature.level == "step" else episode.episode)[feature.name]
+        found = _texts(column, encoding)
+        if feature.level == "episode":
+            found = found[:1] * episode.num_steps
+        if found:
+            texts = [text or other for text, other in zip(texts, found, strict=True)]
+        if all(texts):
+            break
+    return texts
+
+
+def _texts(column: Column, encoding: Literal["text", "utf8_codes"]) -> list[str]:
+    if column.values is None:
+        return []
+    if encoding == "text":
+        return list(column.values)
+    rows = np.asarray(column.values).reshape(column.rows, column.feature.size or 0)
+    known: dict[bytes, str] = {}
+    return [known.setdefault(row.tobytes(), decode_codes(row)) for row in rows]

@@ -1,0 +1,1 @@
+"""Source datasets: their shards, features and episodes, in TFDS's RLDS form."""

@@ -1,0 +1,1 @@
+"""Durable writes, staging folders and object stores of a conversion."""

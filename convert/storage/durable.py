@@ -1,0 +1,50 @@
+"""Files that are on the disk when a function returns, and one clear error if the disk does not take them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from convert.errors import ConvertError, ShardError, UsageError
+from stream.format.manifest import FileEntry
+
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Return the entry of a file, read whole; raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
+
+
+def describe_durably(path: Path) -> FileEntry:
+    """Return the entry of a file once it is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return describe_file(path)
+
+
+@contextlib.contextmanager
+def writing(where: Path) -> Iterator[None]:
+    """Turn the errors of a file system that cannot be written into one clear error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ShardError(f"{where}: the disk is full; make room and run the same command again") from error
+        if error.errno in _NOT_WRITABLE:
+            raise UsageError(f"{where} cannot be written: {error.strerror}; choose another --output") from error
+        raise ConvertError(f"{where}: {error.strerror or error} ({error.filename or ''})") from error

@@ -1,0 +1,45 @@
+"""``pairstream`` and ``python -m pairstream``: one command for all programs of the project."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+
+from stream.storage.errors import closest
+
+COMMANDS = {
+    "convert": ("convert.run", "convert datasets"),
+    "verify": ("convert.verify", "check that a converted root is what its manifests say"),
+    "doctor": ("convert.doctor", "look for mistakes in the data themselves"),
+    "sample": ("convert.sample", "generate small datasets with the true schemas, to try things on"),
+    "reindex": ("convert.reindex", "make derived columns and statistics again, without an image"),
+    "replay": ("stream.replay", "show the batch of any step of a run"),
+    "fetch": ("stream.fetch", "copy what a mixture needs to this machine"),
+}
+"""Module and purpose of each subcommand."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand as ``python -m`` runs its module; return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if given else 2
+    name, *rest = given
+    if name not in COMMANDS:
+        print(f"error: no command {name!r}; {closest(name, COMMANDS, noun='commands')}", file=sys.stderr)
+        return 2
+    sys.argv = [name, *rest]
+    runpy.run_module(COMMANDS[name][0], run_name="__main__", alter_sys=True)
+    return 0
+
+
+def _help() -> str:
+    lines = ["usage: pairstream COMMAND ...", "", "commands:"]
+    lines += [f"  {name:<8} {purpose} (python -m {module})" for name, (module, purpose) in COMMANDS.items()]
+    return "\n".join([*lines, "", "`pairstream COMMAND --help` lists the options of a command."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Frames that stay encoded until they are on a device.
+
+With ``decode="device"`` a batch has, in place of ``frames``:
+
+- ``frames_jpeg`` uint8 [b, N]: the JPEGs of each row, one behind the other; zeros behind the last. N is a multiple of
+  4,096 and differs from batch to batch.
+- ``frames_span`` int32 [b, F, 2]: where in its row each frame begins and ends; (0, 0) where a row has fewer frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import simplejpeg
+
+from stream.storage.errors import FormatError
+
+ENCODED_KEYS = ("frames_jpeg", "frames_span")
+_STEP = 4096
+"""So that the size of a slot changes seldom."""
+
+
+def pack_frames(records: Sequence[tuple[int, Sequence[memoryview]]], rows: int, frames: int) -> dict[str, np.ndarray]:
+    """Return ``frames_jpeg`` and ``frames_span`` of ``rows`` rows of at most ``frames`` frames.
+
+    Args:
+        records: row, and its encoded frames.
+    """
+    width = max((sum(map(len, encoded)) for _, encoded in records), default=1)
+    jpeg = np.zeros((rows, -(-width // _STEP) * _STEP), np.uint8)
+    span = np.zeros((rows, frames, 2), np.int32)
+    for row, encoded in records:
+        start = 0
+        for frame, data in enumerate(encoded):
+            stop = start + len(data)
+            jpeg[row, start:stop] = np.frombuffer(data, np.uint8)
+            span[row, frame] = start, stop
+            start = stop
+    return {"frames_jpeg": jpeg, "frames_span": span}
+
+
+def encoded_frames(batch: Mapping[str, Any]) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Return row, frame and JPEG (uint8 [bytes], a view) of all frames of a batch."""
+    jpeg, spans = batch["frames_jpeg"], batch["frames_span"]
+    for row, frames in enumerate(spans.tolist()):
+        for frame, (begin, end) in enumerate(frames):
+            if end:
+                yield row, frame, jpeg[row, begin:end]
+
+
+def decode_frames(batch: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
+    """Decode the frames of a batch on the host.
+
+    Args:
+        batch: of a loader with ``decode="device"``, arrays.
+        shape: (height, width) of all frames.
+
+    Returns:
+        uint8 [b, F, height, width, 3], RGB, the same that ``decode="host"`` gives.
+
+    Raises:
+        FormatError: a frame cannot be decoded, or is of another size.
+    """
+    rows, frames, _ = batch["frames_span"].shape
+    decoded = np.zeros((rows, frames, *shape, 3), np.uint8)
+    for row, frame, jpeg in encoded_frames(batch):
+        try:
+            if simplejpeg.decode_jpeg(jpeg, buffer=decoded[row, frame]).shape != decoded.shape[2:]:
+                raise ValueError(f"it is not {shape[0]}x{shape[1]}")
+        except ValueError as error:
+            raise FormatError(f"frame {frame} of row {row} cannot be decoded ({error})") from None
+    return decoded

@@ -1,0 +1,1 @@
+"""``python -m stream.fetch``: copy what a mixture needs to this machine."""

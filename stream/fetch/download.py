@@ -1,0 +1,97 @@
+"""Copies of files of a converted root from another place: several at a time, checked, each complete or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemainingColumn, TransferSpeedColumn
+
+from stream.format.fetched import PARTIAL
+from stream.format.manifest import FileEntry
+from stream.storage.errors import StreamError
+from stream.storage.remote import CHUNK, Folder
+
+_LINE_EVERY_S = 30.0
+"""Time between lines of progress in a log."""
+
+
+class FetchError(StreamError):
+    """A file that cannot be copied: it is missing, not what its manifest says, or there is no room for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A file to copy.
+
+    Attributes:
+        folder: Source.
+        target: File to make; it has the same name in the source.
+        entry: Size and SHA-256 that the manifest states.
+    """
+
+    folder: Folder
+    target: Path
+    entry: FileEntry
+
+
+def download(files: Sequence[Download], *, jobs: int) -> None:
+    """Copy files in several threads; a terminal shows the progress, a log gets a line now and then.
+
+    Raises:
+        FetchError, RemoteError, OSError: The first thing that went wrong. Complete files stay, partial ones do not.
+    """
+    if not files:
+        return
+    console = Console(stderr=True)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    stop = threading.Event()
+    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(jobs) as pool:
+        task = progress.add_task("", total=sum(file.entry.bytes for file in files))
+        try:
+            left = {pool.submit(_copy, file, progress, task, stop) for file in files}
+            while left:
+                done, left = wait(left, timeout=_LINE_EVERY_S, return_when=FIRST_EXCEPTION)
+                for each in done:
+                    each.result()
+                if left and not console.is_terminal:
+                    console.print(progress)
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Event) -> None:
+    name, size = file.target.name, file.entry.bytes
+    found = file.folder.size(name)
+    if found != size:
+        what = "is not there" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
+        raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
+    file.target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")
+    digest = hashlib.sha256()
+    try:
+        with temporary.open("wb") as sink:
+            for start in range(0, size, CHUNK):
+                content = file.folder.read_range(name, start, min(size, start + CHUNK))
+                if stop.is_set():
+                    return
+                digest.update(content)
+                sink.write(content)
+                progress.advance(task, len(content))
+            sink.flush()
+            os.fsync(sink.fileno())
+        if digest.hexdigest() != file.entry.sha256:
+            raise FetchError(
+                f"{file.folder}/{name}: its SHA-256 is not that of its manifest; fetch again, and if that does not "
+                "help, the root is damaged: check it with `python -m convert.verify`"
+            )
+        temporary.replace(file.target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The files of a converted root: names, records, manifest, tables and index."""

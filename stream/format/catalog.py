@@ -1,0 +1,183 @@
+"""What a converted root holds: datasets, versions, splits, shards and counts, from the manifests alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from stream.format.fetched import Fetched, read_fetched
+from stream.format.fields import Fields, read_fields
+from stream.format.manifest import Manifest, read_manifest
+from stream.format.names import FETCHED_NAME, MANIFEST_NAME
+from stream.format.shards import SplitShards
+from stream.storage.errors import ArgumentError, FormatError, closest
+from stream.storage.remote import Folder, LocalFolder, is_remote, join
+
+_THREADS = 16
+"""Folders that are listed at the same time."""
+_TFDS_FILE = "dataset_info.json"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A converted dataset.
+
+    Attributes:
+        name: Name of the first folder.
+        folder: ``ROOT/<dataset>/<version>``.
+        manifest: Manifest without its shards, whose objects are large.
+        shards: Shards by split.
+        fetched: Shards that are present, None if all are.
+    """
+
+    name: str
+    version: str
+    folder: Path
+    manifest: Manifest
+    shards: Mapping[str, SplitShards]
+    fetched: Fetched | None = None
+
+    @classmethod
+    def of(cls, name: str, version: str, folder: Path, manifest: Manifest, fetched: Fetched | None = None) -> Dataset:
+        """Return the dataset of a complete manifest."""
+        shards = {split: SplitShards.of(entry.shards) for split, entry in manifest.splits.items()}
+        splits = {split: entry.model_copy(update={"shards": ()}) for split, entry in manifest.splits.items()}
+        return cls(name, version, folder, manifest.model_copy(update={"splits": splits}), shards, fetched)
+
+    @cached_property
+    def fields(self) -> Fields:
+        """What a loader takes of the free fields of the manifest; raises FormatError if they cannot be used."""
+        return read_fields(self.manifest, where=str(self.folder / MANIFEST_NAME))
+
+    @property
+    def shard_lengths(self) -> dict[str, list[int]]:
+        """Episodes of each shard, by split, in the order of the source."""
+        return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
+
+
+class Catalog:
+    """The datasets below a root. A manifest is read when its dataset is opened, once.
+
+    Args:
+        root: Folder that ``convert.run`` wrote to.
+
+    Raises:
+        ArgumentError: There is no such folder.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        if not isinstance(root, str | os.PathLike):
+            raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
+        if is_remote(root):
+            raise ArgumentError(
+                f"{root}: a loader reads local folders; bring what a mixture needs with "
+                f"`python -m stream.fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
+            )
+        # Absolute: files are opened later too, and other processes may have another current folder.
+        self.root = Path(os.path.abspath(root))
+        self.where = str(self.root)
+        """The root, to name in messages."""
+        try:
+            found = self.root.is_dir()
+        except OSError as error:
+            raise ArgumentError(f"{self.where:.200}: cannot be opened ({error.strerror})") from None
+        if not found:
+            raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
+        self._source: Folder = LocalFolder(self.root)
+        self._open: dict[str, Dataset] = {}
+
+    @cached_property
+    def versions(self) -> dict[str, list[str]]:
+        """The versions of each dataset, complete or not, oldest first."""
+        names = [name for name in self._source.folders() if not name.startswith(".")]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = list(pool.map(lambda name: (self._source / name).folders(), names))
+        versions = {name: [v for v in inner if not v.startswith(".")] for name, inner in zip(names, found, strict=True)}
+        return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
+
+    def check_converted(self, *folders: str) -> None:
+        """Raise ArgumentError if what lies below the root is a TFDS dataset, which is what ``convert.run`` reads.
+
+        Args:
+            folders: Patterns of folders below the root; by default all, unless a converted dataset is among them.
+        """
+        for folder in folders or (("*/*", "*", ".") if not self.complete else ()):
+            for file in self.root.glob(f"{folder}/{_TFDS_FILE}"):
+                raise ArgumentError(
+                    f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
+                    f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
+                )
+
+    @property
+    def complete(self) -> list[str]:
+        """Names of the datasets that have a manifest, that is, whose conversion is complete."""
+        return [name for name in self.versions if self._newest(name)]
+
+    def open(self, name: str) -> Dataset:
+        """Open a dataset.
+
+        Args:
+            name: ``bridge``, which takes the highest version that is complete, or ``bridge:0.1.0``.
+
+        Raises:
+            ArgumentError: not there, or not complete; lists the closest names.
+            stream.storage.errors.FormatError: its manifest cannot be used.
+        """
+        if name not in self._open:
+            base, _, version = name.partition(":")
+            place = join(self.where, base)
+            if base not in self.versions:
+                self.check_converted()
+                raise ArgumentError(
+                    f"{self.where}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
+                    "Convert it with `python -m convert.run`, or leave it out with weight 0"
+                )
+            if version and version not in self.versions[base]:
+                raise ArgumentError(
+                    f"{place}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
+                )
+            version = version or self._newest(base)
+            if not version or not self._has(MANIFEST_NAME, base, version):
+                if any(self._has(FETCHED_NAME, base, each) for each in self.versions[base]):
+                    raise ArgumentError(
+                        f"{place}: its fetch is not complete; run the same `python -m stream.fetch` "
+                        "command again to finish it"
+                    )
+                self.check_converted(f"{base}/{version or '*'}")
+                raise ArgumentError(
+                    f"{place}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
+                    "conversion is not complete; run the same `python -m convert.run` command again to finish it"
+                )
+            self._open[name] = self._read(base, version)
+        return self._open[name]
+
+    def _read(self, name: str, version: str) -> Dataset:
+        folder = self.root / name / version
+        manifest, fetched = read_manifest(folder), read_fetched(folder)
+        if fetched is not None and fetched.data != manifest.checksum:
+            raise FormatError(
+                f"{folder}: {FETCHED_NAME} is of another conversion than {MANIFEST_NAME}; remove this folder, and "
+                "fetch the dataset again"
+            )
+        return Dataset.of(name, version, folder, manifest, fetched)
+
+    def _has(self, file: str, name: str, version: str) -> bool:
+        return (self._source / name / version).size(file) is not None
+
+    def _newest(self, name: str) -> str:
+        complete = [version for version in self.versions[name] if self._has(MANIFEST_NAME, name, version)]
+        return complete[-1] if complete else ""
+
+
+def version_key(version: str) -> tuple[list[int], str]:
+    """Return a key to sort versions by.
+
+    >>> sorted(["0.10.0", "0.9.0"], key=version_key)
+    ['0.9.0', '0.10.0']
+    """
+    return [int(number) for number in re.findall(r"[0-9]+", version)[:6]], version

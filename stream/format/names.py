@@ -1,0 +1,127 @@
+"""The on-disk format, version 2: file locations, the layout of a record, the columns of the index.
+
+The format belongs to its reader; ``convert`` writes it. A converted dataset looks like this::
+
+    ROOT/<dataset>/<version>/dataset.json                                 manifest, written last
+    ROOT/<dataset>/<version>/quarantine.jsonl                             list of what could not be converted
+    ROOT/<dataset>/<version>/fetched.json                                 list of the shards present, if not all are
+    ROOT/<dataset>/<version>/<split>/episodes.arrow                       one row per episode of the split
+    ROOT/<dataset>/<version>/<split>/steps.arrow                          one row per step of the split
+    ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   record i = frames of one pair
+
+The three tables are the index of a split. Each is an Arrow IPC file, uncompressed, with one record batch, so every
+column is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps.
+``stream.format.schema`` has their columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Literal
+
+from stream.storage.errors import FormatError
+
+FORMAT_VERSION = 2
+MANIFEST_NAME = "dataset.json"
+QUARANTINE_NAME = "quarantine.jsonl"
+FETCHED_NAME = "fetched.json"
+
+TableKind = Literal["episodes", "steps", "records"]
+TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
+"""The tables of a split's index."""
+
+BLOCK, BLOCK_HEADER = 64 << 10, 24
+"""An ArrayRecord file, in the format of Riegeli records, consists of blocks of so many bytes, each with a header."""
+
+DERIVED = ("action", "state")
+"""Derived columns of ``steps``: the registry's default vectors, float32 lists of a fixed size. They are functions of
+the other columns and the registry; a dataset without an action or state does not have the column."""
+
+_RECORD_MAGIC = b"FRM1"
+_RECORD_HEADER = struct.Struct("<4sI")
+MAX_FRAMES = 1 << 16
+"""Most frames of a record."""
+
+
+def shard_stem(split: str, index: int, count: int) -> str:
+    """Return the name of a shard.
+
+    >>> shard_stem("train", 7, 1024)
+    'train-00007-of-01024'
+    """
+    return f"{split}-{index:05d}-of-{count:05d}"
+
+
+def split_of(stem: str) -> str:
+    """Return the split that a shard belongs to.
+
+    >>> split_of("train-00007-of-01024")
+    'train'
+    """
+    return stem.rsplit("-", 3)[0]
+
+
+def shard_file(stem: str) -> str:
+    """Return the file name of a shard.
+
+    >>> shard_file("train-00007-of-01024")
+    'train-00007-of-01024.arrayrecord'
+    """
+    return f"{stem}.arrayrecord"
+
+
+def table_file(kind: TableKind) -> str:
+    """Return the file name of a table of the index.
+
+    >>> table_file("steps")
+    'steps.arrow'
+    """
+    return f"{kind}.arrow"
+
+
+def encode_record(frames: Sequence[bytes]) -> bytes:
+    """Pack encoded frames into one record.
+
+    Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames back to
+    back.
+
+    >>> decode_record(encode_record([b"first", b"second"]))
+    [b'first', b'second']
+    """
+    if not 1 <= len(frames) <= MAX_FRAMES:
+        raise FormatError(f"a record holds 1 to {MAX_FRAMES} frames, got {len(frames)}")
+    lengths = struct.pack(f"<{len(frames)}I", *(len(frame) for frame in frames))
+    return b"".join((_RECORD_HEADER.pack(_RECORD_MAGIC, len(frames)), lengths, *frames))
+
+
+def frame_views(record: bytes | memoryview) -> list[memoryview]:
+    """Return the encoded frames of a record, in order, without copying.
+
+    Raises:
+        FormatError: The record does not start with the magic bytes, or its lengths do not add up to its size. Nothing
+            is allocated by a length that the record does not have.
+    """
+    view = memoryview(record)
+    size = len(view)
+    if size < _RECORD_HEADER.size:
+        raise FormatError(f"record of {size} bytes is shorter than its {_RECORD_HEADER.size}-byte header")
+    magic, count = _RECORD_HEADER.unpack_from(view)
+    if magic != _RECORD_MAGIC:
+        raise FormatError(f"record starts with {bytes(magic)!r}, expected {_RECORD_MAGIC!r}")
+    start = _RECORD_HEADER.size + 4 * count
+    if not 1 <= count <= MAX_FRAMES or start > size:
+        raise FormatError(f"record of {size} bytes says that it holds {count} frames")
+    frames = []
+    for length in struct.unpack_from(f"<{count}I", view, _RECORD_HEADER.size):
+        frames.append(view[start : start + length])
+        start += length
+    if start != size:
+        raise FormatError(f"record has {size} bytes, its header adds up to {start}")
+    return frames
+
+
+def decode_record(record: bytes) -> list[bytes]:
+    """Return the encoded frames of a record, in order. Raises FormatError as ``frame_views`` does."""
+    return [bytes(frame) for frame in frame_views(record)]

@@ -1,0 +1,1 @@
+"""Batches for Grain, PyTorch, Lightning and JAX."""

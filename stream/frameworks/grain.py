@@ -1,0 +1,176 @@
+"""The same samples for those who compose Grain themselves, one element a sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+from absl import flags
+
+from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.order.mixture import Member
+from stream.order.rows import Rows
+from stream.storage.errors import ArgumentError
+from stream.workers.job import BatchMaker, Setup
+from stream.workers.source import Replacer, make_here
+
+Sample = dict[str, Any]
+
+
+def _let_grain_read_its_flags() -> None:
+    """Give Grain's flags their defaults in a program that has not parsed flags.
+
+    Grain reads flags of its own when it starts worker processes. Absl refuses that before ``absl.app.run`` has parsed
+    the command line, and scripts and notebooks never call it. Flags of others stay unparsed, and ``absl.app.run`` later
+    still reads Grain's from the command line.
+    """
+    if not flags.FLAGS.is_parsed():
+        for name in flags.FLAGS:
+            if name.startswith("grain_"):
+                flags.FLAGS[name].present = True
+
+
+_let_grain_read_its_flags()
+
+
+class _Samples:
+    """Samples of a mixture one by one. Pickled as what it was made of, so that Grain's worker processes open files
+    anew."""
+
+    def __init__(self, root: Path, members: Sequence[Member], options: Options, on_error: str) -> None:
+        self._arguments = (root, tuple(members), options, on_error)
+        self.data = MixedData(root, members, options)
+        _ = self.data.check  # raises now, not with the first sample
+        self._replacer = Replacer(self.data.plan, on_error)
+        setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
+        self._maker = BatchMaker(setup)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Samples, self._arguments
+
+    def make(self, rows: Rows) -> Sample:
+        """The sample of one row; arrays have no leading dimension."""
+        batch = make_here(self._maker, self._replacer, -1, rows).batch
+        return {key: value[0] for key, value in batch.items()}
+
+
+class PairsMapDataset(grain.MapDataset[Sample]):
+    """See ``pairs``."""
+
+    def __init__(self, samples: _Samples) -> None:
+        super().__init__()
+        self._samples = samples
+
+    @property
+    def data(self) -> MixedData:
+        """The mixture."""
+        return self._samples.data
+
+    def __len__(self) -> int:
+        return sys.maxsize // 16
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        if index < 0:
+            raise ArgumentError(f"sample {index}; the mixture has no end to count from")
+        return self._samples.make(self.data.plan.rows(np.array([int(index)], np.int64)))
+
+    def __str__(self) -> str:
+        return f"pairs({len(self.data.names)} datasets)"
+
+
+def pairs(
+    root: str | Path,
+    mixture: str | Path | Mapping[str, Any],
+    *,
+    split: str = "train",
+    on_error: str = "raise",
+    **options: Any,
+) -> PairsMapDataset:
+    """Return the order of ``make_loader`` as a Grain ``MapDataset`` of single samples: element k is sample k.
+
+    Elements have the keys of a batch without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
+    [W, A], ``language`` str, and so on. It has no end (its length is a number beyond any training): weights, not
+    lengths, say how often a dataset comes.
+
+    Args:
+        root, mixture, split, on_error: As for ``make_loader``.
+        options: Its ``seed``, ``metadata``, ``action``, ``horizon``, ``columns``, ``shuffle``, ``filters``, ...
+
+    Raises:
+        ArgumentError: As ``make_loader``.
+    """
+    if on_error not in ("raise", "replace"):
+        raise ArgumentError(f"on_error={on_error!r}; expected 'raise' or 'replace'")
+    data = open_mixture(root, mixture, split=split, options=_options(options))
+    return PairsMapDataset(_Samples(data.root, data.members, data.options, on_error))
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    unknown = sorted(set(given) - set(Options.__dataclass_fields__))
+    if unknown:
+        raise ArgumentError(f"unknown arguments {', '.join(unknown)}; known: {', '.join(Options.__dataclass_fields__)}")
+    return Options(**given)
+
+
+class PairSource:
+    """Every pair of some datasets once, in storage order: a random-access source for ``grain.DataLoader`` and others.
+
+    ``source[i]`` is a dict as an element of ``pairs``; ``sample`` is i. Datasets come one after the other. ``split``,
+    ``filters`` and ``samples_per_episode`` say which pairs there are; weights play no part, except that 0 leaves a
+    dataset out. The order of training is that of Grain's sampler.
+
+    Args:
+        root, mixture, split: As for ``make_loader``.
+        options: Its ``metadata``, ``action``, ``horizon``, ``columns``, ``filters``, ..., but no ``seed`` or
+            ``shuffle``.
+
+    Raises:
+        ArgumentError: As ``make_loader``.
+        RecordError: From ``source[i]``, a record cannot be read.
+    """
+
+    def __init__(
+        self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
+    ) -> None:
+        ordering = [name for name in ("seed", "shuffle") if name in options]
+        if ordering:
+            raise ArgumentError(
+                f"PairSource has no {' and no '.join(ordering)}: the order is that of a sampler, such as "
+                "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
+            )
+        data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
+        self._samples = _Samples(data.root, data.members, data.options, "raise")
+        self._ends = np.cumsum(data.views.sizes)
+
+    @property
+    def dataset_names(self) -> tuple[str, ...]:
+        """Names of the datasets, in their order."""
+        return self._samples.data.names
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> Sample:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"pair {index} of {len(self)}")
+        index = int(index) % len(self)
+        member = int(np.searchsorted(self._ends, index, side="right"))
+        position = index - (int(self._ends[member - 1]) if member else 0)
+        plan = self._samples.data.plan
+        zero = np.zeros(1, np.int64)
+        split, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
+        rows = Rows(zero + index, (zero + member).astype(np.int16), zero, split, record)
+        return self._samples.make(rows)
+
+    def __repr__(self) -> str:
+        # Grain compares this with the source that a checkpoint is of.
+        order = hashlib.sha256(json.dumps(self._samples.data.order()).encode()).hexdigest()[:16]
+        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {order})"

@@ -1,0 +1,143 @@
+"""A DataModule for Lightning, whose checkpoints hold where the loader is."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stream.batch.spec import Batch
+from stream.frameworks.torch import PairDataset
+from stream.loader.loader import Loader
+from stream.storage.extras import missing
+
+
+def _import_lightning() -> Any:
+    """Import the package that is in use: a Trainer takes only DataModules of its own."""
+    names = ["lightning.pytorch", "pytorch_lightning"]
+    for name in sorted(names, key=lambda name: name not in sys.modules):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name not in (name, name.partition(".")[0]):
+                raise
+    raise ModuleNotFoundError(missing("lightning", "lightning", by="PairDataModule"), name="lightning")
+
+
+_pl = _import_lightning()
+
+
+class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
+    """Loaders for training and validation of one set of arguments.
+
+    Training has no end: set the Trainer's ``max_steps``, or ``limit_train_batches`` for epochs, which go on where the
+    last one stopped. Each validation has the same batches. ``fit(..., ckpt_path=...)`` goes on with the batch behind
+    the last one that was trained on.
+
+    Args:
+        root, mixture, batch_size: As for ``stream.make_loader``.
+        split, val_split: Splits of training and validation; ``val_split=None`` for no validation.
+        val_steps: Batches of a validation; by default as many as draw the split's number of samples.
+        arguments: All others of ``stream.make_loader``; rank and world size come from ``torch.distributed``.
+
+    Raises:
+        ArgumentError: From ``setup``, as ``make_loader``.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        mixture: str | Path | Mapping[str, Any],
+        *,
+        batch_size: int,
+        split: str = "train",
+        val_split: str | None = "val",
+        val_steps: int | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__()
+        self._arguments = {"root": root, "mixture": mixture, "batch_size": batch_size, **arguments}
+        self._split = split
+        self._val_split = val_split
+        self._val_steps = val_steps
+        self._train: PairDataset | None = None
+        # The step is the number of batches that the Trainer counts, unless a state was loaded without its counts.
+        self._ahead = 0
+        self._loaded: int | None = None
+
+    @property
+    def loader(self) -> Loader:
+        """The loader of training."""
+        return self._training().loader
+
+    @property
+    def step(self) -> int:
+        """Batches trained on, and so the step of the next one."""
+        return self._loaded if self._loaded is not None else self._ahead + self._processed()
+
+    def setup(self, stage: str) -> None:
+        """Open the data; the process group exists by now."""
+        if stage == "fit":
+            self._training()
+
+    def train_dataloader(self) -> Any:
+        """Batches from where training stands."""
+        return _Batches(self.begin)
+
+    def val_dataloader(self) -> Any:
+        """The batches of validation, or none."""
+        if self._val_split is None:
+            return []
+        dataset = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
+        return _Counted(lambda: dataset, self._val_steps or dataset.loader.steps_per_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where training stands, for the Trainer's checkpoint."""
+        return {"train": self.loader.state_at(self.step)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint; raises StateError if it is of another order of samples."""
+        self._loaded = self.loader.step_of(state_dict["train"])
+
+    def begin(self) -> PairDataset:
+        """Return the dataset of training, to be iterated from where training stands."""
+        dataset = self._training()
+        if self._loaded is not None:
+            # Only now: the Trainer restores its counts after it has given us our state.
+            self._ahead, self._loaded = self._loaded - self._processed(), None
+        dataset.load_state_dict(dataset.loader.state_at(self.step))
+        return dataset
+
+    def _training(self) -> PairDataset:
+        if self._train is None:
+            self._train = PairDataset(**self._arguments, split=self._split)
+        return self._train
+
+    def _processed(self) -> int:
+        """Batches that the Trainer trained on. It fetches one more, and the one at hand may fail."""
+        return int(self.trainer.fit_loop.epoch_loop.batch_progress.total.processed) if self.trainer is not None else 0
+
+
+class _Batches:
+    """Batches of a dataset, ``steps`` of them or without end. Workers start with the first, as the Trainer makes
+    iterators to try, and end with the iterator."""
+
+    def __init__(self, begin: Callable[[], PairDataset], steps: int | None = None) -> None:
+        self._begin = begin
+        self._steps = steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        with contextlib.closing(iter(self._begin())) as batches:
+            yield from itertools.islice(batches, self._steps)
+
+
+class _Counted(_Batches):
+    """Batches with a length."""
+
+    def __len__(self) -> int:
+        assert self._steps is not None
+        return self._steps

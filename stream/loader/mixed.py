@@ -1,0 +1,238 @@
+"""A mixture resolved against a root: everything that defines which samples there are, in which order, and what they
+hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stream.batch.columns import find_column
+from stream.batch.spec import METADATA, BatchSpec, Metadata
+from stream.batch.vectors import REDUCTIONS, Reduction, dataset_vector
+from stream.format.catalog import Catalog, Dataset
+from stream.format.index import IndexCheck, UsedColumn, used_columns
+from stream.order.filters import canonical_filters, parse_filters
+from stream.order.mix import build_mix
+from stream.order.mixture import Member, resolve_mixture
+from stream.order.plain_values import canonical_columns
+from stream.order.plan import Plan, Shuffle
+from stream.order.reference import SampleRef, describe_rows
+from stream.order.rows import Rows
+from stream.order.views import Views
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError, closest
+
+_log = logging.getLogger("stream")
+
+_MAX_PER_EPISODE = 1_000_000
+_MAX_HORIZON = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What defines the samples, as the user gave it; see ``make_loader``."""
+
+    seed: int = 0
+    shuffle: str = "global"
+    samples_per_episode: int = 0
+    filters: Any = None
+    metadata: Metadata = "full"
+    action: Reduction = "window"
+    horizon: int | None = None
+    action_columns: Mapping[str, Sequence[Any]] | None = None
+    state_columns: Mapping[str, Sequence[Any]] | None = None
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        least = {"seed": None, "samples_per_episode": 0, **({} if self.horizon is None else {"horizon": 1})}
+        for name, bound in least.items():
+            object.__setattr__(self, name, check_whole(name, getattr(self, name), least=bound))
+        if self.samples_per_episode > _MAX_PER_EPISODE:
+            raise ArgumentError(f"samples_per_episode={self.samples_per_episode}; at most {_MAX_PER_EPISODE:,}")
+        if self.horizon is not None and self.horizon > _MAX_HORIZON:
+            raise ArgumentError(f"horizon={self.horizon}; at most {_MAX_HORIZON:,} steps")
+        if self.metadata not in METADATA:
+            raise ArgumentError(f"metadata={self.metadata!r}; expected one of {', '.join(METADATA)}")
+        if self.action not in REDUCTIONS:
+            raise ArgumentError(f"action={self.action!r}; expected one of {', '.join(REDUCTIONS)}")
+        if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
+            raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
+        if self.columns and self.metadata != "full":
+            raise ArgumentError(
+                f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
+            )
+        for name in ("action_columns", "state_columns"):
+            object.__setattr__(self, name, canonical_columns(name, getattr(self, name)))
+        object.__setattr__(self, "filters", canonical_filters(self.filters))
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+
+class MixedData:
+    """Members of a mixture, opened: their samples by number, and what a batch of them holds.
+
+    Args:
+        root: a converted root.
+        members: datasets with split and weight, none of weight 0.
+        options: see ``Options``.
+        catalog: an open catalog of the root.
+
+    Raises:
+        ArgumentError: see ``make_loader``.
+    """
+
+    def __init__(
+        self, root: str | Path, members: Sequence[Member], options: Options, *, catalog: Catalog | None = None
+    ) -> None:
+        self.members = tuple(members)
+        self.options = options
+        catalog = catalog or Catalog(root)
+        self.root = catalog.root
+        missing = [member.dataset for member in members if member.dataset.partition(":")[0] not in catalog.versions]
+        if len(missing) > 1:
+            raise ArgumentError(
+                f"{self.root}: {len(missing)} of {len(members)} datasets of the mixture are not there: "
+                f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
+            )
+        self.datasets: tuple[Dataset, ...] = tuple(catalog.open(member.dataset) for member in members)
+        self.names = tuple(dataset.name for dataset in self.datasets)
+        twice = {name for name in self.names if self.names.count(name) > 1}
+        if twice:
+            raise ArgumentError(f"dataset {min(twice)} is in the mixture more than once; give it one weight")
+        shuffle = Shuffle.parse(options.shuffle)
+        self.filters = parse_filters(options.filters, self.names)
+        self.views = Views(
+            self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
+        )
+        self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
+        self.relative_weights = [
+            member.relative_weight(size) for member, size in zip(members, self.sizes.values(), strict=True)
+        ]
+        try:
+            self.mix = build_mix(self.relative_weights)
+        except ValueError as error:
+            raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
+        self.plan = Plan(self.mix, self.views, names=self.names, seed=options.seed, shuffle=shuffle)
+        self._warn_of_offsets()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of each dataset, multiples of 2^-20."""
+        return dict(zip(self.names, self.mix.weights.tolist(), strict=True))
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The pair offset of each member, in steps."""
+        return tuple(dataset.fields.offset for dataset in self.datasets)
+
+    @cached_property
+    def spec(self) -> BatchSpec:
+        """What a batch holds."""
+        options = self.options
+        firsts = [self.views.splits_of(member)[0] for member in range(len(self.members))]
+        vectors = {}
+        for which, chosen in (("action", options.action_columns), ("state", options.state_columns)):
+            for name in chosen or {}:
+                if name not in self.names:
+                    raise ArgumentError(
+                        f"{which}_columns: no member {name!r}; {closest(name, self.names, noun='members')}"
+                    )
+            vectors[which] = tuple(
+                dataset_vector(dataset, which, (chosen or {}).get(dataset.name), steps=split.steps)  # type: ignore[arg-type]
+                for dataset, split in zip(self.datasets, firsts, strict=True)
+            )
+        spec = BatchSpec(
+            datasets=self.names,
+            splits=tuple(self.views.splits),
+            num_frames=tuple(len(dataset.fields.frame_offsets) for dataset in self.datasets),
+            frame_shape=self._frame_shape(),
+            metadata=options.metadata,
+            actions=vectors["action"],
+            states=vectors["state"],
+            rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
+            action=options.action,
+            horizon=options.horizon,
+            offset=max(self.offsets),
+            columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
+        )
+        if spec.action == "sum":
+            spec.sum_scales()  # raises now, not in the first batch
+        fixed = {"language", *replace(spec, columns=()).fields()}
+        for column in spec.columns:
+            if column.name in fixed or f"{column.name}_mask" in fixed:
+                raise ArgumentError(
+                    f"columns: {column.name!r} is a key of every batch already; for the column of that name in a "
+                    f"table of the index write episodes.{column.name}, steps.{column.name} or records.{column.name}"
+                )
+        return spec
+
+    @cached_property
+    def check(self) -> IndexCheck:
+        """The check of the index, that it is the one of the manifests."""
+        found: list[UsedColumn] = []
+        for split in self.spec.splits:
+            columns = [*self.views.used_columns(split), *self.spec.used_columns(split)]
+            first = self.views.splits_of(split.member)[0]
+            found += used_columns(self.datasets[split.member], split, columns, first=first)
+        return IndexCheck(found)
+
+    def describe(self, rows: Rows) -> list[SampleRef]:
+        """Say of each row where it comes from; no image is read."""
+        return describe_rows(rows, self.views.splits)
+
+    def order(self) -> dict[str, Any]:
+        """What the order of samples rests on, for states: a small JSON of texts and numbers."""
+        options = self.options
+        members = {}
+        for index, (member, dataset, weight) in enumerate(
+            zip(self.members, self.datasets, self.weights.values(), strict=True)
+        ):
+            filter_ = self.filters.get(dataset.name)
+            members[dataset.name] = {
+                "index": index,
+                "version": dataset.version,
+                "data": dataset.manifest.checksum[:16],
+                "split": member.split,
+                "weight": weight,
+                "filter": filter_.fingerprint if filter_ else "",
+            }
+        return {
+            "seed": options.seed,
+            "shuffle": options.shuffle,
+            "samples_per_episode": options.samples_per_episode,
+            "datasets": members,
+        }
+
+    def _frame_shape(self) -> tuple[int, int]:
+        sizes = {dataset.name: sorted(dataset.fields.sizes) for dataset in self.datasets}
+        found = {size for several in sizes.values() for size in several}
+        if len(found) != 1:
+            listed = "; ".join(f"{name} {' '.join(several)}" for name, several in list(sizes.items())[:8])
+            raise ArgumentError(
+                f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
+                "load datasets of one size together"
+            )
+        height, width = found.pop().split("x")
+        return int(height), int(width)
+
+    def _warn_of_offsets(self) -> None:
+        other = [
+            f"{name} {offset} (the mixture says {member.offset})"
+            for name, offset, member in zip(self.names, self.offsets, self.members, strict=True)
+            if isinstance(member.offset, int) and member.offset != offset
+        ]
+        if other:
+            _log.warning(
+                "the pairs are those that were converted, with other offsets than the mixture's: %s", ", ".join(other)
+            )
+
+
+def open_mixture(
+    root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str, options: Options
+) -> MixedData:
+    """Open what ``mixture`` and ``split`` name below a root; raises ArgumentError as ``make_loader`` does."""
+    catalog = Catalog(root)
+    return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog)

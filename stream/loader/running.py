@@ -1,0 +1,83 @@
+"""How a loader runs: what changes neither which samples there are nor their order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stream.batch.spec import DECODE, Decode
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
+
+MAX_BATCH_SIZE = 1 << 20
+"""Rows are planned before memory for their frames is asked for, so a number that somebody made up has to be refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """See ``make_loader``, which has these as arguments. Raises ArgumentError if they do not fit."""
+
+    batch_size: int
+    num_workers: int = 0
+    threads: int | None = None
+    prefetch: int = 2
+    rank: int = 0
+    world_size: int = 1
+    transforms: Sequence[Any] = ()
+    on_error: Literal["raise", "replace"] = "raise"
+    num_steps: int | None = None
+    decode: Decode = "host"
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value: Any = getattr(self, name)
+            if value is not None or name not in ("threads", "num_steps"):
+                object.__setattr__(self, name, check_whole(name, value, least=least))
+        if self.batch_size > MAX_BATCH_SIZE:
+            raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
+        if self.batch_size % self.world_size:
+            below = self.batch_size // self.world_size * self.world_size
+            choices = " or ".join(str(size) for size in (below, below + self.world_size) if size)
+            raise ArgumentError(
+                f"batch_size={self.batch_size} is not divisible by world_size={self.world_size}; batch_size is that "
+                f"of all ranks together, take {choices}"
+            )
+        if self.rank >= self.world_size:
+            raise ArgumentError(
+                f"rank={self.rank} of world_size={self.world_size}; expected 0 to {self.world_size - 1}"
+            )
+        if self.on_error not in ("raise", "replace"):
+            raise ArgumentError(f"on_error={self.on_error!r}; expected 'raise' or 'replace'")
+        if self.decode not in DECODE:
+            raise ArgumentError(f"decode={self.decode!r}; expected 'host' or 'device'")
+        if not isinstance(self.transforms, list | tuple):
+            raise ArgumentError(
+                f"transforms={self.transforms!r:.100}; expected a list of grain.transforms.Map or RandomMap"
+            )
+        for transform in self.transforms:
+            if not (hasattr(transform, "map") or hasattr(transform, "random_map")):
+                raise ArgumentError(f"transform {transform!r:.100}; expected a grain.transforms.Map or RandomMap")
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+
+    @property
+    def thread_count(self) -> int:
+        """Threads of a worker, or of this process if there are no workers."""
+        return self.threads or (1 if self.num_workers else min(2, len(os.sched_getaffinity(0))))
+
+    @property
+    def random_ranks(self) -> int | None:
+        """Number of ranks if the batches depend on it, as those of a ``RandomMap`` do, else None."""
+        return self.world_size if any(hasattr(each, "random_map") for each in self.transforms) else None
+
+
+_LEAST = {
+    "batch_size": 1,
+    "world_size": 1,
+    "rank": 0,
+    "num_workers": 0,
+    "threads": 1,
+    "prefetch": 1,
+    "num_steps": 0,
+}

@@ -1,0 +1,83 @@
+"""``loader.json``: what a run wrote down of its loader, and the data and settings that it describes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stream.loader.mixed import MixedData, Options
+from stream.loader.running import Running
+from stream.loader.state import STATE_VERSION, first_difference, read_json, write_json
+from stream.order.mixture import Member
+from stream.storage.errors import ArgumentError, StateError
+
+_KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps", "decode")
+
+
+def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
+    """Write ``loader.json``, whole or not at all; raises OSError if it cannot be written, and ArgumentError if that is
+    known before."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path={path!r:.100}; expected the name of a file")
+    if os.path.isdir(path):
+        raise ArgumentError(f"{path}: is a folder; give a file's name, such as {os.path.join(path, 'loader.json')}")
+    options = data.options
+    members = [
+        {"dataset": f"{dataset.name}:{dataset.version}", "split": member.split, "weight": weight}
+        for member, dataset, weight in zip(data.members, data.datasets, data.relative_weights, strict=True)
+    ]
+    content = {
+        "format": "stream-loader",
+        "version": STATE_VERSION,
+        "root": str(data.root.resolve()),
+        **{name: getattr(running, name) for name in _KEPT},
+        "members": members,
+        "options": {name: getattr(options, name) for name in Options.__dataclass_fields__},
+        "order": data.order(),
+        "transforms": [repr(transform) for transform in running.transforms],
+    }
+    write_json(Path(path), content)
+
+
+def read_saved(
+    path: str | Path, *, root: str | Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> tuple[MixedData, Running]:
+    """Open what a ``loader.json`` describes, without its transforms.
+
+    Args:
+        path: the file.
+        root: where the converted data lie now, if not where they did.
+        overrides: fields of ``Running`` that replace those of the file.
+
+    Raises:
+        StateError: not a loader.json, or the data are not those that it was written for; names what differs.
+        ArgumentError: an override, or the root, cannot be.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path={path!r:.100}; expected the name of a loader.json")
+    content = read_json(Path(path))
+    try:
+        members = [Member(_text(m["dataset"]), _text(m["split"]), float(m["weight"])) for m in content["members"]]
+        options = Options(**content["options"])
+        running = {name: content[name] for name in _KEPT}
+        where = root or _text(content["root"])
+        order = content["order"]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
+    try:
+        chosen = Running(**{**running, **(overrides or {})})
+    except TypeError as error:
+        raise ArgumentError(f"{error}; arguments are {', '.join(Running.__dataclass_fields__)}") from None
+    data = MixedData(where, members, options)
+    difference = first_difference(order, data.order())
+    if difference:
+        raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
+    return data, chosen
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError(f"{value!r:.60} is not a text")
+    return value

@@ -1,0 +1,98 @@
+"""States of iterators, and ``loader.json``: small JSON that says what an order of samples rests on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stream.storage.atomic import write_whole
+from stream.storage.errors import StateError
+from stream.storage.small_file import FileTooLarge, read_whole
+
+STATE_VERSION = 1
+_MAX_BYTES = 50_000_000
+
+
+def make_state(
+    step: int, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None
+) -> dict[str, Any]:
+    """Return the state of an iterator.
+
+    Args:
+        step: Step of its next batch.
+        batch_size: Rows of the global batch.
+        order: Everything else that the order of samples rests on.
+        random_ranks: Number of ranks, if a transform draws random numbers by rank (``Running.random_ranks``).
+    """
+    state = {"version": STATE_VERSION, "step": step, "order": {"batch_size": batch_size, **order}}
+    return state if random_ranks is None else {**state, "random_ranks": random_ranks}
+
+
+def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None) -> int:
+    """Return the step of a state, for a loader that ``make_state`` was given the same of.
+
+    Raises:
+        StateError: It is not a state, or of another order; names the first field that differs and both values.
+    """
+    if not isinstance(state, Mapping) or not {"version", "step", "order"} <= set(state):
+        raise StateError(f"{state!r:.100}: not a state of a loader, expected a mapping with version, step and order")
+    if state["version"] != STATE_VERSION:
+        raise StateError(f"state of version {state['version']!r}, this program reads version {STATE_VERSION}")
+    step = state["step"]
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise StateError(f"state with step {step!r}; expected a whole number >= 0")
+    difference = first_difference(state["order"], {"batch_size": batch_size, **order})
+    if difference:
+        raise StateError(
+            f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or begin "
+            "at step 0 with this one"
+        )
+    drawn = state.get("random_ranks")
+    if drawn is not None and random_ranks is not None and drawn != random_ranks:
+        raise StateError(
+            f"the state is of {drawn!r:.20} ranks, here are {random_ranks}, and a RandomMap draws its random numbers "
+            "by rank, so the batches would be others. Go on with as many ranks, or draw from stream.row_random in a "
+            "Map, which depends on the sample alone"
+        )
+    return step
+
+
+def first_difference(saved: Any, here: Any, path: str = "") -> str:
+    """Say where two JSON values differ first, with both values; empty if they do not."""
+    if isinstance(saved, Mapping) and isinstance(here, Mapping):
+        for key in [*here, *(key for key in saved if key not in here)]:
+            inner = f"{path}.{key}" if path else str(key)
+            if key not in saved:
+                return f"{inner} is here but not in the state"
+            if key not in here:
+                return f"{inner} is in the state but not here"
+            difference = first_difference(saved[key], here[key], inner)
+            if difference:
+                return difference
+        return ""
+    return "" if saved == here else f"{path} is {saved!r:.80} in the state and {here!r:.80} here"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(content, indent=1) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read ``loader.json``; raises StateError if it is not there or not one."""
+    try:
+        content = json.loads(read_whole(path, _MAX_BYTES))
+    except FileTooLarge as error:
+        raise StateError(f"{path}: {error}, so not a loader.json") from None
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read ({error.strerror}); give the loader.json of a run") from None
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path}: not a JSON file ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != "stream-loader":
+        raise StateError(f"{path}: not a loader.json; loader.save() writes one")
+    if content.get("version") != STATE_VERSION:
+        raise StateError(f"{path}: version {content.get('version')!r}, this program reads version {STATE_VERSION}")
+    return content

@@ -1,0 +1,1 @@
+"""Which sample comes when: splits, mixtures, shuffling and filters, as index arithmetic."""

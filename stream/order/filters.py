@@ -1,0 +1,210 @@
+"""Filters: conditions on columns of the index that say which records of a dataset to keep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stream.format.names import DERIVED, TABLE_KINDS, TableKind
+from stream.order.plain_values import kind_of, plain_scalar, plain_values
+from stream.storage.errors import ArgumentError, FormatError, closest
+
+if TYPE_CHECKING:
+    from stream.format.index import SplitIndex
+    from stream.format.table import Table
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+OPERATORS = (*_COMPARE, "in", "not in")
+
+_CHUNK = 1 << 20
+"""Records that are compared at a time."""
+
+Condition = tuple[str, str, Any]
+"""Column, operator, and a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Conditions that all have to hold, ``(column, operator, value)`` as pyarrow's ``filters=`` takes them.
+
+    A column is looked for in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the
+    table. A record takes the row of its episode and of its step t. A missing value fulfils no condition. Numbers are
+    compared in the type of the column: a value for a float32 column is rounded to float32 first.
+    """
+
+    conditions: tuple[Condition, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the conditions, the same for the same conditions in any program."""
+        return hashlib.sha256(json.dumps(self.conditions).encode()).hexdigest()[:16]
+
+    def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns of an index that are compared, and those that lead to them."""
+        for column, _, _ in self.conditions:
+            kind, name = _find(index, column)
+            yield kind, name
+            if kind != "records":
+                yield "records", "episode" if kind == "episodes" else "steps_row"
+
+    def select(self, index: SplitIndex, rows: slice) -> np.ndarray:
+        """Return which records of an index are kept.
+
+        Args:
+            index: Tables of a split.
+            rows: Rows of ``records``, with a start and a stop.
+
+        Returns:
+            bool [rows.stop - rows.start].
+
+        Raises:
+            ArgumentError: There is no such column, or it cannot be compared with the value.
+            FormatError: The tables do not belong together.
+        """
+        keep = np.ones(rows.stop - rows.start, bool)
+        for start in range(rows.start, rows.stop, _CHUNK):
+            stop = min(start + _CHUNK, rows.stop)
+            for condition in self.conditions:
+                keep[start - rows.start : stop - rows.start] &= _evaluate(index, slice(start, stop), condition)
+        return keep
+
+
+def canonical_filters(filters: Any) -> Any:
+    """Return the ``filters`` argument as JSON holds it: None, a list of conditions, or a dict of such lists.
+
+    Values become plain Python scalars, those of ``in`` and ``not in`` a sorted list without repeats. So filters that
+    mean the same are the same, and a generator is read once.
+
+    Raises:
+        ArgumentError: It has another form, an unknown operator, or values of several kinds.
+
+    >>> canonical_filters([("step", "in", range(3, 0, -1))])
+    [['step', 'in', [1, 2, 3]]]
+    """
+    if filters is None:
+        return None
+    if isinstance(filters, Mapping):
+        return {str(name): _conditions(conditions) for name, conditions in filters.items()} or None
+    return _conditions(filters) or None
+
+
+def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
+    """Return the filters of a mixture, by dataset, without datasets whose pairs are all kept.
+
+    Args:
+        filters: None, a list of ``(column, operator, value)``, or a mapping of dataset names to such lists. Operators:
+            == != < <= > >= in "not in".
+        datasets: Names that may be used.
+
+    Raises:
+        ArgumentError: As ``canonical_filters``, or an unknown dataset.
+    """
+    canonical = canonical_filters(filters)
+    if not isinstance(canonical, dict):
+        canonical = dict.fromkeys(datasets, canonical)
+    for name in canonical:
+        if name not in datasets:
+            raise ArgumentError(f"filters: no member {name!r}; {closest(name, datasets, noun='members')}")
+    return {name: Filter(tuple(map(tuple, conditions))) for name, conditions in canonical.items() if conditions}
+
+
+def _conditions(conditions: Any) -> list[list[Any]]:
+    if not isinstance(conditions, list | tuple):
+        raise ArgumentError(f"filters: {conditions!r:.100}; expected a list of (column, operator, value)")
+    return [_condition(condition) for condition in conditions]
+
+
+def _condition(condition: Any) -> list[Any]:
+    where = f"filters: {condition!r:.100}"
+    if not isinstance(condition, list | tuple) or len(condition) != 3:
+        raise ArgumentError(f"{where}; expected (column, operator, value)")
+    column, how, value = condition
+    if how not in OPERATORS or not isinstance(column, str):
+        raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
+    return [column, how, plain_scalar(value, where=where) if how in _COMPARE else plain_values(value, where=where)]
+
+
+def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarray:
+    """Return for which records a condition holds."""
+    column, how, value = condition
+    kind, name = _find(index, column)
+    if kind == "records":
+        numbers = np.arange(rows.start, rows.stop)
+    else:
+        numbers = index.records.array("episode" if kind == "episodes" else "steps_row")[rows]
+    table = index.table(kind)
+    first, last = int(numbers.min()), int(numbers.max())
+    if first < 0 or last >= len(table):
+        raise FormatError(
+            f"{index.records.path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; the index "
+            "is damaged, check it with `python -m convert.verify`"
+        )
+    where = f"dataset {index.dataset}, filter on {column!r}"
+    return _holds(table, name, np.arange(first, last + 1), how, value, where=where)[numbers - first]
+
+
+def _find(index: SplitIndex, column: str) -> tuple[TableKind, str]:
+    """Return the table of a column and its name there; a dataset's own feature goes before a derived vector."""
+    first, _, rest = column.partition(".")
+    allowed, name = ((first,), rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, column)
+    for kind in TABLE_KINDS:
+        for candidate in (f"{name}_", name) if name in DERIVED else (name,):
+            if kind in allowed and candidate in index.table(kind).columns:
+                return kind, candidate
+    known = {name for kind in TABLE_KINDS for name in index.table(kind).columns}
+    raise ArgumentError(
+        f"filters: dataset {index.dataset} has no column {column!r}; {closest(name, known, noun='columns')}"
+    )
+
+
+def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
+    """Return for which rows of a column a condition holds, bool [n]; not for missing values."""
+    column = table.columns[name]
+    if (column.dtype is None and column.texts is None) or (column.width or 1) > 1:
+        raise ArgumentError(f"{where}: its values are vectors or lists; filter on columns of one number or text")
+    valid = table.valid(name, rows)
+    there = rows if valid is None else rows[valid]
+    values = there if column.dtype is None else table.take(name, there).reshape(len(there))
+    inverse: Any = slice(None)
+    if column.texts is not None:
+        numbers, inverse = np.unique(values, return_inverse=True)
+        values = np.array([table.text(name, number) for number in numbers.tolist()], object)
+    elif column.bits:
+        values = values.astype(bool)
+    holds = np.zeros(len(rows), bool)
+    try:
+        holds[slice(None) if valid is None else valid] = _compare(values, how, value)[inverse]
+    except (TypeError, OverflowError) as error:
+        kind = "texts" if column.texts is not None else values.dtype
+        raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
+    return holds
+
+
+def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:
+    """Compare values with that or those of a condition, floats in the type of the column."""
+    kind = {"b": "true or false", "O": "a text"}.get(values.dtype.kind, "a number")
+    for each in given[:1] if isinstance(given, list) else [given]:
+        if kind_of(each) != kind:
+            raise TypeError(f"the value is {kind_of(each)}")
+    with np.errstate(over="ignore"):
+        if how in _COMPARE:
+            return np.asarray(_COMPARE[how](values, given))
+        if kind == "a text":
+            texts = set(given)
+            found = np.array([text in texts for text in values.tolist()], bool)
+        else:
+            found = np.isin(values, np.asarray(given, values.dtype if values.dtype.kind == "f" else None))
+    return found if how == "in" else ~found

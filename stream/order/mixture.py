@@ -1,0 +1,203 @@
+"""What to mix: from the ``mixture`` argument to members with a split and a weight each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from stream.format.catalog import Catalog
+from stream.format.names import MANIFEST_NAME
+from stream.storage.configs import CONFIGS
+from stream.storage.errors import ArgumentError, closest, first_fault
+from stream.storage.small_file import read_whole
+
+_MAX_YAML = 1_000_000
+
+
+class _YamlLoader(yaml.BaseLoader):
+    """YAML whose values are texts, without aliases, a few of which can stand for more than any memory holds, and
+    without repeated keys, of which only the last would count."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        content = super().construct_mapping(node, deep)
+        for key, count in Counter(key.value for key, _ in node.value).most_common(1):
+            if count > 1:
+                raise yaml.YAMLError(f"the key {key!r:.80} is in the mapping of line {node.start_mark.line + 1} twice")
+        return content
+
+
+class SizePower(BaseModel):
+    """A weight of ``factor * size ** size_power``, size in pairs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size_power: Annotated[float, Field(ge=0, le=4)]
+    factor: Annotated[float, Field(gt=0, lt=1e12)] = 1.0
+
+
+Weight = float | Literal["size"] | SizePower
+_PLAIN_WEIGHT: TypeAdapter[float | Literal["size"]] = TypeAdapter(
+    Annotated[float, Field(strict=True, ge=0, lt=1e15)] | Literal["size"]
+)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A dataset of the mixture.
+
+    Attributes:
+        dataset: Name, such as ``bridge`` or ``bridge:0.1.0``.
+        split: Split expression.
+        weight: Weight.
+        offset: Offset of pairs that the mixture was written for, if it names one; the converted offset is used.
+    """
+
+    dataset: str
+    split: str
+    weight: Weight
+    offset: int | str | None = None
+
+    def relative_weight(self, size: int) -> float:
+        """The weight as a number, for a member of ``size`` pairs."""
+        if isinstance(self.weight, SizePower):
+            return self.weight.factor * float(size) ** self.weight.size_power
+        return float(size if self.weight == "size" else self.weight)
+
+
+class _YamlMember(BaseModel):
+    """A member as a YAML file describes it, in texts; a weight alone stands for ``{weight: ...}``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    weight: Annotated[float | Any, Field(union_mode="left_to_right")]
+    offset: Annotated[int | str | None, Field(union_mode="left_to_right")] = None
+    splits: dict[str, str] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
+
+
+def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog: Catalog) -> list[Member]:
+    """Find the members of a mixture; those with weight 0 are left out.
+
+    Args:
+        mixture: the name of a packaged mixture (``oxe29``), of a dataset below the root or of several with commas
+            between (equal weights), a mapping of names to weights (numbers, ``"size"``, or
+            ``{"size_power": p, "factor": f}``), or a YAML file as ``convert.run`` takes it.
+        split: for a named mixture or a YAML file one of the roles that it defines for each member (``train``, ``val``);
+            else a TFDS split expression.
+        catalog: the root, for names of datasets.
+
+    Raises:
+        ArgumentError: unknown name or role, a file that cannot be read, a weight that is negative or not finite, or no
+            weight above 0.
+    """
+    if not isinstance(mixture, str | Path | Mapping):
+        raise ArgumentError(
+            f"mixture={mixture!r:.100}; expected a name, a mapping of dataset names to weights, or a YAML file"
+        )
+    if not isinstance(split, str):
+        raise ArgumentError(f"split={split!r:.100}; expected a text, such as 'train' or 'train[:90%]'")
+    if isinstance(mixture, Mapping):
+        members = [
+            Member(str(name), split, _weight(value, where=f"mixture[{name!r}]")) for name, value in mixture.items()
+        ]
+    elif isinstance(mixture, Path) or mixture.endswith((".yaml", ".yml")):
+        members = _members(_read_file(Path(mixture)), split, where=str(mixture))
+    elif mixture in packaged_mixtures():
+        text = CONFIGS.joinpath("mixtures", f"{mixture}.yaml").read_text()
+        members = _members(yaml.load(text, _YamlLoader), split, where=mixture)
+    else:
+        members = [Member(name, split, 1.0) for name in _names(mixture, catalog)]
+    positive = [member for member in members if member.weight != 0]
+    if not positive:
+        raise ArgumentError(f"mixture {mixture!r:.200}: no member has a weight above 0")
+    if any(member.dataset.partition(":")[0] not in catalog.versions for member in positive):
+        catalog.check_converted()
+    return positive
+
+
+def _names(text: str, catalog: Catalog) -> list[str]:
+    """Return the datasets that a text names, one or several with commas between."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name.partition(":")[0] in catalog.versions:
+            continue
+        if name in packaged_mixtures():
+            raise ArgumentError(f"mixture {text!r:.200}: {name!r} is a mixture; only names of datasets can be listed")
+        catalog.check_converted()
+        known = {*catalog.versions, *(packaged_mixtures() if len(names) == 1 else ())}
+        inside = (catalog.root / MANIFEST_NAME).exists() or any(catalog.root.glob(f"*/{MANIFEST_NAME}"))
+        hint = f"; {catalog.root} is of one dataset, give the folder that holds those of all" if inside else ""
+        raise ArgumentError(
+            f"no {'mixture or ' if len(names) == 1 else ''}dataset {name!r}; {closest(name, known, noun='names')}{hint}"
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(f"mixture {text!r:.200}: names {twice[0]} twice; give a mapping of names to weights")
+    return names
+
+
+def packaged_mixtures() -> list[str]:
+    """Names of the mixtures in ``configs/mixtures``."""
+    folder = CONFIGS.joinpath("mixtures")
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def _weight(value: Any, *, where: str) -> Weight:
+    try:
+        if isinstance(value, Mapping):
+            return SizePower.model_validate(dict(value))
+        return value if isinstance(value, SizePower) else _PLAIN_WEIGHT.validate_python(value)
+    except ValidationError as error:
+        if isinstance(value, Mapping):
+            raise ArgumentError(f"{where}: {first_fault(error)}; keys of a weight: size_power, factor") from None
+        raise ArgumentError(
+            f"{where}: weight {value!r:.60}; expected a finite number >= 0, 'size', or a mapping with size_power"
+        ) from None
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        content = yaml.load(read_whole(path, _MAX_YAML).decode(), _YamlLoader)
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
+    # RecursionError: nested too deep. ValueError: too large, or not UTF-8.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path}: not a YAML file ({' '.join(str(error).split())[:200]})") from None
+    if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
+        mixtures = content["mixtures"]
+        if len(mixtures) != 1:
+            raise ArgumentError(f"{path}: has {len(mixtures)} mixtures, expected one; give a file of its own to each")
+        content = next(iter(mixtures.values()))
+    return content
+
+
+def _members(content: Any, role: str, *, where: str) -> list[Member]:
+    entries = content.get("members") if isinstance(content, dict) else None
+    if not isinstance(entries, dict) or not entries:
+        raise ArgumentError(f"{where}: expected a mapping `members` of dataset names to weight and splits")
+    members = []
+    for name, entry in entries.items():
+        place = f"{where}: members.{name}"
+        alone = not isinstance(entry, dict) or "size_power" in entry
+        try:
+            parsed = _YamlMember.model_validate({"weight": entry} if alone else entry)
+        except ValidationError as error:
+            raise ArgumentError(f"{place}: {first_fault(error)}") from None
+        if role not in parsed.splits:
+            raise ArgumentError(
+                f"{place}: split={role!r} is none of its roles ({', '.join(parsed.splits)}); in a mixture `split` is a "
+                "role, for split expressions give a mapping of names to weights"
+            )
+        weight = _weight(parsed.weight, where=place)
+        members.append(Member(name, parsed.splits[role], weight, parsed.offset))
+    return members

@@ -1,0 +1,49 @@
+"""Random numbers of samples, for augmentations that do not depend on ranks, workers or batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stream.order.shuffle import derive_keys, make_key
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
+
+_MANTISSA = 53
+"""Bits of a float64."""
+
+
+def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.ndarray:
+    """Return random numbers for each row of a batch, functions of (seed, sample) alone.
+
+    A sample gets the same numbers in any batch: on any number of ranks and workers, of any batch size, after any
+    resume, in ``batch_at`` and ``stream.replay``, and as an element of ``stream.pairs``. A transform that draws all its
+    numbers here augments alike everywhere; give each its own ``seed``, for the numbers of one seed are the same.
+
+    Args:
+        batch: Batch with ``sample``, int64 [b], as an array of numpy, torch or jax; or one element, with one number.
+        seed: Whole number.
+        size: Numbers of each row.
+
+    Returns:
+        float64 [b, size], uniform in [0, 1); [size] of one element. The first numbers are the same for any ``size``.
+
+    Raises:
+        ArgumentError: The batch has no ``sample``, or an argument is no whole number.
+
+    >>> row_random({"sample": np.array([7, 8])}, seed=1, size=2).round(3)
+    array([[0.178, 0.448],
+           [0.409, 0.387]])
+    """
+    seed, size = check_whole("seed", seed, least=None), check_whole("size", size, least=1)
+    sample: Any = batch.get("sample")
+    if hasattr(sample, "cpu"):  # a tensor, perhaps on another device
+        sample = sample.cpu()
+    sample = np.asarray(sample)
+    if sample.dtype.kind not in "iu":
+        raise ArgumentError("row_random: the batch has no whole numbers `sample`; give a batch as the loader made it")
+    rows = derive_keys(np.full(sample.size, make_key("row_random", seed), np.uint64), sample.reshape(-1))
+    bits = derive_keys(rows[:, None], np.arange(size))
+    return ((bits >> np.uint64(64 - _MANTISSA)) * 2.0**-_MANTISSA).reshape(*sample.shape, size)

@@ -1,0 +1,193 @@
+"""Split expressions in TFDS's grammar, such as ``train[:90%]`` or ``train[10:] + val``, resolved to episode numbers.
+
+The rules are those of ``tensorflow_datasets/core/splits.py``: whatever resolves here names the examples that TFDS
+reads, in the same order. What TFDS reads by accident as something else is refused:
+
+- ``train[5:3]`` starts behind its stop, also by rounding; inside one shard TFDS reads on to the shard's end.
+- ``train[-1%:]`` of 40 episodes rounds to 0, the first episode, so TFDS reads the whole split.
+- ``train[1shard:50%]`` has two units, and TFDS takes the first for both.
+- ``train[:0shard]`` reads the whole split, and ``train[:-6shard]`` of 4 shards counts from the end twice.
+- ``all`` where a split is named ``all`` or not a word, since TFDS parses the joined names.
+
+A unit on one side holds for both (``train[0%:3]`` is 0% to 3%). Shards beyond the last count as none, episodes beyond
+the last are refused. ``1_000`` and digits of any script are numbers. Ranges may be empty; the caller says if that is
+an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+_MAX_CHARACTERS = 10_000
+_NAME = re.compile(r"[\w-]+")
+# The `$` before a last newline is TFDS's. Each pattern gives up after one pass: no two repeats can share a character.
+_TERM = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<selector>[\w%:.-]+)\])?$")
+_BOUND = re.compile(r"(?:(?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
+
+
+class SplitError(ValueError):
+    """A split expression that is not of the grammar or does not fit the dataset; the message says which part."""
+
+
+@dataclass(frozen=True)
+class EpisodeRange:
+    """Episodes [start, stop) of one split, numbered from 0 in the order of its shards."""
+
+    split: str
+    start: int
+    stop: int
+
+
+def resolve_split(expression: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[EpisodeRange]:
+    """Return the episodes that a split expression names.
+
+    Args:
+        expression: terms with ``+`` between them. A term is a split; ``all``, every split in the order of the mapping;
+            or a split with a slice ``[a:b]``. Its ends count episodes (``10``), per cent (``12.5%``, rounded to the
+            closest episode, halves to the even one) or shards (``2shard``), from the end if negative; one of them may
+            be left out. ``[3shard]`` is one shard.
+        shard_lengths: episodes of each shard, by split, in order.
+
+    Returns:
+        One range a term (one a split for ``all``), in order; ranges may be empty and may overlap.
+
+    Raises:
+        SplitError: the expression is not of the grammar, names an unknown split or lies outside of its split, or is
+            one that TFDS misreads (see the module).
+
+    >>> shards = {"train": [4, 3, 3], "val": [5]}
+    >>> resolve_split("train[:75%] + val", shards)  # 7.5 episodes: the even neighbour
+    [EpisodeRange(split='train', start=0, stop=8), EpisodeRange(split='val', start=0, stop=5)]
+    >>> resolve_split("train[-1shard]", shards)
+    [EpisodeRange(split='train', start=7, stop=10)]
+    >>> resolve_split("train[1shard:]+train[-2:]", shards)
+    [EpisodeRange(split='train', start=4, stop=10), EpisodeRange(split='train', start=8, stop=10)]
+    >>> resolve_split("trian[:3]", shards)
+    Traceback (most recent call last):
+    stream.order.splits.SplitError: split 'trian[:3]': no split 'trian', there are 'train', 'val'; did you mean 'train'?
+    """
+    if len(expression) > _MAX_CHARACTERS:
+        raise SplitError(
+            f"split {_quote(expression)} has {len(expression):,} characters, expected at most {_MAX_CHARACTERS:,}"
+        )
+    if expression in shard_lengths:
+        _check_names([expression])
+    terms = expression.split("+")
+    ranges: list[EpisodeRange] = []
+    for number, term in enumerate(terms, 1):
+        term = term if number == 1 else term.lstrip()
+        term = term if number == len(terms) else term.rstrip()
+        try:
+            ranges += _resolve_term(term, shard_lengths)
+        except SplitError as error:
+            where = f", term {number} of {len(terms)}" if len(terms) > 1 else ""
+            raise SplitError(f"split {_quote(expression)}{where}: {error}") from None
+    return ranges
+
+
+def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[EpisodeRange]:
+    match = _TERM.match(term)
+    if not match:
+        raise SplitError(
+            f"found {_quote(term)}, expected a split, or a slice of one such as train[10:], train[:90%] or "
+            f"train[3shard], without spaces in or around it except beside a +"
+        )
+    name, selector = match["name"], match["selector"]
+    if name == "all":
+        if selector:
+            raise SplitError(f"found the slice {_quote(selector)} of all, which cannot be sliced; slice each split")
+        if not shard_lengths:
+            raise SplitError("found all, but the dataset has no splits; convert it again")
+        _check_names(shard_lengths)
+        return [EpisodeRange(split, 0, sum(map(int, lengths))) for split, lengths in shard_lengths.items()]
+    if name not in shard_lengths:
+        there = ", ".join(map(_quote, shard_lengths)) or "none"
+        near = difflib.get_close_matches(name[:80].lower(), shard_lengths, n=1, cutoff=0.4)
+        hint = f"; did you mean {_quote(near[0])}?" if near else ""
+        raise SplitError(f"no split {_quote(name)}, there are {there}{hint}")
+    lengths = [int(length) for length in shard_lengths[name]]
+    start, stop = _resolve_slice(selector, lengths) if selector else (0, sum(lengths))
+    return [EpisodeRange(name, start, stop)]
+
+
+def _resolve_slice(selector: str, lengths: list[int]) -> tuple[int, int]:
+    """Return start and stop in episodes, 0 <= start <= stop <= sum(lengths); the order of the steps is that of TFDS."""
+    found, total = f"found the slice {_quote(f'[{selector}]')}", sum(lengths)
+    bounds = [bound for text in selector.split(":") if (bound := _BOUND.fullmatch(text))]
+    if len(bounds) != selector.count(":") + 1 or len(bounds) > 2 or selector == ":":
+        raise SplitError(f"{found}, expected one such as [10:], [:-5], [20%:80%], [:2shard] or [3shard]")
+    units = {bound["unit"] for bound in bounds if bound["unit"]}
+    if len(units) > 1:
+        raise SplitError(f"{found} with two units, and TFDS would use the first for both; write one unit on both sides")
+    unit = next(iter(units), None)
+    if len(bounds) == 1 and unit != "shard":
+        raise SplitError(f"{found}, but only a shard goes without a colon; write [a:b], for one episode [7:8]")
+    first, last = bounds[0]["value"], bounds[-1]["value"]
+    if unit == "%":
+        start = _percent(first, total, found) if first else 0
+        stop = _percent(last, total, found) if last else total
+    elif unit == "shard":
+        start = sum(lengths[: _whole(first, found)]) if first else 0
+        stop = sum(lengths[: _last_shard(bounds, len(lengths), found)]) if last else total
+    else:
+        start = _whole(first, found) if first else 0
+        stop = _whole(last, found) if last else total
+    if abs(start) > total or abs(stop) > total:
+        raise SplitError(f"{found}, but the split has {total:,} episodes; stay within them, or use per cent")
+    start, stop = (place + total if place < 0 else place for place in (start, stop))
+    if start > stop:
+        raise SplitError(
+            f"{found}, which starts at episode {start:,} and stops before it at {stop:,} (of {total:,}), and TFDS "
+            f"would read other episodes or none; exchange its ends, or count both from the same side"
+        )
+    return start, stop
+
+
+def _last_shard(bounds: list[re.Match[str]], shards: int, found: str) -> int:
+    """Return the shard that a slice in shards stops before, counted from the first."""
+    last = _whole(bounds[-1]["value"], found)
+    if len(bounds) == 1:
+        last += 1
+    elif last == 0:
+        raise SplitError(f"{found}, and TFDS would read a stop at shard 0 as the end of the split; leave it out")
+    if last + shards < 0:
+        raise SplitError(f"{found}, but the split has {shards:,} shards, and TFDS would count from their end twice")
+    return last + shards if last <= 0 else last
+
+
+def _whole(value: str, found: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise SplitError(
+            f"{found}, in which {_quote(value)} is not a whole number; only per cent may be split"
+        ) from None
+
+
+def _percent(value: str, total: int, found: str) -> int:
+    try:
+        percent = float(value)
+    except ValueError:
+        raise SplitError(f"{found}, in which {_quote(value)} is not a number") from None
+    if abs(percent) > 100:
+        raise SplitError(f"{found}, in which {_quote(value)}% is outside of -100% to 100%; stay within")
+    place = round(percent * total / 100.0)
+    if percent < 0 and place == 0 < total:
+        raise SplitError(
+            f"{found}, but {_quote(value)}% of {total:,} episodes rounds to none, and TFDS would count from the first "
+            f"instead of the last; take a larger share, or count in episodes"
+        )
+    return place
+
+
+def _check_names(splits: Iterable[str]) -> None:
+    for split in splits:
+        if split == "all" or not _NAME.fullmatch(split):
+            raise SplitError(f"the dataset has a split {_quote(split)}, which TFDS would misread; rename it")
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")

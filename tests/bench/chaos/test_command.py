@@ -1,0 +1,104 @@
+"""A few faults of each kind, and that the checks behind them can fail."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.chaos.command import RESULT_FILE, chaos_table, main, parser, run_chaos
+from bench.chaos.yard import Broken, Fault, NotPossible, Yard
+from bench.measure.session import wait_until
+from tests.fixtures.command import Result, flip, run
+
+
+def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
+    done = run("--short", "--work", str(tmp_path / "work"), "--out", str(tmp_path), "--json", module="bench.chaos")
+    assert done.code == 0, done.out + done.err
+    result = json.loads(done.out)
+    assert json.loads((tmp_path / RESULT_FILE).read_text()) == result
+    assert {fault["fault"] for fault in result["faults"]} >= {
+        "conversion killed",
+        "merging killed",
+        "files lost",
+        "disk full",
+        "loader: worker killed",
+    }
+    assert all(fault["skipped"] or fault["survived"] == fault["tried"] > 0 for fault in result["faults"])
+    assert list((tmp_path / "work").iterdir()) == []
+    assert "| loader: worker killed | 2 workers | 1 | 1 | error: worker N" in chaos_table(result)
+
+
+def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
+    def damage(yard: Yard) -> None:
+        name = next(name for name in yard.reference if name.endswith("/steps.arrow"))
+        flip(yard.root / name, 100)
+        yard.reference[name] = "0" * 64
+
+    options = parser().parse_args(["--short", "--only", "conversion killed", "--jobs", "1", "--work", str(tmp_path)])
+    result = run_chaos(options, damage=damage)
+    assert result["broken"] == len(result["faults"])
+    assert "1 files are not those of an undisturbed conversion" in result["faults"][0]["problems"][0]
+    assert "BROKEN" in chaos_table(result)
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    return Yard(tmp_path, datasets="kuka", shards=1, size=64)
+
+
+def test_what_a_fault_leaves_behind_is_noticed(yard: Yard) -> None:
+    with yard.place() as place:
+        place.check_clean()
+        (place.tmp / "forgotten").write_text("x")
+        with pytest.raises(Broken, match="left behind: tmp/forgotten"):
+            place.check_clean()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result(0, "", ""),
+        Result(1, "", "error: one\nerror: two\n"),
+        Result(1, "", "Traceback (most recent call last):\nValueError: x\nerror: one\n"),
+        Result(1, "", "something\n"),
+    ],
+    ids=["no exit code", "two lines", "traceback", "no line"],
+)
+def test_only_one_clear_line_counts_as_refusing(yard: Yard, result: Result) -> None:
+    with yard.place() as place:
+        assert place.check_refused(Result(2, "", "4/8 shards\nerror: one\n")) == "error: one"
+        with pytest.raises(Broken):
+            place.check_refused(result)
+
+
+def test_a_process_that_stays_is_noticed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.chaos.yard.GONE_S", 0.2)
+    with yard.place() as place, place.starting("http.server", "0") as command:
+        with place.starting("http.server", "0") as other:
+            # Just after its start a process may not show its environment yet, by which it is known.
+            assert wait_until(lambda: bool(psutil.Process(other.pid).environ()), seconds=30)
+            with pytest.raises(Broken, match=r"processes left: .*http\.server"):
+                place.check_gone(command)
+        place.check_gone(command)
+
+
+def test_a_fault_counts_what_was_tried_and_what_broke() -> None:
+    fault = Fault("x", "here")
+    for broken in random.Random(0).sample([True, False, False], 3):
+        with fault.attempt("try"):
+            if broken:
+                raise Broken("lost")
+    assert (fault.tried, fault.survived, fault.problems) == (3, 2, ["try: lost"])
+    with pytest.raises(NotPossible), fault.attempt():
+        raise NotPossible("no mount")
+
+
+def test_a_name_that_no_fault_has_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--kills", "0"])
+    assert ended.value.code == 2
+    assert "found '0'" in capsys.readouterr().err

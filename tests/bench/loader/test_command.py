@@ -1,0 +1,249 @@
+"""The benchmark of the loader, run tiny: its figures mean nothing here, but they are all there and fit together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.loader.command import main
+from bench.loader.report import BATCHES_FILE, RESULT_FILE
+from bench.loader.run import measure_point, plan_slices
+from bench.loader.sweep import Parameters, open_loader
+from bench.measure.decode_limit import DecodeLimit
+from bench.measure.memory import slope
+from tests.bench.conftest import Refused
+from tests.fixtures.command import Command, Result, run, start, wait_until
+
+BATCH, STEPS = 8, 8
+_SPLITS = "splits: {train: 'train', val: 'train[:2]'}"
+
+
+@pytest.fixture(scope="module")
+def folder(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A converted root, ``oxe``, and a mixture of two of its datasets, 3 to 1, ``two.yaml``."""
+    made = tmp_path_factory.mktemp("bench-loader")
+    (made / "oxe").symlink_to(oxe_root)
+    members = f"  bridge: {{weight: 3, {_SPLITS}}}\n  kuka: {{weight: 1, {_SPLITS}}}\n"
+    (made / "two.yaml").write_text(f"members:\n{members}")
+    return made
+
+
+def _arguments(folder: Path, *more: str) -> list[str]:
+    size = ["--batch-size", str(BATCH), "--steps", str(STEPS), "--warmup", "2", "--limit-s", "0.1", "--repeat", "1"]
+    return ["--root", str(folder / "oxe"), "--mixture", str(folder / "two.yaml"), *size, *more]
+
+
+def _parameters(folder: Path, **more: Any) -> Parameters:
+    size = {"batch_size": BATCH, "steps": STEPS, "warmup": 2, "limit_s": 0.0}
+    return Parameters(root=str(folder / "oxe"), mixture=str(folder / "two.yaml"), **{**size, **more})
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that ``--out`` names."""
+    return tmp_path_factory.mktemp("bench") / "new" / "out"
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path, out: Path) -> dict[str, Any]:
+    """What a sweep over two points prints with ``--json``, and nothing beside."""
+    more = ("--num-workers", "1", "--sweep", "datasets=1,2", "--json", "--out", str(out))
+    done = run(*_arguments(folder, *more), module="bench.loader")
+    assert (done.code, done.err) == (0, "")
+    return dict(json.loads(done.out))
+
+
+def test_each_value_of_a_sweep_is_a_point(printed: dict[str, Any]) -> None:
+    assert printed["sweep"] == {"datasets": [1, 2]}
+    assert [point["point"] for point in printed["points"]] == [{"datasets": 1}, {"datasets": 2}]
+    assert [len(point["repeats"]) for point in printed["points"]] == [1, 1]
+
+
+def test_the_first_members_are_mixed_with_equal_weights(printed: dict[str, Any]) -> None:
+    one, two = (point["repeats"][0]["stats"]["per_dataset"] for point in printed["points"])
+    assert list(one) == ["bridge"]
+    assert abs(two["bridge"] - two["kuka"]) < 2
+
+
+def test_the_kept_file_has_what_was_printed(printed: dict[str, Any], out: Path) -> None:
+    assert json.loads((out / RESULT_FILE).read_text()) == printed
+
+
+def test_a_line_a_batch_has_the_plans_rows_of_each_dataset(printed: dict[str, Any], folder: Path, out: Path) -> None:
+    lines = [json.loads(line) for line in (out / "datasets=2" / BATCHES_FILE).read_text().splitlines()]
+    (measured,) = printed["points"][1]["repeats"]
+    assert sum(line["measured"] for line in lines) == STEPS
+    assert len(lines) == measured["stats"]["batches"]
+    loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
+    for number, line in enumerate(lines):
+        rows = loader.steps.plan([number])
+        counts = np.bincount(rows.member, minlength=2).tolist()
+        assert line["step"] == number
+        assert line["rows"] == {name: n for name, n in zip(loader.dataset_names, counts, strict=True) if n}
+        assert 0 <= line["wait_s"] <= line["step_s"] + 1e-9
+
+
+@pytest.mark.usefixtures("printed")
+def test_the_mixture_is_drawn_and_told(out: Path) -> None:
+    for point in ("datasets=1", "datasets=2"):
+        for name in ("mixture_over_time", "mixture_windows_every_stride"):
+            assert "<svg" in (out / point / f"{name}.svg").read_text()
+    told = (out / "datasets=2" / "mixture_summary.txt").read_text()
+    assert "datasets in a batch: 2 to 2, mean 2.0 of 2" in told
+    assert "kuka" in told.split("slowest datasets")[1]
+
+
+def test_rates_and_ratio_follow_from_the_slices(printed: dict[str, Any]) -> None:
+    (measured,) = printed["points"][1]["repeats"]
+    rate = statistics.median(part["batches"] / part["seconds"] for part in measured["slices"])
+    limit = statistics.median(part["pairs_per_s"] for part in measured["limit_slices"])
+    assert measured["samples_per_s"] == pytest.approx(rate * BATCH)
+    assert measured["limit_samples_per_s"] == pytest.approx(limit)
+    assert measured["ratio"] == pytest.approx(rate * BATCH / limit)
+    assert len(measured["limit_slices"]) == len(measured["slices"]) + 1
+
+
+def test_all_steps_are_measured_and_each_takes_its_time(printed: dict[str, Any]) -> None:
+    (measured,) = printed["points"][0]["repeats"]
+    assert sum(part["batches"] for part in measured["slices"]) == STEPS
+    for part in measured["slices"]:
+        assert sum(part["step_seconds"]) == pytest.approx(part["seconds"])
+        assert part["wait_seconds"] <= part["seconds"]
+    step = measured["step_ms"]
+    assert 0 < step["p50"] <= step["p90"] <= step["p99"] <= step["max"]
+
+
+def test_bytes_are_those_of_the_records(printed: dict[str, Any], folder: Path) -> None:
+    (measured,) = printed["points"][1]["repeats"]
+    loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
+    rows = loader.data.plan.rows(np.arange(measured["stats"]["samples"]))
+    tables = [split.records.array("num_bytes") for split in loader.data.views.splits]
+    sizes = [int(tables[s][r]) for s, r in zip(rows.split.tolist(), rows.record.tolist(), strict=True)]
+    assert measured["stats"]["bytes"] == sum(sizes)
+    assert min(sizes) < measured["bytes_per_pair"] < max(sizes)
+
+
+def test_memory_of_trainer_and_worker_is_watched(printed: dict[str, Any]) -> None:
+    (measured,) = printed["points"][0]["repeats"]
+    samples = measured["memory_samples"]
+    assert [len(sample["pss"]) for sample in samples] == [2] * len(samples)
+    assert [sample["batches"] for sample in samples] == sorted({sample["batches"] for sample in samples})
+    assert measured["peak_pss_bytes"] >= measured["final_pss_bytes"] > 2**24
+    assert measured["lowest_available_bytes"] == min(sample["available"] for sample in samples)
+
+
+def test_threads_are_measured_without_workers_or_limit(folder: Path) -> None:
+    measured = measure_point(_parameters(folder, num_workers=0, threads=2))
+    assert measured["ratio"] is None and measured["limit_slices"] == []
+    assert all(part["worker_cpu_seconds"] == 0 < part["trainer_cpu_seconds"] for part in measured["slices"])
+    assert measured["stats"]["per_dataset"]["bridge"] / measured["stats"]["samples"] == pytest.approx(0.75, abs=0.05)
+
+
+def test_compute_is_part_of_a_step_and_not_of_waiting(folder: Path) -> None:
+    measured = measure_point(_parameters(folder, num_workers=0, threads=1, compute_sleep_ms=30.0))
+    assert measured["step_ms"]["p50"] > 30
+    assert measured["wait_share"] < 0.7
+
+
+def test_decoding_alone_goes_on_from_slice_to_slice(folder: Path) -> None:
+    with DecodeLimit(open_loader(_parameters(folder)), processes=1, threads=2) as limit:
+        slices = [limit.measure(0.1) for _ in range(2)]
+    for part in slices:
+        assert part.pairs > 2
+        assert part.seconds >= 0.1
+        assert part.pairs_per_s == pytest.approx(part.pairs / part.seconds)
+        assert 0 < part.cpu_seconds < 2.2 * part.seconds + 0.05
+
+
+@given(st.integers(1, 5000), st.floats(1e-4, 10), st.integers(1, 16))
+def test_slices_hold_all_steps_and_whole_rounds_of_the_workers(steps: int, step_seconds: float, lanes: int) -> None:
+    slices = plan_slices(steps, step_seconds=step_seconds, lanes=lanes)
+    assert all(part % lanes == 0 and part > 0 for part in slices)
+    assert steps <= sum(slices) < steps + slices[0]
+
+
+def test_the_slope_and_its_error_are_those_of_least_squares() -> None:
+    batches, pss = [0.0, 10.0, 25.0, 40.0, 70.0], [100.0, 131.0, 149.0, 190.0, 270.0]
+    fit, covariance = np.polyfit(batches, pss, 1, cov=True)
+    rise, error = slope(batches, pss)
+    assert rise == pytest.approx(fit[0])
+    assert error == pytest.approx(covariance[0, 0] ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--sweep", "num-worker=1,2"), "no parameter 'num-worker'; did you mean 'num_workers'"),
+        (("--sweep", "metadata=full,some"), "metadata: found 'some', expected one of full, dataset_only, none"),
+        (("--sweep", "seed=1", "--sweep", "seed=2"), "seed is swept more than once"),
+        (("--steps", "0"), "argument --steps: found '0', expected a whole number of at least 1"),
+        (("--datasets", "3"), "datasets=3: mixture"),
+        (("--sweep", "mixture=bridge,kuku", "--split", "train"), "no mixture or dataset 'kuku'; did you mean 'kuka'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line_before_anything_runs(
+    more: tuple[str, ...], told: str, folder: Path, refused: Refused
+) -> None:
+    code, line = refused(main, _arguments(folder, *more))
+    assert code == 2
+    assert line.startswith("error: ") and told in line
+
+
+@pytest.fixture
+def damaged(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the root in which the ends of the records of kuka are missing."""
+    for name in ("bridge", "kuka"):
+        shutil.copytree(folder / "oxe" / name, tmp_path / "oxe" / name)
+    for path in (tmp_path / "oxe" / "kuka").rglob("*.arrayrecord"):
+        path.write_bytes(path.read_bytes()[:-100])
+    return tmp_path / "oxe"
+
+
+def test_a_damaged_record_is_one_line_that_names_the_point(folder: Path, damaged: Path, refused: Refused) -> None:
+    more = ("--root", str(damaged), "--num-workers", "1", "--sweep", "seed=7")
+    code, line = refused(main, _arguments(folder, *more))
+    assert code == 1
+    assert line.startswith("error: point seed=7: RecordError: ")
+    assert "dataset kuka" in line
+
+
+def test_a_point_that_fails_is_a_row_and_the_others_go_on(
+    folder: Path, damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--root", str(damaged), "--num-workers", "1", "--no-limit", "--sweep", "mixture=kuka,bridge")
+    assert main(_arguments(folder, *more)) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].split()[:2] == ["mixture=kuka", "failed"]
+    assert float(out[2].split()[2].replace(",", "")) > 0
+    assert any(line.startswith("mixture=kuka failed: RecordError: ") for line in out)
+
+
+def _begin(command: Command) -> None:
+    def working() -> bool:
+        return any("stream.worker" in " ".join(process.cmdline()) for process in command.processes())
+
+    assert wait_until(working, seconds=60, poll=0.2)
+
+
+def test_an_interrupt_ends_everything(folder: Path) -> None:
+    with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
+        _begin(command)
+        command.signal(signal.SIGINT)
+        assert command.wait() == Result(130, "", "interrupted\n")
+        assert command.processes() == []
+
+
+def test_nothing_is_left_when_the_benchmark_is_killed(folder: Path) -> None:
+    with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
+        _begin(command)
+        command.kill()
+        assert wait_until(lambda: not command.processes(), seconds=30, poll=0.2)

@@ -1,0 +1,58 @@
+"""How the commands of the benchmarks end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from bench.measure.child import ChildFailed
+from bench.measure.command import ended_by_kill, run_command, run_points
+from stream.storage.errors import ArgumentError, RingError
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (ArgumentError("no dataset\n  'x'"), 2, "error: no dataset 'x'\n"),
+        (ChildFailed("ended with exit code 3"), 1, "error: ended with exit code 3\n"),
+        (RingError("no memory"), 1, "error: no memory\n"),
+        (PermissionError(13, "Permission denied", "/there/file"), 1, "error: /there/file: Permission denied\n"),
+        (OSError(28, "No space left on device"), 1, "error: out: No space left on device\n"),
+        (KeyError("of ours"), None, ""),
+        (KeyboardInterrupt(), 130, "interrupted; go on\n"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_an_exit_code(
+    error: BaseException, code: int | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise error
+
+    if code is None:
+        with pytest.raises(type(error)):
+            run_command(work, place="out")
+    else:
+        assert run_command(work, place="out", interrupted="interrupted; go on") == code
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(("error", "code"), [(None, 0), ("ended with exit code 3", 1)])
+def test_a_point_that_failed_is_in_the_exit_code(
+    error: str | None, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = argparse.Namespace(out=tmp_path / "out", json=False)
+    assert run_points(options, lambda options: {"points": [{"error": error}]}, lambda result: "a table") == code
+    assert capsys.readouterr().out == "a table\n"
+    assert options.out.is_dir()
+
+
+def test_a_kill_ends_the_block_in_order_and_only_the_block() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="143"), ended_by_kill():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,104 @@
+"""The page of benchmarks, of real runs in tiny form and of results made by hand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.measure.tables import markdown_table
+from bench.report.command import add_plots, main, run_study
+from bench.report.page import format_page, loader_table
+from bench.report.studies import STUDIES, Study
+
+TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
+
+
+def _study(*more: str, **fields: Any) -> Study:
+    arguments = ("--root", "{root}", *TINY, *more)
+    return Study(key="tiny", kind="loader", title="Tiny", seen="-", arguments=arguments, repeats=(2, 3), **fields)
+
+
+def test_each_study_is_one_line_that_its_command_understands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--root", "R", "--source", "S", "--small-root", "T"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(STUDIES) == len({study.key for study in STUDIES})
+    for line, study in zip(lines, STUDIES, strict=True):
+        words = shlex.split(line)
+        assert words[:3] == ["python", "-m", f"bench.{study.kind}"]
+        assert "{" not in line
+        if study.kind in ("loader", "train"):
+            module = __import__(f"bench.{study.kind}.command", fromlist=["_parse"])
+            assert module._parse(words[3:]).repeat == study.repeats[0]
+
+
+def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path, tmp_path: Path) -> None:
+    study = _study("--sweep", "batch-size=2,4", plot="batch_size")
+    command = study.command({"root": str(oxe_root)}, "short")
+    folder = tmp_path / "work" / "tiny"
+    outcome = run_study(study, command, folder, fresh=False)
+    assert outcome.result is not None and outcome.error is None
+    kept = (folder / "result.json").stat().st_mtime_ns
+    again = run_study(study, command, folder, fresh=False)
+    assert (folder / "result.json").stat().st_mtime_ns == kept
+    assert again.result == outcome.result
+    assert (outcome.kept, again.kept) == (False, True)
+    add_plots(again, folder, tmp_path / "docs" / "page.md")
+    assert again.plots == ("benchmarks/tiny.svg",)
+    assert "pairs/s" in (tmp_path / "docs" / "benchmarks" / "tiny.svg").read_text()
+    page = format_page([again])
+    assert f"`{shlex.join(['python', '-m', 'bench.loader', *command])}`, {again.date}" in page
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| batch_size=")]
+    medians = [point["median"]["samples_per_s"] for point in outcome.result["points"]]
+    shown = [(name.strip(), rate.strip()) for name, rate in rows]
+    assert shown == [(f"batch_size={n}", f"{rate:,.0f}") for n, rate in zip((2, 4), medians, strict=True)]
+
+
+def test_another_command_is_measured_anew_and_a_failure_is_told(oxe_root: Path, tmp_path: Path) -> None:
+    study = _study()
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "command.json").write_text(json.dumps({"module": "bench.loader", "arguments": ["other"], "date": "-"}))
+    (folder / "result.json").write_text("{}")
+    outcome = run_study(study, study.command({"root": str(tmp_path / "nowhere")}, "full"), folder, fresh=False)
+    assert outcome.result is None
+    assert outcome.error is not None and "nowhere" in outcome.error
+    assert f"Not measured: {outcome.error}" in format_page([outcome])
+
+
+def test_a_failed_point_is_a_row() -> None:
+    failed: dict[str, Any] = {
+        "point": {"seed": 1},
+        "median": None,
+        "to_first": None,
+        "repeats": [],
+        "error": "no | memory",
+    }
+    table = loader_table({"points": [failed], "parameters": {"steps": 160, "batch_size": 64, "repeat": 1}})
+    assert table.splitlines()[2].startswith("| seed=1 | failed: no \\| memory | - |")
+
+
+def test_rows_of_a_table_are_as_wide_as_its_head() -> None:
+    lines = markdown_table(["a", "b"], [[1, 2]]).splitlines()
+    assert lines == ["| a | b |", "|---|---:|", "| 1 | 2 |"]
+
+
+def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "workers,formatz"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: argument --only: no study 'formatz'; there are batch-size, ")
+
+
+def test_what_is_on_the_page_is_what_only_names_and_what_is_kept(
+    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "docs" / "benchmarks.md"
+    arguments = ["--root", str(tmp_path / "nothing"), "--work", str(tmp_path / "work"), "--page", str(page)]
+    assert main([*arguments, "--only", "headline"]) == 1
+    assert capsys.readouterr().err.startswith("error: headline: ")
+    assert "## Throughput, 29 datasets" in page.read_text()
+    assert "## Peers" not in page.read_text()

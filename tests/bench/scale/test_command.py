@@ -1,0 +1,118 @@
+"""Synthetic roots and their measurement, at the smallest size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.merge.command import main as merge
+from bench.scale.command import RESULT_FILE, main
+from bench.scale.root import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
+from convert.index.index_file import extract_part
+from stream import make_loader
+from stream.format.manifest import read_manifest
+from stream.format.names import TABLE_KINDS, shard_file, table_file
+from stream.format.table import hash_column, open_table
+from tests.bench.conftest import Refused
+
+
+@pytest.fixture(scope="module")
+def scale() -> Scale:
+    return Scale(records=DATASETS * 3 * EPISODE_PAIRS, shards=DATASETS * 3)
+
+
+@pytest.fixture(scope="module")
+def root(scale: Scale, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scale") / "root"
+    make_root(folder, scale)
+    return folder
+
+
+@pytest.mark.parametrize(("asked", "shards"), [(1, 29), (10**6, 319), (6 * 10**7, 19_981)])
+def test_sizes_are_near_what_is_asked(asked: int, shards: int) -> None:
+    scale = Scale.of(asked)
+    assert scale.shards == shards
+    assert scale.records == pytest.approx(asked, rel=0.05) or asked < DATASETS * EPISODE_PAIRS
+
+
+def test_every_record_of_every_shard_is_there_and_is_read(root: Path, scale: Scale) -> None:
+    loader = make_loader(root, {"synthetic_07": 1}, batch_size=scale.records // DATASETS, shuffle="none")
+    batch = loader.batch_at(0)
+    assert loader.sizes == {"synthetic_07": scale.records // DATASETS}
+    assert batch["frames"].shape == (3 * EPISODE_PAIRS, 2, 16, 16, 3)
+    assert batch["step"].tolist() == list(range(EPISODE_PAIRS)) * 3
+    assert batch["episode"].tolist() == np.repeat(np.arange(3), EPISODE_PAIRS).tolist()
+    assert (batch["offset"] == OFFSET).all()
+    # Frame t + offset of a pair is frame t of the pair that many steps later.
+    assert np.array_equal(batch["frames"][0, 1], batch["frames"][OFFSET, 0])
+    assert not np.array_equal(batch["frames"][0, 0], batch["frames"][0, 1])
+    assert np.isfinite(batch["action"]).all() and batch["action_mask"].all()
+
+
+def test_shards_are_links_to_one_and_the_manifest_lists_them_all(root: Path) -> None:
+    folder = root / "synthetic_00" / "1.0.0"
+    names = [shard["name"] for shard in json.loads((folder / "dataset.json").read_text())["splits"]["train"]["shards"]]
+    assert len(set(names)) == 3
+    assert {path.name for path in (folder / "train").iterdir()} == {
+        *(shard_file(name) for name in names),
+        *map(table_file, TABLE_KINDS),
+    }
+    assert len({(folder / "train" / shard_file(name)).stat().st_ino for name in names}) == 1
+
+
+def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path) -> None:
+    folder = root / "synthetic_03" / "1.0.0" / "train"
+    entries = read_manifest(folder.parent).splits["train"].index
+    for kind in TABLE_KINDS:
+        table = open_table(folder / table_file(kind), kind, entry=entries[kind])
+        assert {name: hash_column(table.content, column) for name, column in table.columns.items()} == (
+            entries[kind].columns
+        )
+    for shard in range(3):
+        part = {kind: tmp_path / f"{shard}.{kind}" for kind in TABLE_KINDS}
+        extract_part(folder, shard, part)
+        if shard:
+            assert all(path.read_bytes() == (tmp_path / f"0.{kind}").read_bytes() for kind, path in part.items())
+
+
+def test_merging_a_synthetic_journal_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
+    assert merge(["--steps", "3_000,1", *where]) == 0
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "out" / "merge.json").read_text()) == printed
+    assert list((tmp_path / "work").iterdir()) == []
+    assert [(point["name"], point["point"]["shards"]) for point in printed["points"]] == [("2,990", 2), ("1,495", 1)]
+    for point in printed["points"]:
+        assert point["error"] is None
+        assert all(value > 0 for value in point["median"].values())
+
+
+def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--records", "1", "--batches", "100", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
+    where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
+    assert main([*size, *where]) == 0
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "out" / RESULT_FILE).read_text()) == printed
+    assert list((tmp_path / "work").iterdir()) == []
+    (point,) = printed["points"]
+    figures = point["median"]
+    assert (figures["records"], figures["shards"]) == (DATASETS * EPISODE_PAIRS, DATASETS)
+    assert point["error"] is None
+    assert all(
+        figures[key] > 0 for key in ("open_s", "first_batch_s", "plan_ms", "batch_cpu_ms", "resume_s", "cold_rate")
+    )
+    assert figures["worker_own_bytes"] > 2**22
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "told"),
+    [(("--records", "10,x"), 2, "found 'x'"), (("--work", "/proc/none"), 1, "/proc/none")],
+)
+def test_what_cannot_be_done_is_one_line(more: tuple[str, ...], code: int, told: str, refused: Refused) -> None:
+    found, line = refused(main, more)
+    assert found == code
+    assert told in line

@@ -1,0 +1,61 @@
+"""The soak for some seconds: what it does to the loader, and that it notices another batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.soak.check import differences, fresh_digests
+from bench.soak.command import RESULT_FILE, main, soak_table
+from tests.fixtures.command import run
+
+
+@pytest.fixture(scope="module")
+def loader(oxe_root: Path) -> dict[str, Any]:
+    return {"root": str(oxe_root), "mixture": {"bridge": 1, "kuka": 2}, "batch_size": 4, "seed": 3}
+
+
+def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path, tmp_path: Path) -> None:
+    size = ["--minutes", "0.1", "--event-every", "0.5", "--batch-size", "8", "--num-workers", "1", "--val-steps", "2"]
+    # Of four episodes the last tenth is none, so whoever gets as far as the evaluation needs another split.
+    members = {name: {"weight": 1, "splits": {"train": "train", "val": "train"}} for name in ("bridge", "kuka")}
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(json.dumps({"members": members}))
+    done = run(
+        *size, "--mixture", str(mixture), "--root", str(oxe_root), "--out", str(tmp_path), "--json", module="bench.soak"
+    )
+    assert done.code == 0, done.out + done.err
+    result = json.loads(done.out)
+    assert json.loads((tmp_path / RESULT_FILE).read_text()) == result
+    assert result["problems"] == []
+    assert result["checked"] > 0 and sum(result["events"].values()) >= 1
+    assert len(result["memory"]["over_time"]) == sum(result["events"].values())
+    assert (tmp_path / "soak.png").stat().st_size > 1000
+    assert "| problems | none |" in soak_table(result)
+
+
+def test_a_batch_that_is_not_a_fresh_loaders_is_named(loader: dict[str, Any]) -> None:
+    right = fresh_digests(loader, [0, 5])
+    assert differences(loader, right) == []
+    (told,) = differences(loader, {**right, 5: right[0]})
+    assert told.startswith("step 5: batch ")
+    assert len(differences({**loader, "seed": 4}, right)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [(("--minutes", "0"), 2, "found '0'"), (("--root", "/nowhere"), 2, "/nowhere")],
+)
+def test_what_cannot_be_done_is_one_line(
+    arguments: tuple[str, ...], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        found: Any = main(list(arguments))
+    except SystemExit as ended:
+        found = ended.code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert found == code
+    assert line.startswith("error: ") and told in line

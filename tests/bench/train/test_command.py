@@ -1,0 +1,102 @@
+"""The training benchmark, run tiny: its figures mean nothing here, but they fit together."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.train.command import RESULT_FILE, main
+from bench.train.run import TrainParameters, measure
+from tests.bench.conftest import Refused
+from tests.fixtures.command import Result, start, wait_until
+
+STEPS = 6
+
+
+def _arguments(root: Path, *more: str) -> list[str]:
+    size = ["--batch-size", "8", "--steps", str(STEPS), "--warmup", "2", "--repeat", "1", "--num-workers", "1"]
+    return [
+        "--root",
+        str(root),
+        "--mixture",
+        "bridge",
+        "--split",
+        "train[:75%]",
+        "--val-split",
+        "train[75%:]",
+        *size,
+        *more,
+    ]
+
+
+def test_a_sweep_of_step_times_gives_a_row_each(
+    oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--sweep", "step-ms=20,60", "--val-every", "3", "--val-steps", "2", "--json", "--out", str(tmp_path / "o"))
+    assert main(_arguments(oxe_root, *more)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "o" / RESULT_FILE).read_text()) == printed
+    assert [point["point"] for point in printed["points"]] == [{"step_ms": 20.0}, {"step_ms": 60.0}]
+    for point, least in zip(printed["points"], (20.0, 60.0), strict=True):
+        figures: dict[str, Any] = point["median"]
+        step = figures["step_ms"]
+        assert least <= step["p50"] <= step["p90"] <= step["p99"] <= step["max"]
+        assert figures["steps"] == STEPS
+        assert figures["steps_per_s"] * step["mean"] == pytest.approx(1000)
+        assert figures["samples_per_s"] == pytest.approx(8 * figures["steps_per_s"])
+        assert 0 <= figures["wait_share"] < 1
+        assert figures["wait_ms"] + least <= step["mean"]
+        assert least <= figures["alone_ms"]
+        assert figures["alone_ms"] + figures["beyond_ms"] == pytest.approx(step["mean"])
+        assert figures["overlap"] is figures["copy_ms"] is None or 0 <= figures["overlap"] <= 1
+        validation = figures["validation"]
+        assert validation["count"] == 2
+        assert validation["first_batch_s"] + least / 1000 <= validation["seconds"]
+        assert figures["peak_pss_bytes"] > 2**24
+
+
+def test_the_model_is_trained_without_validation(oxe_root: Path) -> None:
+    given = {"root": str(oxe_root), "mixture": "bridge", "split": "train", "batch_size": 8, "steps": 3, "warmup": 1}
+    figures = measure(TrainParameters(**given, val_every=0, num_workers=0))  # type: ignore[arg-type]
+    assert figures["validation"] == {"count": 0, "seconds": None, "first_batch_s": None, "step_after_s": None}
+    assert figures["datasets"] == 1
+
+
+def test_frames_may_be_decoded_by_the_trainer(oxe_root: Path) -> None:
+    given = {"root": str(oxe_root), "mixture": "bridge", "batch_size": 8, "steps": 3, "warmup": 1, "step_ms": 1.0}
+    figures = measure(TrainParameters(**given, val_every=0, num_workers=1, decode="device"))  # type: ignore[arg-type]
+    assert figures["steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--val-split", "train[99%:]"), "train[99%:]"),
+        (("--mixture", "brigde"), "did you mean 'bridge'?"),
+        (("--sweep", "stepms=1"), "no parameter 'stepms'; did you mean 'step_ms'"),
+        (("--device", "cuda:77"), "cuda"),
+        (("--decode", "gpu"), "decode='gpu'; expected 'host' or 'device'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(
+    more: tuple[str, ...], told: str, oxe_root: Path, refused: Refused
+) -> None:
+    code, line = refused(main, _arguments(oxe_root, *more))
+    assert code == 2
+    assert told in line
+
+
+def test_an_interrupt_ends_everything(oxe_root: Path) -> None:
+    with start(*_arguments(oxe_root, "--steps", "1000000"), module="bench.train") as command:
+        assert wait_until(
+            lambda: any("stream.worker" in " ".join(process.cmdline()) for process in command.processes()),
+            seconds=60,
+            poll=0.2,
+        )
+        command.signal(signal.SIGINT)
+        assert command.wait() == Result(130, "", "interrupted\n")
+        assert command.processes() == []

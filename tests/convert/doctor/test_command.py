@@ -1,0 +1,202 @@
+"""The command, its page and its JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import convert.doctor.command
+from convert.doctor.command import examine, main
+from convert.shard.images import decode_jpeg
+from tests.fixtures.command import run
+from tests.fixtures.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
+from tests.fixtures.rlds_dataset import jpeg
+
+HOSTILE = "</figcaption><script>alert(1)</script> \"put\" & 'take' \x1b[31m"
+
+
+def plant_all(splits: Splits) -> None:
+    """A NaN, a leak, a black episode with a hostile instruction, and a duplicate."""
+    splits["train"][0][0]["steps"][3]["action"][0] = np.nan
+    splits["val"][0][1] = splits["train"][0][1]
+    set_pictures(splits["train"][0][2], jpeg(np.zeros((24, 32, 3), np.uint8)))
+    for step in splits["train"][0][2]["steps"]:
+        step["language_instruction"] = HOSTILE
+    splits["train"][1][1] = splits["train"][0][3]
+
+
+def plant_warning(splits: Splits) -> None:
+    splits["train"][1][1] = splits["train"][0][3]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_root(tmp_path_factory.mktemp("doctor-sound"))
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_root(tmp_path_factory.mktemp("doctor-bad"), plant_all)
+
+
+@pytest.fixture(scope="module")
+def dubious(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_root(tmp_path_factory.mktemp("doctor-dubious"), plant_warning)
+
+
+def test_the_command_ends_with_0_where_nothing_is_wrong(sound: Path) -> None:
+    done = run(str(sound), "--strict", module="convert.doctor")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1].startswith("0 errors, 0 warnings, 0 hints in 1 dataset: ")
+
+
+def test_a_shard_without_episodes_is_no_finding(tmp_path: Path) -> None:
+    def drop(splits: Splits) -> None:
+        splits["train"][1] = []
+        splits["val"][0] = []
+
+    root = make_root(tmp_path, drop)
+    shards = json.loads(next(root.glob("*/*/dataset.json")).read_text())["splits"]["train"]["shards"]
+    assert [shard["episodes"] == 0 for shard in shards] == [False, True]
+    assert found(diagnose(root)) == {}
+
+
+def test_errors_end_with_1(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(bad)]) == 1
+    out, err = capsys.readouterr()
+    assert err == "" and "\x1b" not in out
+    assert "error: demo val: leakage, 1 episode: the same episode is in two splits" in out
+    assert "same actions and first frame as demo-train.tfrecord-00000-of-00002 #1 of train" in out
+    levels = [line.split(":")[0] for line in out.splitlines() if re.match("(error|warning|hint):", line)]
+    assert levels == ["error", "error", "warning", "warning"]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 0), (["--strict"], 1)])
+def test_warnings_end_with_1_only_if_strict(
+    dubious: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
+) -> None:
+    assert main([str(dubious), *arguments]) == code
+    assert "0 errors, 1 warning, 0 hints" in capsys.readouterr().out
+
+
+def test_json_has_every_finding_with_its_place(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(bad), "--json", "--frames", "200"]) == 1
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (result["errors"], result["warnings"], result["hints"]) == (2, 2, 0)
+    by_rule = {finding["rule"]: finding for finding in result["findings"]}
+    assert set(by_rule) == {"nonfinite_action", "leakage", "frame_black", "duplicate_episode"}
+    nan = by_rule["nonfinite_action"]
+    assert (nan["severity"], nan["dataset"], nan["split"], nan["count"]) == ("error", "demo", "train", 1)
+    assert nan["episode"] == {"source_file": "demo-train.tfrecord-00000-of-00002", "source_position": 0}
+    assert nan["examples"][0]["step"] == 3
+    assert len(by_rule["frame_black"]["examples"]) == 3 and by_rule["frame_black"]["count"] == 12
+
+
+def test_the_page_has_pictures_and_escapes_texts(bad: Path, tmp_path: Path) -> None:
+    assert main([str(bad), "--html", str(tmp_path / "page.html"), "--frames", "200"]) == 1
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; &quot;put&quot; &amp;" in page
+    assert "\x1b" not in page
+    assert not re.search(r'(src|href)="(?!data:image/jpeg;base64,|#)', page)
+    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*<td>frame_black</td>.*?</tr>", page, re.DOTALL)
+    pictures = re.findall(r"data:image/jpeg;base64,([A-Za-z0-9+/=]+)", row)
+    assert len(pictures) == 3
+    for picture in pictures:
+        pixels = decode_jpeg(base64.b64decode(picture))
+        assert pixels.shape == (24, 64, 3) and pixels.max() < 10
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_only_chosen_datasets_are_looked_at(sound: Path) -> None:
+    assert [report.dataset for report in examine(sound, datasets=["demo"]).datasets] == ["demo"]
+
+
+def test_processes_find_the_same_as_one(bad: Path) -> None:
+    assert examine(bad, jobs=2).to_json() == examine(bad, jobs=1).to_json()
+
+
+def test_nothing_is_changed(bad: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in bad.rglob("*")}
+    examine(bad)
+    assert {path: path.stat().st_mtime_ns for path in bad.rglob("*")} == before
+
+
+def test_progress_is_shown_on_a_terminal_only_and_wiped(sound: Path) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal, file = Terminal(), StringIO()
+    examine(sound, progress=terminal)
+    examine(sound, progress=file)
+    assert "shards, " in terminal.getvalue() and terminal.getvalue().endswith("\x1b[K")
+    assert file.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "the following arguments are required: ROOT"),
+        (["ROOT", "--frames", "1"], "--frames: found '1', expected a whole number of at least 2"),
+        (["ROOT", "--frames", "x"], "--frames: found 'x'"),
+        (["ROOT", "--seed", "-1"], "--seed"),
+        (["ROOT", "--jobs", "0"], "--jobs: found '0'"),
+        (["ROOT", "--datasets", ","], "--datasets ',' names no dataset"),
+        (["ROOT", "--datasets", "demmo"], "no dataset 'demmo'; did you mean 'demo'"),
+        (["ROOT", "--html", "nowhere/page.html"], "--html nowhere/page.html is in no folder that exists"),
+        (["ROOT", "--html", "."], "--html . is a folder"),
+        (["nowhere"], "nowhere: no such folder"),
+        (["gs://bucket/oxe"], "only local folders"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    sound: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    try:
+        code: Any = main([str(sound) if argument == "ROOT" else argument for argument in arguments])
+    except SystemExit as exit:
+        code = exit.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1 and text in err
+
+
+@pytest.mark.parametrize("below", [".", "demo", "demo/1.0.0"])
+def test_a_source_is_refused_with_what_to_do(sound: Path, capsys: pytest.CaptureFixture[str], below: str) -> None:
+    assert main([str(sound.parent / "source" / below)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert "python -m convert.run --datasets demo --source" in err
+
+
+def test_ctrl_c_is_one_line(sound: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(convert.doctor.command, "check_shard", interrupted)
+    assert main([str(sound)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_page_that_cannot_be_written_is_one_line(
+    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path))
+
+    monkeypatch.setattr("stream.storage.atomic.os.replace", full)
+    assert main([str(sound), "--html", str(tmp_path / "page.html")]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_episodes_of_the_sound_root_differ() -> None:
+    one, other = sound_episode(0), sound_episode(1)
+    assert one["steps"][0]["observation"]["image"] != other["steps"][0]["observation"]["image"]

@@ -1,0 +1,154 @@
+"""What is wrong with pictures of real converted files is found, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert.doctor.dataset import Patient
+from convert.doctor.frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
+from convert.doctor.rules import Notes
+from convert.doctor.shard import check_shard
+from convert.shard.images import decode_jpeg
+from stream.format.names import decode_record, encode_record
+from tests.fixtures.doctor_root import STEPS, Splits, diagnose, found, make_root, set_pictures
+from tests.fixtures.rewritten_records import rewrite_records
+from tests.fixtures.rlds_dataset import jpeg, picture
+
+BLACK = jpeg(np.zeros((24, 32, 3), np.uint8))
+GRAY = jpeg(np.full((24, 32, 3), 130, np.uint8))
+PAIRS = STEPS - 2
+
+
+def test_black_frames_are_counted(tmp_path: Path) -> None:
+    def plant(splits: Splits) -> None:
+        splits["train"][0][1]["steps"][4]["observation"]["image"] = BLACK
+
+    diagnosis = diagnose(make_root(tmp_path, plant))
+    # It is the first frame of one pair and the last of another.
+    assert found(diagnosis) == {("frame_black", "train"): 2}
+    assert [example.text.split(",")[0] for example in diagnosis.findings[0].examples] == ["frames of steps 4"] * 2
+    assert [example.place.source_position for example in diagnosis.findings[0].examples] == [1, 1]
+
+
+def test_constant_frames_are_counted(tmp_path: Path) -> None:
+    def plant(splits: Splits) -> None:
+        set_pictures(splits["train"][0][1], GRAY)
+
+    assert found(diagnose(make_root(tmp_path, plant))) == {("frame_constant", "train"): 2 * PAIRS}
+
+
+def test_half_of_the_frames_blank_is_an_error(tmp_path: Path) -> None:
+    def plant(splits: Splits) -> None:
+        set_pictures(splits["val"][0][1], BLACK)
+
+    diagnosis = diagnose(make_root(tmp_path, plant))
+    assert found(diagnosis) == {("frames_blank", "val"): 2 * PAIRS}
+    assert diagnosis.findings[0].rule.severity == "error"
+
+
+def test_a_frozen_episode_is_found_though_most_pairs_are_well(tmp_path: Path) -> None:
+    def plant(splits: Splits) -> None:
+        episode = splits["train"][0][2]
+        set_pictures(episode, episode["steps"][0]["observation"]["image"])
+
+    diagnosis = diagnose(make_root(tmp_path, plant))
+    assert found(diagnosis) == {("frozen_episode", "train"): 1}
+    assert diagnosis.datasets[0].frozen == PAIRS
+    assert diagnosis.findings[0].examples[0].place.source_position == 2
+
+
+def test_many_frozen_pairs_are_found_though_no_episode_is_frozen(tmp_path: Path) -> None:
+    def plant(splits: Splits) -> None:
+        for shard in splits["train"]:
+            for episode in shard:
+                for step in episode["steps"][2:]:
+                    step["observation"]["image"] = episode["steps"][2]["observation"]["image"]
+
+    assert found(diagnose(make_root(tmp_path, plant))) == {("frozen_pairs", "train"): 6 * (PAIRS - 2)}
+
+
+@pytest.mark.parametrize(("pairs", "frozen", "said"), [(100, 20, False), (100, 21, True), (7, 7, False)])
+def test_more_than_a_fifth_of_enough_pairs_is_many(pairs: int, frozen: int, said: bool) -> None:
+    notes = Notes()
+    check_shares({"train": FrameFacts(pairs=pairs, frozen=frozen, frames=2 * pairs)}, notes)
+    assert notes.count("frozen_pairs", "train") == (frozen if said else 0)
+
+
+def test_a_damaged_frame_is_an_error(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    cut_record_short(root / "demo" / "1.0.0", record=5)
+    diagnosis = diagnose(root)
+    assert found(diagnosis) == {("frame_damaged", "val"): 1}
+    place = diagnosis.findings[0].examples[0].place
+    assert (place.record, place.step) == (5, 5)
+
+
+def cut_record_short(folder: Path, *, record: int) -> None:
+    """Cut the last frame of a record of the split val short, with right checksums all around."""
+
+    def cut(records: list[bytes]) -> list[bytes]:
+        frames = decode_record(records[record])
+        frames[-1] = frames[-1][:-100]
+        return [*records[:record], encode_record(frames), *records[record + 1 :]]
+
+    rewrite_records(folder, "val", "val-00000-of-00001", cut)
+
+
+def test_a_picture_is_the_same_up_to_rounding_and_not_after_a_small_movement() -> None:
+    random = np.random.default_rng(0)
+    pixels = picture(random, (64, 64)) // 2 + 50
+    moved = pixels.copy()
+    moved[30:34, 30:34] = 255 - moved[30:34, 30:34]
+    assert same_picture(pixels, pixels + random.integers(0, 5, pixels.shape, np.uint8))
+    assert not same_picture(pixels, moved)
+    assert not same_picture(pixels, pixels[:32])
+
+
+def test_a_thumbnail_has_the_frames_beside_each_other() -> None:
+    left, right = np.zeros((256, 256, 3), np.uint8), np.full((256, 256, 3), 255, np.uint8)
+    small = decode_jpeg(thumbnail((left, right)))
+    assert small.shape == (128, 256, 3)
+    assert small[:, :120].max() < 10 and small[:, 136:].min() > 245
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_dataset_that_would_be_as_the_others_with_colours_exchanged_is_found(sign: int) -> None:
+    usual = {name: [sign * (12.0 + number)] * 20 for number, name in enumerate("abcde")}
+    assert set(swapped_colours({**usual, "swapped": [sign * -18.0] * 20})) == {"swapped"}
+    assert swapped_colours({**usual, "colourful": [sign * 80.0] * 20}) == {}
+    assert swapped_colours({**usual, "neutral": [0.0] * 20}) == {}
+    assert swapped_colours({**usual, "small": [sign * -18.0] * 3}) == {}
+    assert swapped_colours({"swapped": [sign * -18.0] * 20, **dict(list(usual.items())[:3])}) == {}
+
+
+@pytest.mark.parametrize("red_first", [True, False])
+def test_the_cast_of_a_dataset_is_red_minus_blue(tmp_path: Path, red_first: bool) -> None:
+    pixels = picture(np.random.default_rng(0), (24, 32))
+    pixels[..., 0], pixels[..., 2] = (pixels[..., 1] // 2 + 100, pixels[..., 1] // 2)
+    stored = jpeg(pixels if red_first else pixels[..., ::-1])
+
+    def plant(splits: Splits) -> None:
+        for shards in splits.values():
+            for shard in shards:
+                for episode in shard:
+                    set_pictures(episode, stored)
+
+    patient = Patient(make_root(tmp_path, plant) / "demo" / "1.0.0", frames=16, seed=0, pictures=False)
+    patient.take([check_shard(task) for task in patient.tasks])
+    assert np.median(patient.casts) == pytest.approx(100 if red_first else -100, abs=8)
+
+
+def test_the_pairs_that_are_looked_at_depend_on_the_seed_only(tmp_path: Path) -> None:
+    folder = make_root(tmp_path) / "demo" / "1.0.0"
+
+    def chosen(seed: int) -> list[tuple[str, tuple[int, ...]]]:
+        patient = Patient(folder, frames=20, seed=seed, pictures=False)
+        return [(task.place.name, task.records) for task in patient.tasks]
+
+    assert chosen(0) == chosen(0) != chosen(1)
+    # 36 and 12 pairs of 48, so of 10 there are 8 and 4: no split gets fewer.
+    assert sum(len(records) for stem, records in chosen(0) if stem.startswith("val")) == 4
+    assert sum(len(records) for stem, records in chosen(0) if stem.startswith("train")) == 8

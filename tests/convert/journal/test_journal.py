@@ -1,0 +1,374 @@
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convert.errors import EXIT_USAGE, ConflictError, ConvertError, ShardError
+from convert.journal.journal import Journal, part_file
+from convert.journal.parameters import check_parameters
+from convert.journal.status import QuarantineEntry, ShardStatus
+from convert.storage.durable import write_durably, writing
+from convert.storage.staging import machine
+from stream.format.manifest import FileEntry, ShardEntry
+from stream.format.names import TABLE_KINDS, shard_file
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+STEM = "train-00000-of-00002"
+PARAMETERS: dict[str, Any] = {
+    "camera": "observation/image",
+    "offset": 5,
+    "columns": ["action", "state"],
+    "episodes": None,
+}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    made = Journal(tmp_path / "out" / "demo" / "1.0.0")
+    made.begin(PARAMETERS)
+    return made
+
+
+def python(script: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+HOLD = """
+import sys
+from convert.journal.journal import Journal
+journal = Journal(sys.argv[1])
+with journal.lock(sys.argv[2], wait=len(sys.argv) > 3) as mine:
+    for kind in ("arrayrecord", "steps"):
+        journal.temporary(sys.argv[2] + "." + kind).touch()
+    print(mine, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(journal: Journal) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock of a shard and has two files half-written."""
+    process = python(HOLD, journal.output, STEM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "True\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def temporaries(journal: Journal) -> list[str]:
+    return sorted(name.split(".")[0] for name in os.listdir(journal.folder) if name.endswith(".tmp"))
+
+
+def entry(name: str = STEM, size: int = 3) -> ShardEntry:
+    return ShardEntry(
+        name=name,
+        source_file="demo-train.tfrecord-00000-of-00002",
+        source_bytes=100,
+        source_digest="ab" * 32,
+        episodes=1,
+        steps=10,
+        records=5,
+        paired_episodes=1,
+        left_out={"corrupt_frame": 1},
+        file=FileEntry(bytes=size, sha256="0f" * 32),
+    )
+
+
+def make_status(name: str = STEM) -> ShardStatus:
+    lost = QuarantineEntry(shard=name, source_file="f", episode=0, step=3, reason="corrupt_frame", detail="why")
+    parts = {kind: FileEntry(bytes=3, sha256="0f" * 32) for kind in TABLE_KINDS}
+    return ShardStatus(entry=entry(name), parts=parts, longest=10, bytes_in=90, quarantine=(lost,))
+
+
+def place_files(journal: Journal, stem: str = STEM) -> list[Path]:
+    folder = journal.output / "train"
+    folder.mkdir(exist_ok=True)
+    paths = [folder / shard_file(stem), *(journal.folder / part_file(stem, kind) for kind in TABLE_KINDS)]
+    for path in paths:
+        path.write_bytes(b"abc")
+    return paths
+
+
+def test_a_conversion_goes_on_with_the_same_parameters(journal: Journal) -> None:
+    journal.begin(dict(reversed(PARAMETERS.items())))
+    assert journal.parameters() == PARAMETERS
+    assert temporaries(journal) == []
+
+
+def test_other_parameters_are_refused_and_each_that_differs_is_named(journal: Journal) -> None:
+    with pytest.raises(ConflictError) as caught:
+        journal.begin({**PARAMETERS, "offset": 6, "episodes": "train[:1]"})
+    assert str(caught.value) == (
+        f"{journal.output} holds a conversion with other parameters: episodes was None, now 'train[:1]'; offset was 5, "
+        "now 6. Use another --output, the old parameters, or --overwrite"
+    )
+    assert journal.parameters() == PARAMETERS
+
+
+def test_parameters_are_compared_as_json_keeps_them(tmp_path: Path) -> None:
+    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, where=tmp_path)
+
+
+def test_nothing_was_begun_in_an_empty_folder(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.parameters() is None
+    assert journal.finished() == set()
+    journal.remove_stale()
+    journal.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '"text"'])
+def test_parameters_that_cannot_be_read_are_a_conflict(journal: Journal, content: str) -> None:
+    (journal.folder / "parameters.json").write_text(content)
+    with pytest.raises(ConflictError, match=r"parameters\.json: not .*JSON.*; run with --overwrite"):
+        journal.begin(PARAMETERS)
+
+
+BEGIN = """
+import sys
+from convert.errors import ConvertError
+from convert.journal.journal import Journal
+journal = Journal(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    journal.begin({"offset": int(sys.argv[2])})
+    print("begun")
+except ConvertError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_of_processes_that_begin_at_once_with_other_parameters_one_wins(tmp_path: Path) -> None:
+    processes = [python(BEGIN, tmp_path / "out", offset) for offset in range(3)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    answers = [process.communicate()[0].strip() for process in processes]
+    assert sorted(answers) == ["ConflictError"] * 2 + ["begun"]
+    assert Journal(tmp_path / "out").parameters() == {"offset": answers.index("begun")}
+
+
+def test_a_shard_that_another_process_converts_is_left_to_it(journal: Journal, holder: subprocess.Popen[str]) -> None:
+    with journal.lock(STEM) as mine:
+        assert not mine
+    with journal.lock("train-00001-of-00002") as mine:
+        assert mine
+
+
+def test_what_another_process_is_writing_is_not_stale(journal: Journal, holder: subprocess.Popen[str]) -> None:
+    journal.temporary("val-00000-of-00001.steps").touch()
+    journal.remove_stale()
+    assert temporaries(journal) == [STEM, STEM]
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_looks(
+    journal: Journal, holder: subprocess.Popen[str]
+) -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert temporaries(journal) == [STEM, STEM]
+    journal.remove_stale()
+    assert temporaries(journal) == []
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_converts(
+    journal: Journal, holder: subprocess.Popen[str]
+) -> None:
+    journal.temporary("train-00001-of-00002.steps").touch()
+    holder.kill()
+    holder.wait()
+    with journal.lock(STEM) as mine:
+        assert mine
+        assert temporaries(journal) == ["train-00001-of-00002"]
+
+
+def test_the_lock_is_waited_for_if_that_is_wanted(journal: Journal, holder: subprocess.Popen[str]) -> None:
+    taken = threading.Event()
+
+    def take() -> None:
+        with journal.lock(STEM, wait=True) as mine:
+            assert mine
+            taken.set()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert not taken.wait(0.2)
+    holder.kill()
+    assert taken.wait(10)
+    thread.join()
+
+
+def test_the_lock_keeps_other_threads_of_the_process_out_too(journal: Journal) -> None:
+    with journal.lock(STEM) as first, journal.lock(STEM) as second:
+        assert (first, second) == (True, False)
+
+
+def test_files_of_a_split_whose_name_has_a_dot_are_not_taken_for_those_of_another(journal: Journal) -> None:
+    with journal.lock("train.v2-00000-of-00001"):
+        journal.temporary("train.v2-00000-of-00001.steps").touch()
+        journal.temporary("train.v2-00000-of-00001").touch()
+        journal.remove_stale()
+        assert len(temporaries(journal)) == 2
+    journal.remove_stale()
+    assert temporaries(journal) == []
+
+
+def of_another_machine(path: Path) -> Path:
+    """The name that the file would have there."""
+    return path.with_name(path.name.replace(machine(), "another"))
+
+
+def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_seen_here(journal: Journal) -> None:
+    theirs = of_another_machine(journal.temporary(f"{STEM}.steps"))
+    theirs.touch()
+    journal.remove_stale()
+    with journal.lock(STEM) as mine:
+        assert mine
+        assert theirs.exists()
+
+
+def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal) -> None:
+    theirs = of_another_machine(journal.temporary(f"{STEM}.steps"))
+    theirs.touch()
+    os.utime(theirs, (time.time() - 25 * 3600,) * 2)
+    journal.remove_stale()
+    assert not theirs.exists()
+
+
+def test_nothing_but_temporaries_is_ever_stale(journal: Journal) -> None:
+    journal.finish(make_status())
+    before = sorted(os.listdir(journal.folder))
+    journal.remove_stale()
+    with journal.lock(STEM):
+        pass
+    assert sorted(set(os.listdir(journal.folder)) - {f"{STEM}.lock"}) == before
+
+
+def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: Journal) -> None:
+    stop = threading.Event()
+
+    def renew() -> None:
+        while not stop.is_set():
+            journal.folder.mkdir(exist_ok=True)
+            journal.temporary(f"{STEM}.steps").touch()
+            journal.remove()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        for _ in range(300):
+            journal.remove_stale()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_finished_shard_has_a_status_that_is_read_back(journal: Journal) -> None:
+    place_files(journal)
+    journal.finish(make_status())
+    assert journal.status(STEM) == make_status()
+    assert journal.finished() == {STEM}
+    assert journal.status("train-00001-of-00002") is None
+    assert temporaries(journal) == []
+
+
+@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("content", [None, b"ab", b"abcd"])
+def test_a_shard_whose_files_are_not_as_they_were_is_not_finished(
+    journal: Journal, index: int, content: bytes | None
+) -> None:
+    path = place_files(journal)[index]
+    journal.finish(make_status())
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert journal.status(STEM) is None
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"entry": 1', "null"])
+def test_a_status_that_cannot_be_read_is_none(journal: Journal, content: str) -> None:
+    place_files(journal)
+    (journal.folder / f"{STEM}.status.json").write_text(content)
+    assert journal.status(STEM) is None
+
+
+def test_a_status_without_the_file_of_the_records_is_none(journal: Journal) -> None:
+    place_files(journal)
+    status = json.loads(make_status().model_dump_json())
+    del status["entry"]["file"]
+    (journal.folder / f"{STEM}.status.json").write_text(json.dumps(status))
+    assert journal.status(STEM) is None
+
+
+def test_unused_paths_are_never_the_same(journal: Journal) -> None:
+    assert len({journal.temporary(STEM) for _ in range(1000)}) == 1000
+
+
+def test_a_withdrawn_manifest_waits_in_the_journal(journal: Journal) -> None:
+    (journal.output / "dataset.json").write_text("{")
+    journal.withdraw()
+    journal.withdraw()
+    assert journal.manifest() is None
+    assert (journal.folder / "withdrawn.json").read_text() == "{"
+
+
+def test_the_journal_goes_with_the_last_of_its_shards_and_splits(journal: Journal) -> None:
+    place_files(journal)
+    journal.finish(make_status())
+    other = journal.folder / "val-00000-of-00001.status.json"
+    other.touch()
+    journal.clear([STEM], ["train"])
+    assert {path.name for path in journal.folder.iterdir()} == {"parameters.json", "manifest.lock", other.name}
+    other.unlink()
+    journal.clear([STEM], ["train"])
+    assert not journal.folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_must_not_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ConvertError, match=r"cannot be written: Permission denied; choose another --output"):
+        Journal(tmp_path / "out").begin(PARAMETERS)
+
+
+def test_a_file_in_the_place_of_a_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(ConvertError, match=r"/out/demo cannot be written: .*; choose another --output") as caught:
+        Journal(tmp_path / "out" / "demo").begin(PARAMETERS)
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_a_full_disk_says_so_and_that_the_same_command_goes_on(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ShardError, match="the disk is full; make room and run the same command again"),
+        writing(tmp_path),
+    ):
+        write_durably(Path("/dev/full"), b"content")
+
+
+def test_another_error_of_the_file_system_keeps_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match=r"Input/output error \(/file\)"), writing(tmp_path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/file")

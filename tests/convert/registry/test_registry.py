@@ -1,0 +1,347 @@
+# ruff: noqa: E501 (the tables of faults)
+import pickle
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from convert.registry.dataset import DatasetSpec
+from convert.registry.registry import ConfigError, Mixture, Registry, Selected, SizePower, load_registry
+
+MINE = """\
+datasets:
+  mine:
+    tfds_name: my_set
+    version: 1.0.0
+    description: A dataset.
+    cameras:
+      front: {path: observation/front/rgb, role: primary, storage: jpeg, shape: [64, 64, 3]}
+      left: {path: observation/left, role: wrist, channels: bgr, storage: png, shape: [32, 32, 3]}
+      right: {path: observation/right, role: wrist, storage: png, shape: [32, 32, 3]}
+    instruction: {path: language_instruction, alternatives: [/episode_metadata/text]}
+    action:
+      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, mode: delta, names: [x, y, z]}
+      - {path: action, dims: 1, select: [3], quantity: gripper, mode: absolute, gripper: {open: 1, closed: 0}}
+    state:
+      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, mode: absolute}
+    control_frequency: 5
+    splits: {train: 10, val: 2}
+    leave_out: ["observation/depth_*", /maps/raw]
+"""
+MIXTURE = """\
+description: Two of them.
+members:
+  bridge: {weight: 1}
+  rt1: {weight: 0.5, offset: 0.6s, splits: {train: 'train[:80%]', test: 'train[80%:]'}}
+"""
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_registry()
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> DatasetSpec:
+    return load_registry(config=[write(tmp_path, MINE)]).dataset("mine")
+
+
+def write(tmp_path: Path, text: str, *, name: str = "my.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def message(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_registry(config=[write(tmp_path, text)])
+    return str(caught.value).removeprefix(f"{tmp_path}/")
+
+
+def edited(old: str, new: str) -> str:
+    assert MINE.count(old) >= 1
+    return MINE.replace(old, new, 1)
+
+
+def test_a_dataset_is_found_by_its_name(registry: Registry) -> None:
+    assert registry.dataset("bridge").version == "0.1.0"
+
+
+def test_a_dataset_is_found_by_its_tfds_name(registry: Registry) -> None:
+    assert registry.dataset("fractal20220817_data").name == "rt1"
+
+
+def test_an_unknown_dataset_names_the_closest(registry: Registry) -> None:
+    with pytest.raises(ConfigError, match=r"^unknown dataset 'brigde'; did you mean 'bridge'\?$"):
+        registry.dataset("brigde")
+
+
+def test_a_tfds_name_of_two_datasets_is_ambiguous(tmp_path: Path) -> None:
+    entry = MINE.removeprefix("datasets:\n")
+    two = "datasets:\n" + entry.replace("  mine:", "  one:") + entry.replace("  mine:", "  other:")
+    with pytest.raises(ConfigError, match="my_set is the TFDS name of one, other; name one of these"):
+        load_registry(config=[write(tmp_path, two)]).dataset("my_set")
+
+
+def test_what_was_read_cannot_be_changed(registry: Registry) -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        registry.dataset("bridge").version = "2.0.0"  # type: ignore[misc]
+
+
+def test_a_dataset_can_be_sent_to_another_process(registry: Registry) -> None:
+    spec = registry.dataset("kuka")
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_a_config_error_can_be_sent_to_another_process() -> None:
+    fault = pickle.loads(pickle.dumps(ConfigError("wrong", file="my.yaml", field="a.b", line=3)))
+    assert (str(fault), fault.file, fault.field) == ("my.yaml:3: a.b: wrong", "my.yaml", "a.b")
+
+
+def test_a_user_adds_a_dataset(tmp_path: Path, registry: Registry) -> None:
+    extended = load_registry(config=[write(tmp_path, MINE)])
+    assert extended.datasets.keys() - registry.datasets.keys() == {"mine"}
+
+
+def test_a_user_replaces_a_dataset_as_a_whole(tmp_path: Path) -> None:
+    spec = load_registry(config=[write(tmp_path, MINE.replace("  mine:", "  bridge:"))]).dataset("bridge")
+    assert (spec.tfds_name, spec.quirks) == ("my_set", ())
+
+
+def test_a_later_file_wins(tmp_path: Path) -> None:
+    first = write(tmp_path, MINE, name="first.yaml")
+    second = write(tmp_path, edited("version: 1.0.0", "version: 2.0.0"), name="second.yaml")
+    assert load_registry(config=[first, second]).dataset("mine").version == "2.0.0"
+
+
+def test_files_of_a_user_do_not_stay(tmp_path: Path) -> None:
+    load_registry(config=[write(tmp_path, MINE)])
+    assert "mine" not in load_registry().datasets
+
+
+def test_an_empty_file_adds_nothing(tmp_path: Path, registry: Registry) -> None:
+    assert load_registry(config=[write(tmp_path, "# nothing yet\n")]) == registry
+
+
+def test_action_and_state_are_as_long_as_their_parts(mine: DatasetSpec) -> None:
+    assert (mine.action_dim, mine.state_dim) == (4, 16)
+
+
+@pytest.mark.parametrize("name", ["primary", "front", "observation/front/rgb", "steps/observation/front/rgb"])
+def test_a_camera_is_found_by_role_name_or_path(mine: DatasetSpec, name: str) -> None:
+    assert mine.camera(name) == mine.primary
+
+
+def test_an_unknown_camera_lists_those_that_exist(mine: DatasetSpec) -> None:
+    with pytest.raises(ConfigError) as caught:
+        mine.camera("lef")
+    assert str(caught.value) == (
+        "mine has no camera 'lef'; it has front (primary), left (wrist), right (wrist); did you mean 'left'?"
+    )
+
+
+def test_a_role_of_two_cameras_is_ambiguous(mine: DatasetSpec) -> None:
+    with pytest.raises(ConfigError, match="mine has 2 cameras with role wrist: left, right; name one"):
+        mine.camera("wrist")
+
+
+def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> None:
+    paths = ["observation/depth_1", "observation/depth", "/maps/raw", "maps/raw"]
+    assert [mine.leaves_out(path) for path in paths] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("role: primary", "rol: primary", "my.yaml:7: datasets.mine.cameras.front.rol: unknown key 'rol'; did you mean 'role'?"),
+        ("role: primary, ", "", "my.yaml:7: datasets.mine.cameras.front.role: missing; add this key"),
+        ("role: primary", "role: secondary", "my.yaml:2: datasets.mine: has 0 cameras with role primary"),
+        ("role: wrist", "role: primary", "has 2 cameras with role primary"),
+        ("channels: bgr", "channels: brg", "channels: found 'brg', which is not among the choices; did you mean 'rgb' or 'bgr'?"),
+        ("mode: delta", "mode: delt", "my.yaml:12: datasets.mine.action[0].mode: found 'delt', which is not among"),
+        ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),
+        ("control_frequency: 5", "control_frequency: '5'", "control_frequency: input should be a valid number, found '5'"),
+        ("control_frequency: 5", "control_frequency: .nan", "control_frequency: input should be "),
+        ("control_frequency: 5", "control_frequency: true", "control_frequency: input should be a valid number"),
+        ("version: 1.0.0", "version: 1.0", "version: expected text, found the number 1.0; put it in quotes"),
+        ("version: 1.0.0", "version: latest", "version: string should match pattern"),
+        ("[64, 64, 3]", "[64, 64]", "datasets.mine.cameras.front.shape[2]: missing"),
+        ("[64, 64, 3]", "[64, 64, -3]", "shape[2]: input should be greater than or equal to 0, found -3"),
+        ("[0, 1, 2]", "[0, 1]", "action[0]: select lists 2 values but dims is 3"),
+        ("[0, 1, 2]", "[0, 1, 1]", "action[0]: 1 is listed twice"),
+        ("[x, y, z]", "[x, y]", "action[0]: names lists 2 values but dims is 3"),
+        ("{open: 1, closed: 0}", "{open: 1, closed: 1}", "action[1].gripper: open and closed are both 1.0"),
+        ("{open: 1, closed: 0}", "{opn: 1, closed: 0}", "unknown key 'opn'; did you mean 'open'?"),
+        ("quantity: gripper", "quantity: joint_position", "has a gripper convention but quantity joint_position"),
+        ("observation/left", "/observation/left", "expected one of the steps, no leading slash"),
+        ("observation/left", "steps/observation/left", "expected the flattened TFDS name, relative to `steps`"),
+        ("left: {", "'le ft': {", "the name of camera 'le ft' is not of letters, digits and ._-"),
+        ("depth_*", "stat*", "leave_out would drop observation/state, which is part of action or state"),
+        ("{train: 10, val: 2}", "{train: 10, train: 2}", "datasets.mine.splits.train: this key is here twice"),
+        ("{train: 10, val: 2}", "{train: -1}", "splits.train: input should be greater than or equal to 0"),
+        ("    version", "    offset: 0\n    version", "offset: found 0; expected a positive number of steps (5) or of seconds"),
+        ("    version", "    offset: 6ms\n    version", "offset: found '6ms'; expected a positive number"),
+        ("    control_frequency: 5", "    offset: 1s", "offset 1s is in seconds but there is no control_frequency"),
+        ("    version", "    robot: a\n    robot_path: /r\n    version", "has both robot and robot_path; keep one"),
+        ("    version", "    name: mine\n    version", "datasets.mine.name: the name is the key of the entry; remove this"),
+        ("  mine:", "  my set:", "datasets.'my set': the name 'my set' is not of letters, digits and ._-"),
+        ("  mine:", "  oxe29:", "'oxe29' is the name of a dataset and of a mixture; rename one"),
+        ("datasets:", "dataset:", "my.yaml:1: dataset: unknown key 'dataset'; did you mean 'datasets'?"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_dataset_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert expected in message(tmp_path, edited(old, new))
+
+
+def test_several_faults_are_told_at_once(tmp_path: Path) -> None:
+    text = MINE.replace("role: wrist", "rol: wrist")
+    assert message(tmp_path, text).startswith("my.yaml: 4 faults\n")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "just text", "3", "datasets: [a]", "datasets: {mine: 3}", "mixtures: 1"])
+def test_a_list_or_scalar_is_no_configuration(tmp_path: Path, text: str) -> None:
+    assert "expected a mapping (`key: value` lines), found" in message(tmp_path, text)
+
+
+def test_a_mixture_file_is_named_after_itself(tmp_path: Path) -> None:
+    registry = load_registry(config=[write(tmp_path, MIXTURE, name="two.yaml")])
+    assert [member.dataset for member in registry.mixtures["two"].members] == ["bridge", "rt1"]
+
+
+def test_a_mixture_can_use_datasets_of_its_own_file(tmp_path: Path) -> None:
+    text = MINE + "mixtures: {both: {description: Two., members: {mine: {weight: size}, bridge: {weight: 1}}}}\n"
+    registry = load_registry(config=[write(tmp_path, text)])
+    assert [selected.spec.name for selected in registry.resolve("both")] == ["mine", "bridge"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "parsed"),
+    [
+        ("2", 2.0),
+        ("0", 0.0),
+        ("size", "size"),
+        ("{size_power: 0.5}", SizePower(size_power=0.5)),
+        ("{size_power: 1, factor: 2.5}", SizePower(size_power=1, factor=2.5)),
+    ],
+)
+def test_a_weight_is_a_number_or_by_size(tmp_path: Path, weight: str, parsed: object) -> None:
+    text = MIXTURE.replace("weight: 1}", f"weight: {weight}}}")
+    member = load_registry(config=[write(tmp_path, text, name="two.yaml")]).mixtures["two"].members[0]
+    assert member.weight == parsed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("bridge:", "brigde:", "my.yaml:3: members.brigde: unknown dataset 'brigde'; did you mean 'bridge'"),
+        ("rt1:", "fractal20220817_data:", "unknown dataset 'fractal20220817_data'; its name here is rt1"),
+        ("rt1:", "bridge:", "my.yaml:4: members.bridge: this key is here twice, first in line 3"),
+        ("weight: 1}", "weight: .nan}", "members.bridge.weight: found nan; expected a finite number >= 0"),
+        ("weight: 1}", "weight: .inf}", "members.bridge.weight: found inf"),
+        ("weight: 1}", "weight: -1}", "members.bridge.weight: found -1"),
+        ("weight: 1}", "weight: true}", "members.bridge.weight: found True"),
+        ("weight: 1}", "weight: sise}", "members.bridge.weight: found 'sise'"),
+        ("weight: 1}", "weight: {size_pow: 1}}", "keys: size_power, factor"),
+        ("weight: 1}", "wieght: 1}", "unknown key 'wieght'; did you mean 'weight'?"),
+        ("weight: 1}", "weight: 1, dataset: kuka}", "the dataset is the key of the member; remove this"),
+        ("offset: 0.6s", "offset: -5", "members.rt1.offset: found -5"),
+        ("train[:80%]", "train[:80", "members.rt1.splits.train: found 'train[:80'; expected a TFDS split"),
+        ("train[:80%]", "trian[:80%]", "rt1 has no split 'trian'; did you mean 'train'?"),
+        ("members:", "member:", "unknown key 'description'"),
+        ("description:", "descripton:", "unknown key 'descripton'; did you mean 'description'?"),
+        ("description: Two of them.\n", "", "description: missing; add this key"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_mixture_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert expected in message(tmp_path, MIXTURE.replace(old, new))
+
+
+def test_a_mixture_needs_members(tmp_path: Path) -> None:
+    assert "members: tuple should have at least 1 item" in message(tmp_path, "{description: None., members: {}}")
+
+
+def test_a_mixture_needs_a_weight_above_zero(tmp_path: Path) -> None:
+    assert "all weights are 0" in message(tmp_path, "{description: None., members: {bridge: {weight: 0}}}")
+
+
+def test_a_mixture_names_each_dataset_once() -> None:
+    with pytest.raises(ValidationError, match="'bridge' is listed twice"):
+        Mixture.model_validate({"name": "m", "description": "d", "members": [{"dataset": "bridge", "weight": 1}] * 2})
+
+
+@pytest.mark.parametrize("split", ["train", "train[:90%]", "train[90%:]+val", "all", "train[-5:]", "train[1shard:]"])
+def test_splits_are_written_as_in_tfds(tmp_path: Path, split: str) -> None:
+    text = MINE + f"mixtures: {{m: {{description: M., members: {{mine: {{weight: 1, splits: {{x: '{split}'}}}}}}}}}}\n"
+    member = load_registry(config=[write(tmp_path, text)]).mixtures["m"].members[0]
+    assert member.splits == {"x": split}
+
+
+def names(selected: list[Selected]) -> list[str]:
+    return [each.spec.name for each in selected]
+
+
+def test_resolve_takes_the_name_of_a_mixture(registry: Registry) -> None:
+    assert len(registry.resolve("oxe29")) == 29
+
+
+def test_resolve_takes_datasets_with_commas(registry: Registry) -> None:
+    assert names(registry.resolve("bridge, fractal20220817_data")) == ["bridge", "rt1"]
+
+
+def test_resolve_takes_a_mixture_file(tmp_path: Path, registry: Registry) -> None:
+    selected = registry.resolve(str(write(tmp_path, MIXTURE)))
+    assert [(each.spec.name, each.member.weight, each.offset) for each in selected] == [
+        ("bridge", 1.0, 5),
+        ("rt1", 0.5, "0.6s"),
+    ]
+
+
+def test_resolve_takes_a_file_of_datasets(tmp_path: Path, registry: Registry) -> None:
+    assert names(registry.resolve(str(write(tmp_path, MINE)))) == ["mine"]
+
+
+def test_resolve_takes_the_only_mixture_of_a_file(tmp_path: Path, registry: Registry) -> None:
+    text = MINE + "mixtures: {one: {description: One., members: {bridge: {weight: 1}}}}\n"
+    assert names(registry.resolve(str(write(tmp_path, text)))) == ["bridge"]
+
+
+def test_a_dataset_that_was_asked_for_alone_has_its_own_offset(registry: Registry) -> None:
+    assert [each.offset for each in registry.resolve("rt1,bridge")] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("oxe2", "unknown dataset or mixture 'oxe2'; did you mean 'oxe29'?"),
+        ("brigde", "unknown dataset or mixture 'brigde'; did you mean 'bridge'"),
+        ("bridge,kukka", "unknown dataset 'kukka'; did you mean 'kuka'?"),
+        ("bridge,bridge", "dataset bridge is named 2 times; name it once"),
+        ("rt1,fractal20220817_data", "dataset rt1 is named 2 times"),
+        ("bridge,", "unknown dataset ''"),
+        ("", "unknown dataset or mixture ''"),
+        ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_resolved_is_named(registry: Registry, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry.resolve(text)
+    assert expected in str(caught.value)
+
+
+def test_a_file_with_two_mixtures_cannot_be_resolved(tmp_path: Path, registry: Registry) -> None:
+    one = "{description: One., members: {bridge: {weight: 1}}}"
+    path = write(tmp_path, f"mixtures: {{a: {one}, b: {one}}}")
+    with pytest.raises(ConfigError, match=r"has several mixtures \(a, b\); give it as --config"):
+        registry.resolve(str(path))
+
+
+def test_a_file_with_nothing_cannot_be_resolved(tmp_path: Path, registry: Registry) -> None:
+    with pytest.raises(ConfigError, match="has neither datasets nor members of a mixture"):
+        registry.resolve(str(write(tmp_path, "datasets:\n")))
+
+
+def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Path) -> None:
+    text = MINE.replace("  mine:", "  bridge:").replace("{train: 10, val: 2}", "{demos: 10}")
+    registry = load_registry(config=[write(tmp_path, text)])
+    with pytest.raises(ConfigError, match="oxe29: bridge: train: bridge has no split 'train'; splits there: demos"):
+        registry.resolve("oxe29")

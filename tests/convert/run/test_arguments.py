@@ -1,0 +1,135 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from convert.errors import UsageError
+from convert.plan import Options
+from convert.run.arguments import build_parser, check_arguments, parse_size
+from convert.shard.images import FramePolicy
+
+REQUIRED = ["--datasets", "oxe29", "--source", "/mirror", "--output", "out"]
+
+
+def options(*arguments: str) -> Options:
+    return check_arguments(build_parser().parse_args([*REQUIRED, *arguments]))
+
+
+def test_without_options_everything_is_as_documented() -> None:
+    assert options() == Options(
+        splits=None,
+        episodes=None,
+        camera=None,
+        policy=FramePolicy(size=(256, 256), resize="stretch", quality=95),
+        offset=None,
+        frames="endpoints",
+        leave_out=None,
+        on_error="quarantine",
+    )
+    parsed = build_parser().parse_args(REQUIRED)
+    assert (parsed.num_workers, parsed.task_index, parsed.task_count) == (len(os.sched_getaffinity(0)), 0, 1)
+
+
+def test_workers_are_as_many_as_the_cores_that_the_process_may_use() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from convert.run.arguments import build_parser\n"
+        f"print(build_parser().parse_args({REQUIRED!r}).num_workers)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"1\n"
+
+
+def test_every_option_of_the_conversion_arrives() -> None:
+    given = ["--camera", "wrist", "--image-size", "180x320", "--resize", "crop", "--quality", "90", "--offset", "12s"]
+    given += ["--frames", "fixed:3", "--on-error", "fail", "--splits", "train, val,train", "--leave-out", "depth*"]
+    assert options(*given) == Options(
+        splits=("train", "val"),
+        camera="wrist",
+        policy=FramePolicy(size=(180, 320), resize="crop", quality=90),
+        offset="12s",
+        frames="fixed:3",
+        leave_out=("depth*",),
+        on_error="fail",
+    )
+
+
+def test_sources_and_configs_may_be_repeated() -> None:
+    parsed = build_parser().parse_args([*REQUIRED, "--source", "gs://b", "--config", "a.yaml", "--config", "b.yaml"])
+    assert parsed.source == ["/mirror", "gs://b"]
+    assert parsed.config == ["a.yaml", "b.yaml"]
+
+
+def test_options_of_beam_are_left_to_it() -> None:
+    _, rest = build_parser().parse_known_args([*REQUIRED, "--runner", "DaskRunner", "--project=p"])
+    assert rest == ["--runner", "DaskRunner", "--project=p"]
+
+
+def test_an_option_is_not_guessed_from_its_beginning() -> None:
+    _, rest = build_parser().parse_known_args([*REQUIRED, "--qual", "5"])
+    assert rest == ["--qual", "5"]
+
+
+@pytest.mark.parametrize(("patterns", "expected"), [(["none"], ()), (["a", "b"], ("a", "b")), (["none", "a"], ("a",))])
+def test_none_keeps_all_features(patterns: list[str], expected: tuple[str, ...]) -> None:
+    assert options(*(word for pattern in patterns for word in ("--leave-out", pattern))).leave_out == expected
+
+
+WRONG = {
+    "--splits train --episodes train": "--splits and --episodes exclude each other",
+    "--splits ,": "--splits ',' names no split",
+    "--quality 0": "--quality 0: expected 1 to 100",
+    "--quality 101": "--quality 101: expected 1 to 100",
+    "--num-workers 0": "--num-workers 0: expected 1 or more",
+    "--task-index 3 --task-count 3": "--task-index 3 --task-count 3: the index goes from 0 to count - 1",
+    "--task-index -1": "the index goes from 0 to count - 1",
+    "--task-count 0": "the index goes from 0 to count - 1",
+    "--overwrite --task-count 2": "--overwrite would remove the work of the other tasks",
+    "--staging /nowhere/at/all": "--staging /nowhere/at/all: no such folder",
+    "--offset soon": "--offset 'soon' is neither a number of steps (5) nor seconds (0.6s)",
+    "--frames some": "frames 'some' is none of: endpoints, all, stride:S",
+    "--image-size large": "--image-size 'large' is none of: 256, HxW (180x320), native",
+    "--image-size 0": "--image-size '0': sides go from 1 to 8192",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_a_value_that_cannot_be_is_refused_with_what_can(arguments: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        options(*arguments.split())
+    assert WRONG[arguments] in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", [["--resize", "squash"], ["--on-error", "ignore"], ["--quality", "high"]])
+def test_a_word_that_is_no_choice_ends_with_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        options(*arguments)
+    assert caught.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("256", (256, 256)), ("64x128", (64, 128)), ("native", None), ("1", (1, 1)), ("8192x8192", (8192, 8192))],
+)
+def test_a_size_is_a_side_two_sides_or_native(text: str, size: tuple[int, int] | None) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "256x", "x256", "-1", "2.5", "256X256", "1x2x3", "²", "9" * 5000, "9000", "0x5"]
+)
+def test_a_size_in_no_known_form_or_range_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--image-size"):
+        parse_size(text)
+
+
+def test_the_help_names_the_exit_codes_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["--help"])
+    shown = capsys.readouterr().out
+    assert "exit codes:" in shown
+    assert "train[:5%]" in shown
+    assert "--task-index $SLURM_ARRAY_TASK_ID" in shown

@@ -1,0 +1,256 @@
+"""Outputs that cannot be written or hold something else: what the command says, and what it leaves."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from convert.errors import EXIT_FAILED, EXIT_USAGE
+from convert.journal.journal import Journal
+from convert.run.command import main
+from stream.format.manifest import encode_manifest, read_manifest
+from tests.fixtures.command import Result, start, tree
+from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+
+Convert = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    """Eight shards in two splits."""
+    episodes = [[demo_episode(9, seed=i)] for i in range(8)]
+    return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": episodes[:6], "val": episodes[6:]})
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def arguments(dataset: RldsDataset, output: Path) -> list[str]:
+    common = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output)]
+    return [*common, "--config", str(dataset.registry()), "--num-workers", "1"]
+
+
+@pytest.fixture
+def convert(dataset: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Runs the command in this process."""
+
+    def run(*more: str, output: Path = output) -> Result:
+        code = main([*arguments(dataset, output), "--image-size", "native", *more])
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def done(convert: Convert, output: Path) -> Path:
+    """The folder of a complete conversion."""
+    assert convert().code == 0
+    return output / "demo" / "1.0.0"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, timeout=10)
+    if mounted.returncode:
+        pytest.skip(f"no small file system can be mounted: {mounted.stderr.decode().strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", disk], timeout=10)
+
+
+def assert_refused(result: Result, output: Path, before: dict[str, str]) -> str:
+    """The command did nothing; returns what it said."""
+    assert result.code == EXIT_USAGE
+    assert tree(output) == before
+    return result.error()
+
+
+def test_file_in_the_place_of_the_output_is_named(convert: Convert, output: Path) -> None:
+    output.write_text("mine")
+    result = convert()
+    assert result.code == EXIT_USAGE
+    assert f"{output / 'demo' / '1.0.0'} cannot be written: Not a directory; choose another --output" in result.error()
+    assert output.read_text() == "mine"
+
+
+def test_output_where_nothing_can_be_written_is_named(convert: Convert) -> None:
+    result = convert(output=Path("/proc/oxe"))
+    assert result.code == EXIT_USAGE
+    assert "/proc/oxe/demo/1.0.0 cannot be written: " in result.error()
+
+
+def test_full_disk_stops_and_the_same_command_goes_on_when_there_is_room(
+    convert: Convert, done: Path, small_disk: Path
+) -> None:
+    result = convert(output=small_disk / "out")
+    assert result.code == EXIT_FAILED
+    assert "the disk is full; make room and run the same command again (in demo train-0000" in result.error()
+    folder = small_disk / "out" / "demo" / "1.0.0"
+    assert not (folder / "dataset.json").exists()
+    assert not list(folder.rglob("*.tmp"))
+    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=10)
+    assert convert(output=small_disk / "out").code == 0
+    assert tree(folder) == tree(done)
+
+
+def test_full_disk_stops_worker_processes_too_and_nothing_of_it_stays(
+    dataset: RldsDataset, small_disk: Path, convert: Convert, done: Path
+) -> None:
+    with start(*arguments(dataset, small_disk / "out"), "--image-size", "native", "--num-workers", "2") as command:
+        result = command.wait()
+        assert result.code == EXIT_FAILED
+        assert "disk is full" in result.error() or "No space left on device" in result.error()
+        assert command.processes() == []
+    assert not list(small_disk.rglob("dataset.json"))
+    assert not list(small_disk.rglob("*.tmp"))
+    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=10)
+    assert convert(output=small_disk / "out").code == 0
+    assert tree(small_disk / "out" / "demo" / "1.0.0") == tree(done)
+
+
+@pytest.mark.parametrize("megabytes", [1024, 1800, 3600])
+def test_too_little_address_space_is_refused(dataset: RldsDataset, output: Path, megabytes: int) -> None:
+    limit = ("bash", "-c", f'ulimit -v {megabytes * 1024} && exec "$0" "$@"')
+    with start(*arguments(dataset, output), through=limit) as command:
+        result = command.wait()
+    assert result.code == EXIT_USAGE
+    assert f"the address space is limited to {megabytes * 2**20 / 1e9:.1f} GB (ulimit -v)" in result.error()
+
+
+def test_other_parameters_in_the_same_place_are_refused_with_both_values(convert: Convert, done: Path) -> None:
+    error = assert_refused(convert("--offset", "3"), done, tree(done))
+    assert f"{done} holds a conversion with other parameters: offset was 2, now 3." in error
+    assert "--overwrite" in error
+
+
+def test_other_parameters_than_those_of_an_unfinished_conversion_are_refused(
+    convert: Convert, done: Path, output: Path
+) -> None:
+    start_journal(done)
+    (done / "dataset.json").unlink()
+    error = assert_refused(convert("--quality", "80"), output, tree(output))
+    assert "quality was 95, now 80" in error
+
+
+def start_journal(done: Path) -> None:
+    """Put a journal beside a complete conversion, as if it was killed before its last act."""
+    manifest = read_manifest(done)
+    Journal(done).begin({**manifest.parameters, "source": manifest.source.fingerprint})
+
+
+def test_manifest_of_another_format_version_is_refused(convert: Convert, done: Path) -> None:
+    manifest = json.loads((done / "dataset.json").read_text())
+    (done / "dataset.json").write_text(json.dumps({**manifest, "format_version": 99}))
+    error = assert_refused(convert(), done, tree(done))
+    assert f"{done / 'dataset.json'}: format version 99, this program reads version 2" in error
+    assert "--overwrite" in error
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format_version": 1}', b"\xff\x00"])
+def test_broken_manifest_is_refused(convert: Convert, done: Path, content: bytes) -> None:
+    (done / "dataset.json").write_bytes(content)
+    assert str(done / "dataset.json") in assert_refused(convert(), done, tree(done))
+
+
+def test_manifest_that_was_edited_is_refused(convert: Convert, done: Path) -> None:
+    path = done / "dataset.json"
+    path.write_text(path.read_text().replace('"demo"', '"domo"', 1))
+    assert "checksum is wrong" in assert_refused(convert(), done, tree(done))
+
+
+def test_overwrite_takes_the_place_of_a_broken_manifest(convert: Convert, done: Path) -> None:
+    before = tree(done)
+    (done / "dataset.json").write_text("{")
+    assert convert("--overwrite").code == 0
+    assert tree(done) == before
+
+
+def test_overwrite_removes_what_other_parameters_left(convert: Convert, done: Path, output: Path) -> None:
+    assert convert("--overwrite", "--offset", "3").code == 0
+    assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "train", "val"]
+    assert read_manifest(done).parameters["offset"] == 3
+
+
+def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:
+    assert convert("--splits", "val").code == 0
+    folder = output / "demo" / "1.0.0"
+    for place in (folder, folder / "val"):
+        (place / "notes.txt").write_text("mine")
+    assert convert("--overwrite", "--splits", "val").code == 0
+    assert [(place / "notes.txt").read_text() for place in (folder, folder / "val")] == ["mine"] * 2
+
+
+@pytest.mark.parametrize("chosen", [("--splits", "val"), ("--episodes", "val[:1]")])
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--offset", "3")])
+def test_overwrite_of_some_splits_does_not_take_the_others_along(
+    convert: Convert, done: Path, chosen: tuple[str, str], more: tuple[str, ...]
+) -> None:
+    error = assert_refused(convert("--overwrite", *chosen, *more), done, tree(done))
+    assert f"{done} has train too, which --overwrite {' '.join(chosen)} would remove and not convert again" in error
+
+
+def test_root_of_format_1_is_refused_in_one_sentence_and_may_be_overwritten(convert: Convert, done: Path) -> None:
+    before = tree(done)
+    old = {"format_version": 1, "layout": "pairs", "splits": {}}
+    (done / "dataset.json").write_text(json.dumps(old))
+    (done / "train" / "train-00000-of-00006.steps.arrow").write_text("a table of a shard")
+    error = assert_refused(convert(), done, tree(done))
+    assert error == (
+        f"error: {done / 'dataset.json'}: format version 1, this program reads version 2; convert it again with "
+        "`python -m convert.run ... --overwrite` (or choose another --output)"
+    )
+    assert convert("--overwrite").code == 0
+    assert tree(done) == before
+
+
+def test_wrong_option_beside_overwrite_removes_nothing(convert: Convert, done: Path) -> None:
+    assert "--num-wrokers=1" in assert_refused(convert("--overwrite", "--num-wrokers=1"), done, tree(done))
+
+
+def test_splits_that_are_converted_one_after_the_other_are_as_those_converted_together(
+    convert: Convert, done: Path, tmp_path: Path
+) -> None:
+    apart = tmp_path / "apart"
+    assert convert("--splits", "val", output=apart).code == 0
+    assert convert("--splits", "train", output=apart).code == 0
+    assert tree(apart / "demo" / "1.0.0") == tree(done)
+
+
+def test_journal_that_a_kill_left_beside_the_manifest_is_removed(convert: Convert, done: Path) -> None:
+    before = tree(done)
+    start_journal(done)
+    assert convert().code == 0
+    assert tree(done) == before
+
+
+def test_manifest_of_another_source_is_refused(convert: Convert, done: Path) -> None:
+    manifest = read_manifest(done)
+    source = manifest.source.model_copy(update={"fingerprint": "f" * 64})
+    (done / "dataset.json").write_bytes(encode_manifest(manifest.model_copy(update={"source": source})))
+    assert "not those of" in assert_refused(convert(), done, tree(done))
+
+
+def test_two_conversions_into_the_same_place_give_what_one_gives(
+    dataset: RldsDataset, output: Path, done: Path
+) -> None:
+    reference = tree(done)
+    shutil.rmtree(output)
+    with ExitStack() as stack:
+        commands = [stack.enter_context(start(*arguments(dataset, output), "--image-size", "native")) for _ in range(2)]
+        results = [command.wait() for command in commands]
+    assert 0 in [result.code for result in results]
+    for result in results:
+        if result.code:
+            assert result.code == EXIT_FAILED
+            assert "another process is converting these" in result.error()
+    assert tree(done) == reference

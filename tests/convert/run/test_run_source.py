@@ -1,0 +1,263 @@
+"""Sources that are missing, incomplete or damaged: what the command says, and what it leaves."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tensorflow_datasets.proto import tf_example_pb2
+
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
+from convert.run.command import main
+from stream.format.manifest import Manifest, read_manifest
+from tests.fixtures.command import Result, flip, tree, with_corrupt_frame
+from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
+
+Convert = Callable[..., Result]
+
+STEPS = 9
+PAIRS = STEPS - 2
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> RldsDataset:
+    """Two shards with three episodes of nine steps each, seven pairs an episode."""
+    shards = [[demo_episode(STEPS, seed=3 * shard + i) for i in range(3)] for shard in range(2)]
+    return write_dataset(tmp_path / "source", splits={"train": shards})
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def convert(dataset: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Runs the command in this process."""
+
+    def run(*arguments: str, source: Path = dataset.root, datasets: str = "demo", **fields: object) -> Result:
+        config = dataset.registry(**fields)
+        common = ["--datasets", datasets, "--source", str(source), "--output", str(output), "--config", str(config)]
+        code = main([*common, "--num-workers", "1", "--image-size", "native", *arguments])
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+def manifest(output: Path) -> Manifest:
+    return read_manifest(output / "demo" / "1.0.0")
+
+
+def quarantine(output: Path) -> list[tuple[str, int, int | None]]:
+    """What is listed: reason, episode, step."""
+    lines = (output / "demo" / "1.0.0" / "quarantine.jsonl").read_text().splitlines()
+    return [(entry["reason"], entry["episode"], entry["step"]) for entry in map(json.loads, lines)]
+
+
+def assert_refused(result: Result, output: Path) -> str:
+    assert result.code == EXIT_USAGE
+    assert not output.exists()
+    return result.error()
+
+
+def assert_incomplete(result: Result, output: Path) -> str:
+    assert result.code == EXIT_FAILED
+    assert not list(output.rglob("dataset.json"))
+    assert not list(output.rglob("*.tmp"))
+    return result.error()
+
+
+def test_source_that_does_not_exist_is_named(convert: Convert, output: Path, tmp_path: Path) -> None:
+    error = assert_refused(convert(source=tmp_path / "nowhere"), output)
+    assert error == f"error: no such source: {tmp_path / 'nowhere'} (looked for demo/1.0.0 below it)"
+
+
+def test_source_without_the_dataset_names_the_closest_folder(
+    convert: Convert, dataset: RldsDataset, output: Path
+) -> None:
+    (dataset.root / "demo").rename(dataset.root / "demos")
+    error = assert_refused(convert(), output)
+    assert f"dataset demo 1.0.0 is in none of the sources: tried {dataset.path}" in error
+    assert "did you mean 'demos'?" in error
+
+
+def test_other_version_says_which_there_is_and_what_to_do(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    error = assert_refused(convert(version="1.0.1"), output)
+    assert f"{dataset.root / 'demo'} has version 1.0.0, not 1.0.1" in error
+    assert "--config" in error
+
+
+def test_missing_shard_file_is_named(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    missing = dataset.shard(index=1, count=2)
+    missing.unlink()
+    error = assert_refused(convert(), output)
+    assert f"{dataset.path}: 1 of 2 files of split train are missing: {missing.name}" in error
+
+
+def test_missing_features_are_named(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    (dataset.path / "features.json").unlink()
+    assert f"{dataset.path}: has dataset_info.json but no features.json" in assert_refused(convert(), output)
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
+def test_broken_metadata_are_named(convert: Convert, dataset: RldsDataset, output: Path, name: str) -> None:
+    path = dataset.path / name
+    path.write_bytes(path.read_bytes()[:-20])
+    assert f"{path}: not a JSON file (" in assert_refused(convert(), output)
+
+
+def test_dataset_without_episodes_is_refused(convert: Convert, output: Path, tmp_path: Path) -> None:
+    empty = write_dataset(tmp_path / "empty", splits={"train": [[]]})
+    error = assert_refused(convert(source=empty.root), output)
+    assert error == f"error: {empty.path}: no split has any episode (splits: train: 0 episodes)"
+
+
+def test_truncated_file_is_converted_as_far_as_it_goes(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    path = dataset.shard(index=1, count=2)
+    path.write_bytes(path.read_bytes()[:-100])
+    result = convert()
+    assert result.code == EXIT_DAMAGED
+    assert "complete, but damaged input was left out: demo (1); see quarantine.jsonl" in result.error()
+    assert manifest(output).left_out == {"unreadable": 1}
+    assert manifest(output).records == 5 * PAIRS
+    assert quarantine(output) == [("unreadable", 2, None)]
+
+
+def test_file_that_lost_all_but_its_first_bytes_gives_no_pair(
+    convert: Convert, dataset: RldsDataset, output: Path
+) -> None:
+    path = dataset.shard(index=0, count=2)
+    path.write_bytes(path.read_bytes()[:5])
+    assert convert().code == EXIT_DAMAGED
+    assert manifest(output).left_out == {"unreadable": 3}
+    assert manifest(output).records == 3 * PAIRS
+
+
+def test_flipped_byte_in_a_record_loses_that_episode_only(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    flip(dataset.shard(count=2), 500)
+    result = convert()
+    assert result.code == EXIT_DAMAGED
+    assert "demo (1)" in result.error()
+    assert manifest(output).records == 5 * PAIRS
+    assert quarantine(output) == [("unreadable", 0, None)]
+
+
+def test_flipped_byte_in_a_length_loses_the_rest_of_the_file(
+    convert: Convert, dataset: RldsDataset, output: Path
+) -> None:
+    path = dataset.shard(count=2)
+    first = int.from_bytes(path.read_bytes()[:8], "little")
+    flip(path, 16 + first + 1)
+    result = convert()
+    assert result.code == EXIT_DAMAGED
+    assert "demo (2)" in result.error()
+    assert manifest(output).records == 4 * PAIRS
+    assert quarantine(output) == [("unreadable", 1, None), ("unreadable", 2, None)]
+
+
+def test_corrupt_frame_loses_only_the_pairs_that_use_it(convert: Convert, output: Path, tmp_path: Path) -> None:
+    corrupt = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), corrupt]]})
+    result = convert(source=damaged.root)
+    assert result.code == EXIT_DAMAGED
+    assert "demo (1)" in result.error()
+    assert manifest(output).left_out == {"corrupt_frame": 1, "pair_of_corrupt_frame": 2}
+    assert manifest(output).records == 2 * PAIRS - 2
+    assert quarantine(output) == [("corrupt_frame", 1, 4)]
+
+
+def test_bytes_that_are_no_example_lose_that_episode_only(convert: Convert, output: Path, tmp_path: Path) -> None:
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[b"nonsense", demo_episode(STEPS)]]})
+    assert convert(source=damaged.root).code == EXIT_DAMAGED
+    assert manifest(output).left_out == {"malformed": 1}
+    assert manifest(output).records == PAIRS
+
+
+def test_healthy_episodes_that_are_too_short_are_counted_and_no_error(
+    convert: Convert, output: Path, tmp_path: Path
+) -> None:
+    splits = {"train": [[demo_episode(2), demo_episode(0), demo_episode(STEPS)]]}
+    result = convert(source=write_dataset(tmp_path / "short", splits=splits).root)
+    assert result.code == 0
+    assert manifest(output).left_out == {"empty": 1, "too_short": 1}
+    assert quarantine(output) == [("too_short", 0, None), ("empty", 1, None)]
+
+
+def test_damaged_dataset_stays_damaged_when_the_command_is_run_again(
+    convert: Convert, dataset: RldsDataset, output: Path
+) -> None:
+    flip(dataset.shard(count=2), 500)
+    first = convert()
+    before = tree(output)
+    second = convert()
+    assert (second.code, second.error()) == (EXIT_DAMAGED, first.error())
+    assert tree(output) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [("truncated", "ends inside record 2"), ("flipped", "wrong checksum of record 0"), ("length", "wrong checksum")],
+)
+def test_on_error_fail_stops_and_names_file_and_episode(
+    convert: Convert, dataset: RldsDataset, output: Path, damage: str, reason: str
+) -> None:
+    path = dataset.shard(index=1, count=2)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        flip(path, {"flipped": 500, "length": 1}[damage])
+    error = assert_incomplete(convert("--on-error", "fail"), output)
+    assert str(path) in error
+    assert "episode" in error
+    assert reason in error
+    assert "--on-error quarantine" in error
+
+
+def test_on_error_fail_stops_at_a_corrupt_frame_and_names_the_step(
+    convert: Convert, output: Path, tmp_path: Path
+) -> None:
+    corrupt = with_corrupt_frame(serialise(demo_features(), demo_episode(STEPS, seed=1)), 4)
+    damaged = write_dataset(tmp_path / "damaged", splits={"train": [[demo_episode(STEPS), corrupt]]})
+    error = assert_incomplete(convert("--on-error", "fail", source=damaged.root), output)
+    assert "episode 1 step 4: corrupt_frame" in error
+
+
+def test_quarantine_finishes_what_on_error_fail_stopped(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    flip(dataset.shard(count=2), 500)
+    assert convert("--on-error", "fail").code == EXIT_FAILED
+    assert convert().code == EXIT_DAMAGED
+    assert manifest(output).records == 5 * PAIRS
+    assert not (output / "demo" / "1.0.0" / ".convert").exists()
+
+
+def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_long_they_are(
+    convert: Convert, output: Path, tmp_path: Path
+) -> None:
+    splits = {"train": [[demo_episode(STEPS)]], "val": [[demo_episode(3)], [demo_episode(2)]]}
+    error = assert_incomplete(
+        convert("--offset", "3", source=write_dataset(tmp_path / "short", splits=splits).root), output
+    )
+    assert error == (
+        "error: demo: split val gives no pair at offset 3: its longest episode has 3 steps, a pair takes 4; give a "
+        "smaller --offset with --overwrite, or leave the split out with --splits"
+    )
+
+
+def test_episode_without_its_state_is_left_out_as_damaged(convert: Convert, output: Path, tmp_path: Path) -> None:
+    record = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(STEPS)))
+    del record.features.feature["steps/observation/state"]
+    splits = {"train": [[record.SerializeToString(), demo_episode(STEPS)]]}
+    result = convert(source=write_dataset(tmp_path / "lacking", splits=splits).root)
+    assert result.code == EXIT_DAMAGED
+    assert manifest(output).left_out == {"missing_feature": 1}
+    assert manifest(output).records == PAIRS
+    assert quarantine(output) == [("missing_feature", 0, None)]
+
+
+def test_source_metadata_that_changed_since_are_refused(convert: Convert, dataset: RldsDataset, output: Path) -> None:
+    assert convert().code == 0
+    info = dataset.path / "dataset_info.json"
+    info.write_text(info.read_text().replace("A test's.", "Another."))
+    result = convert()
+    assert result.code == EXIT_USAGE
+    assert f"dataset_info.json or features.json are not those of {dataset.path}" in result.error()

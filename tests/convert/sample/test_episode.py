@@ -1,0 +1,189 @@
+"""Generated episodes have what is special about each dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convert.sample.episode import make_episode, prepare_source, read_feature_tree
+from convert.sample.sprites import RED
+from tests.fixtures.command import REPOSITORY
+from tests.fixtures.sampled import NAMES, REGISTRY, STEPS, Sample, parsed, pixels
+
+FACTS = REPOSITORY.parent / "shared" / "oxe" / "datasets.json"
+SWAPPED = [
+    (name, camera.path)
+    for name in NAMES
+    for camera in REGISTRY.dataset(name).cameras.values()
+    if camera.channels == "bgr"
+]
+
+
+def test_episodes_of_one_dataset_differ(sample: Sample) -> None:
+    first, second = parsed(sample("viola"))
+    assert first["steps/observation/agentview_rgb"] != second["steps/observation/agentview_rgb"]
+    assert first["steps/action/world_vector"] != second["steps/action/world_vector"]
+
+
+@pytest.mark.parametrize(("name", "path"), SWAPPED)
+def test_red_and_blue_are_swapped_where_the_registry_says_so(sample: Sample, name: str, path: str) -> None:
+    picture = stored_picture(sample(name), path)
+    surplus = picture[:, :, 2].astype(int) - picture[:, :, 0]
+    assert (surplus > RED).sum() > 10 * (surplus < -RED).sum() + 10
+
+
+def test_seven_cameras_have_red_and_blue_swapped() -> None:
+    assert len(SWAPPED) == 7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_red_and_blue_are_in_place_elsewhere(sample: Sample, name: str) -> None:
+    for camera in REGISTRY.dataset(name).cameras.values():
+        if camera.channels == "rgb" and (name, camera.path) != ("bridge_dataset", "observation/image_3"):
+            picture = stored_picture(sample(name), camera.path)
+            surplus = picture[:, :, 0].astype(int) - picture[:, :, 2]
+            assert (surplus > RED).sum() > 10 * (surplus < -RED).sum() + 10, camera.path
+
+
+def stored_picture(directory: Path, path: str) -> np.ndarray:
+    """The first frame of a camera as stored, channels in their stored order."""
+    values = parsed(directory)[0][f"steps/{path}"]
+    if isinstance(values[0], bytes):
+        return pixels(values[0])
+    camera = next(c for c in REGISTRY.dataset(directory.parent.name).cameras.values() if c.path == path)
+    return np.array(values[: np.prod(camera.shape)], np.uint8).reshape(camera.shape)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_are_stored_as_declared_and_undeclared_ones_as_png(sample: Sample, name: str) -> None:
+    source = prepare_source(REGISTRY.dataset(name))
+    episode = parsed(sample(name))[0]
+    for path, image_format in source.formats.items():
+        magic = {"png": b"\x89PNG", "jpeg": b"\xff\xd8\xff"}[image_format]
+        assert all(value.startswith(magic) for value in episode[path]), path
+
+
+def test_language_table_instructions_are_padded_bytes_and_not_all_ascii(sample: Sample) -> None:
+    texts = []
+    for episode in parsed(sample("language_table")):
+        codes = np.array(episode["steps/observation/instruction"]).reshape(STEPS, 512)
+        assert (codes[:, -100:] == 0).all()
+        texts.append(bytes(codes[0].astype(np.uint8)).rstrip(b"\0").decode())
+    assert texts[0].isascii() and not texts[1].isascii()
+
+
+@pytest.mark.parametrize(
+    "name", ["jaco_play", "taco_play", "ucsd_kitchen_dataset_converted_externally_to_rlds", "utaustin_mutex"]
+)
+def test_some_instructions_end_in_nul(sample: Sample, name: str) -> None:
+    instruction = REGISTRY.dataset(name).instruction
+    assert instruction is not None
+    texts = [episode[f"steps/{instruction.path}"][0] for episode in parsed(sample(name))]
+    assert {text.endswith(b"\0") for text in texts} == {True, False}
+
+
+def test_robonet_says_the_same_in_every_episode(sample: Sample) -> None:
+    assert len({text for episode in parsed(sample("robonet")) for text in episode["steps/language_instruction"]}) == 1
+
+
+def test_droid_instructions_are_empty_in_some_episodes_and_then_sometimes_given_second() -> None:
+    source = prepare_source(REGISTRY.dataset("droid"))
+    texts = []
+    for number in range(3):
+        episode = make_episode(source, split="train", episode=number, steps=1, seed=0)
+        texts.append([bool(episode[f"steps/language_instruction{end}"].values[0]) for end in ("", "_2", "_3")])
+    assert texts == [[True, True, True], [False, True, False], [False, False, False]]
+
+
+@pytest.mark.parametrize("flag", ["is_last", "is_terminal", "reward"])
+def test_spoc_never_sets(sample: Sample, flag: str) -> None:
+    assert not any(any(episode[f"steps/{flag}"]) for episode in parsed(sample("spoc")))
+
+
+def test_bridge_first_action_is_all_zero(sample: Sample) -> None:
+    for episode in parsed(sample("bridge")):
+        for part in ("world_vector", "rotation_delta"):
+            action = np.array(episode[f"steps/action/{part}"]).reshape(STEPS, 3)
+            assert not action[0].any() and action[1:].all()
+
+
+def test_kuka_has_failed_episodes(sample: Sample) -> None:
+    assert [episode["success"] for episode in parsed(sample("kuka"))] == [[1], [0]]
+
+
+def test_kuka_state_is_compressed_by_zlib(sample: Sample) -> None:
+    episode = parsed(sample("kuka"))[0]
+    assert all(value[0] == 0x78 for value in episode["steps/observation/clip_function_input/base_pose_tool_reached"])
+
+
+def test_tidybot_action_is_text_and_receptacles_are_ragged(sample: Sample) -> None:
+    episode = parsed(sample("tidybot"))[0]
+    assert len(set(episode["steps/action"])) == STEPS
+    lengths = episode["steps/observation/receptacles/ragged_row_lengths_0"]
+    assert len(set(lengths)) > 1
+    assert len(episode["steps/observation/receptacles/ragged_flat_values"]) == sum(lengths)
+
+
+def test_vima_stores_raw_pixels_and_prompts_of_several_lengths(sample: Sample) -> None:
+    episodes = parsed(sample("vima_converted_externally_to_rlds"))
+    assert len(episodes[0]["steps/observation/image"]) == STEPS * 128 * 256 * 3
+    lengths = [episode["steps/multimodal_instruction_assets/image/ragged_row_lengths_0"] for episode in episodes]
+    assert lengths == [[2] * STEPS, [1] * STEPS]
+    assert episodes[0]["episode_metadata/end-effector type"] == [b"suction"]
+
+
+def test_d3field_state_is_a_pose_matrix(sample: Sample) -> None:
+    poses = np.array(parsed(sample("uiuc_d3field"))[0]["steps/observation/state"]).reshape(STEPS, 4, 4)
+    assert np.allclose(poses[:, :3, :3] @ poses[:, :3, :3].transpose(0, 2, 1), np.eye(3), atol=1e-5)
+    assert (poses[:, 3] == [0, 0, 0, 1]).all()
+
+
+def test_bridge_dataset_has_a_constant_placeholder_camera(sample: Sample) -> None:
+    assert len(set(parsed(sample("bridge_dataset"))[0]["steps/observation/image_3"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "state"),
+    [
+        ("robonet", "action", "observation/state"),
+        ("rt1", "action/world_vector", "observation/base_pose_tool_reached"),
+        ("stanford_hydra_dataset_converted_externally_to_rlds", "action", "observation/state"),
+    ],
+)
+def test_the_action_is_the_change_of_the_state(sample: Sample, name: str, action: str, state: str) -> None:
+    episode = parsed(sample(name))[0]
+    actions, states = (np.array(episode[f"steps/{path}"]).reshape(STEPS, -1)[:, :3] for path in (action, state))
+    assert np.allclose(actions[:-1], np.diff(states, axis=0), atol=1e-6)
+
+
+@pytest.mark.skipif(not FACTS.exists(), reason="the facts about the datasets are not beside the repository")
+def test_the_feature_trees_are_those_of_the_facts() -> None:
+    for facts in json.loads(FACTS.read_text())["datasets"]:
+        tree = read_feature_tree(facts["tfds_name"])
+        assert described(tree) == expected(facts["features"]), facts["tfds_name"]
+
+
+def described(node: Any) -> Any:
+    kind = type(node).__name__
+    if kind == "FeaturesDict":
+        return {key: described(child) for key, child in node.items()}
+    if kind in ("Dataset", "Sequence"):
+        return kind, described(node.feature)
+    dtype = np.dtype(node.np_dtype)
+    encoding = node.encoding_format if kind == "Image" else node._encoding.value
+    return kind, tuple(node.shape), "string" if dtype.kind in "OSU" else dtype.name, encoding
+
+
+def expected(node: dict[str, Any]) -> Any:
+    kind = node["kind"]
+    children = {key: expected(child) for key, child in node.get("features", {}).items()}
+    if kind == "FeaturesDict":
+        return children
+    if kind in ("Dataset", "Sequence"):
+        return kind, children or expected(node["feature"])
+    encoding = node["encoding_format"] if kind == "Image" else node.get("tensor_encoding", "none")
+    return kind, tuple(node["shape"]), node["dtype"], encoding

@@ -1,0 +1,103 @@
+"""Generated episodes as records: TFDS reads back what was put in, and would write the same bytes."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.example_serializer import ExampleSerializer
+from tensorflow_datasets.proto import tf_example_pb2
+
+from convert.sample.episode import make_episode, prepare_source, read_feature_tree
+from convert.sample.record import encode_example
+from convert.source.features import Feature
+from tests.fixtures.sampled import EPISODES, NAMES, REGISTRY, STEPS, Sample, pixels, read_by_tfds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tfds_reads_back_exactly_what_was_put_in(sample: Sample, name: str) -> None:
+    source = prepare_source(REGISTRY.dataset(name))
+    for split in source.spec.splits:
+        read = read_by_tfds(sample(name), split)
+        assert [len(episode["steps"]) for episode in read] == [STEPS] * (EPISODES if split == "train" else 1)
+        # The others are of the same making; their scenes take most of the time.
+        number, episode = len(read) - 1, read[-1]
+        columns = make_episode(source, split=split, episode=number, steps=STEPS, seed=0)
+        for feature in source.features:
+            stored = columns[feature.path]
+            found = values_of(episode, feature)
+            if feature.dtype == "string":
+                assert flattened(found) == list(stored.values), feature.path
+            elif feature.kind == "image":
+                for picture, image in zip(found, stored.values, strict=True):
+                    tolerance = 2.0 if image.startswith(b"\xff\xd8") else 0.0
+                    wanted = pixels(image, depth=picture.dtype == np.float32)
+                    assert np.abs(picture.astype(np.float64) - wanted).mean() <= tolerance, feature.path
+            elif feature.encoding == "zlib":
+                assert [row.tobytes() for row in found] == [zlib.decompress(row) for row in stored.values]
+            else:
+                assert {np.asarray(flat(row)).dtype for row in found} == {np.dtype(feature.dtype)}, feature.path
+                numbers = np.concatenate([np.ravel(flat(row)) for row in found])
+                assert np.array_equal(numbers, np.ravel(stored.values)), feature.path
+
+
+def values_of(episode: dict[str, Any], feature: Feature) -> list[Any]:
+    """What TFDS read of a feature, one value a step, or one in all."""
+    if feature.level == "episode":
+        return [leaf(episode, feature.path)]
+    return [leaf(step, feature.name) for step in episode["steps"]]
+
+
+def leaf(tree: Any, path: str) -> Any:
+    """The value at a flattened name in nested dictionaries whose keys may contain slashes."""
+    if not path:
+        return tree
+    key = next(key for key in tree if path == key or path.startswith(f"{key}/"))
+    return leaf(tree[key], path[len(key) + 1 :])
+
+
+def flat(value: Any) -> Any:
+    """The values of a ragged tensor, in one array; anything else as it is."""
+    value = getattr(value, "flat_values", value)
+    return value.numpy() if hasattr(value, "numpy") else value
+
+
+def flattened(values: Any) -> list[bytes]:
+    """All byte strings in values, arrays and ragged tensors; numpy would cut NULs off their ends."""
+    if isinstance(values, bytes):
+        return [values]
+    return [text for value in flat(values) for text in flattened(value)]
+
+
+@pytest.mark.parametrize("name", ["tidybot", "droid", "vima_converted_externally_to_rlds"])
+def test_a_record_is_what_tfds_itself_would_write(name: str) -> None:
+    source = prepare_source(REGISTRY.dataset(name))
+    columns = make_episode(source, split="train", episode=1, steps=2, seed=0)
+    tree = read_feature_tree(source.spec.tfds_name)
+    nested: dict[str, Any] = {"steps": [{}, {}]}
+    for feature in source.features:
+        column = columns[feature.path]
+        rows = list(column.values)
+        for lengths in reversed(column.row_lengths or ()):
+            items = iter(rows)
+            rows = [[next(items) for _ in range(length)] for length in lengths]
+        if feature.level == "step":
+            for step, row in zip(nested["steps"], rows, strict=True):
+                place(tree["steps"].feature, step, feature.path.removeprefix("steps/"), row)
+        else:
+            place(tree, nested, feature.path, rows if feature.sequences else rows[0])
+    nested["steps"] = tfds.core.features.sequence_feature.stack_nested(nested["steps"])
+    written = ExampleSerializer(tree.get_serialized_info()).get_tf_example(nested)
+    assert tf_example_pb2.Example.FromString(encode_example(columns)) == written
+
+
+def place(tree: Any, nested: dict[str, Any], path: str, value: Any) -> None:
+    key = next(key for key in tree if path == key or path.startswith(f"{key}/"))
+    if path == key:
+        nested[key] = value
+    else:
+        child = tree[key]
+        place(getattr(child, "feature", child), nested.setdefault(key, {}), path[len(key) + 1 :], value)

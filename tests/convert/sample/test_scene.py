@@ -1,0 +1,150 @@
+"""Pictures and motion of generated episodes."""
+
+import functools
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+
+from convert.sample.scene import DEPTH_PER_METRE, Scene, view_name
+from convert.sample.sprites import RED
+
+SEEDS = range(6)
+
+
+@functools.cache
+def scene(seed: int, *, pace: float = 1.0) -> Scene:
+    return Scene(np.random.default_rng(seed), pace=pace)
+
+
+def redness(picture: np.ndarray) -> np.ndarray:
+    """How much red exceeds blue, pixel by pixel."""
+    return picture[:, :, 0].astype(int) - picture[:, :, 2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("camera", ["image", "image_2", "wrist_image"])
+def test_a_frame_of_256_pixels_is_20_to_35_kilobytes_of_jpeg(seed: int, camera: str) -> None:
+    picture = scene(seed).colour(7, camera, height=256, width=256)
+    size = len(simplejpeg.encode_jpeg(picture, quality=95, colorsubsampling="420"))
+    assert 20_000 < size < 35_000
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (512, 640), (256, 320), (180, 320)])
+def test_larger_jpegs_take_9_to_14_hundredths_of_their_pixels(shape: tuple[int, int]) -> None:
+    picture = scene(1).colour(7, "image", height=shape[0], width=shape[1])
+    size = len(simplejpeg.encode_jpeg(picture, quality=95, colorsubsampling="420"))
+    assert 0.09 < size / picture.size < 0.14
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (224, 224), (480, 640)])
+def test_pngs_take_about_half_of_their_pixels(shape: tuple[int, int]) -> None:
+    picture = scene(2).colour(7, "image", height=shape[0], width=shape[1])
+    assert 0.4 < len(cv2.imencode(".png", picture)[1]) / picture.size < 0.7
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("camera", ["image", "wrist_image", "hand_image"])
+def test_swapped_red_and_blue_can_be_told_by_the_red_object(seed: int, camera: str) -> None:
+    surplus = redness(scene(seed).colour(4, camera, height=128, width=128))
+    assert (surplus > RED).mean() > 0.01
+    assert (surplus < -RED).mean() < 0.001
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_background_is_blue(seed: int) -> None:
+    shown = scene(seed)
+    table = shown.labels(4, "image", height=128, width=128) == 0
+    assert redness(shown.colour(4, "image", height=128, width=128))[table].mean() < -10
+
+
+def test_the_same_seed_gives_the_same_frames() -> None:
+    scenes = [Scene(np.random.default_rng(3)) for _ in range(2)]
+    first, second = (scene.colour(5, "image", height=96, width=128) for scene in scenes)
+    assert np.array_equal(first, second)
+
+
+def test_other_seeds_give_other_frames() -> None:
+    first, second = (scene(seed).colour(5, "image", height=96, width=128).astype(int) for seed in (3, 4))
+    assert np.abs(first - second).mean() > 10
+
+
+def test_cameras_show_the_same_world_from_other_places() -> None:
+    shown = scene(3)
+    first, second = (shown.colour(5, camera, height=96, width=128) for camera in ("image_1", "image_2"))
+    assert np.abs(first.astype(int) - second).mean() > 5
+    assert np.abs(np.median(first, axis=(0, 1)) - np.median(second, axis=(0, 1))).max() < 30
+
+
+def test_consecutive_frames_differ_by_motion_and_noise_but_not_much() -> None:
+    shown = scene(5)
+    first, second = (shown.colour(step, "image", height=128, width=128).astype(int) for step in (10, 11))
+    assert 1 < np.abs(first - second).mean() < 20
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_object_moves_in_the_picture_as_the_motion_says(seed: int) -> None:
+    shown, steps = scene(seed), 40
+    motion = shown.motion(steps)
+    middles = []
+    for step in range(0, steps, 5):
+        down, across = np.nonzero(shown.labels(step, "image", height=120, width=160) >= 2)
+        middles.append([across.mean(), down.mean()])
+    seen, meant = np.diff(middles, axis=0), np.diff(motion.position[::5, :2], axis=0)
+    assert np.corrcoef(seen.ravel(), meant.ravel())[0, 1] > 0.9
+
+
+def test_the_deltas_add_up_to_the_positions() -> None:
+    motion = scene(1).motion(30)
+    assert np.allclose(motion.position[0] + motion.delta[:-1].sum(axis=0), motion.position[-1])
+    assert np.allclose(motion.angles[0] + motion.spin[:-1].sum(axis=0), motion.angles[-1])
+
+
+def test_a_short_motion_is_the_beginning_of_a_long_one() -> None:
+    short, long = scene(1).motion(5), scene(1).motion(50)
+    assert np.array_equal(short.position, long.position[:5])
+    assert np.array_equal(short.delta, long.delta[:5])
+
+
+def test_no_steps_make_an_empty_motion() -> None:
+    assert scene(1).motion(0).position.shape == (0, 3)
+
+
+def test_the_effector_stays_in_the_world_and_never_stands_still() -> None:
+    motion = scene(2).motion(2000)
+    assert np.abs(motion.position[:, :2]).max() < 0.25
+    assert np.linalg.norm(motion.delta, axis=1).min() > 0
+
+
+def test_snapshots_are_far_apart() -> None:
+    video, snapshots = (np.abs(scene(2, pace=pace).motion(20).delta).mean() for pace in (1.0, 37.0))
+    assert snapshots > 5 * video
+
+
+def test_depth_is_nearer_where_things_stand() -> None:
+    shown = scene(4)
+    depth = shown.depth(3, "depth", height=128, width=128).astype(float) / DEPTH_PER_METRE
+    arm = shown.labels(3, "depth", height=128, width=128) == 3
+    rows = np.nonzero(arm.any(axis=1))[0]
+    assert depth[arm].mean() < depth[rows][~arm[rows]].mean() - 0.05
+
+
+def test_labels_name_table_things_and_arm() -> None:
+    assert set(np.unique(scene(4).labels(3, "segmentation", height=128, width=256))) <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("feature", "camera"),
+    [
+        ("observation/image_1", "1"),
+        ("observation/depth_1", "1"),
+        ("observation/image_with_depth", ""),
+        ("observation/image", ""),
+        ("observation/frontal_segmentation", "frontal"),
+        ("observation/rgb_gripper", "gripper"),
+        ("observation/depth_gripper", "gripper"),
+    ],
+)
+def test_colour_depth_and_labels_of_a_camera_share_their_view(feature: str, camera: str) -> None:
+    assert view_name(feature) == camera

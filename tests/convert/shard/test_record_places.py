@@ -1,0 +1,116 @@
+"""Where records lie is found in real ArrayRecord files, and what array_record reads is there."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+from xxhash import xxh3_64_intdigest
+
+from convert.errors import ShardError
+from convert.shard.record_file import OPTIONS
+from convert.shard.record_places import find_places
+from stream.format.names import BLOCK, BLOCK_HEADER
+from stream.format.record_file import RecordFile
+
+_CHUNK_HEADER = 40
+
+
+def write(path: Path, records: list[bytes], options: str = OPTIONS) -> None:
+    writer = ArrayRecordWriter(str(path), options)
+    for record in records:
+        writer.write(record)
+    writer.close()
+
+
+def places_of(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
+    return find_places(path, [len(record) for record in records], [xxh3_64_intdigest(record) for record in records])
+
+
+def random_records(sizes: list[int]) -> list[bytes]:
+    random = np.random.default_rng(len(sizes))
+    return [random.bytes(size) for size in sizes]
+
+
+def check(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
+    write(path, records)
+    places = places_of(path, records)
+    file = RecordFile(str(path))
+    rows = zip(*(places[name].tolist() for name in ("position", "num_bytes", "xxh3_64")), strict=True)
+    assert [file.read(*row) for row in rows] == records
+    return places
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [0],
+        [1, 0, 127, 128, 0, 16_383, 16_384, 2],
+        [2_097_151, 2_097_152, 5],
+        [40_000] * 50,
+        [BLOCK - BLOCK_HEADER] * 3,
+        [3 * (BLOCK - BLOCK_HEADER)] * 3,
+    ],
+)
+def test_records_of_any_size_are_found(tmp_path: Path, sizes: list[int]) -> None:
+    check(tmp_path / "x", random_records(sizes))
+
+
+def test_records_are_found_however_they_meet_the_blocks(tmp_path: Path) -> None:
+    """Every distance of the next chunk from the end of a block, so that each of its bytes is once the first of one."""
+    met: set[int] = set()
+    for size in range(BLOCK - 260, BLOCK - 40):
+        places = check(tmp_path / "x", random_records([size, 300, 70_000]))
+        met.update(int(position) % BLOCK for position in places["position"][1:])
+    # Behind the header of a block, and directly before the end of one.
+    assert {BLOCK_HEADER, BLOCK_HEADER + 1, BLOCK - 1} <= met
+    assert min(met) == BLOCK_HEADER
+
+
+def test_records_of_random_sizes_are_found(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        check(tmp_path / "x", random_records(random.integers(0, 150_000, 30).tolist()))
+
+
+def test_a_record_of_more_blocks_than_one_call_may_read_is_found(tmp_path: Path) -> None:
+    check(tmp_path / "x", random_records([100, 40 << 20, 100]))
+
+
+def test_a_record_that_was_not_written_is_an_error(tmp_path: Path) -> None:
+    records = random_records([500, 70_000, 500])
+    write(tmp_path / "x", records)
+    with pytest.raises(ShardError, match="in a way that is not known here"):
+        places_of(tmp_path / "x", [*records[:2], records[2] + b"more"])
+    with pytest.raises(ShardError, match=r"record 1 cannot be read \(its bytes .*is the disk sound"):
+        places_of(tmp_path / "x", [records[0], records[1][::-1], records[2]])
+
+
+@pytest.mark.parametrize("options", ["group_size:1,zstd", "group_size:2,uncompressed", "group_size:1,transpose"])
+def test_another_layout_than_ours_is_an_error(tmp_path: Path, options: str) -> None:
+    records = [b"a" * 5000, b"b" * 5000]
+    write(tmp_path / "x", records, options)
+    with pytest.raises(ShardError, match=r"in a way that is not known here|ends after 0 of 2"):
+        places_of(tmp_path / "x", records)
+
+
+@pytest.mark.parametrize("left", [0, 10, 64, 90, 3000, 70_000])
+def test_a_file_that_ends_early_is_an_error(tmp_path: Path, left: int) -> None:
+    records = random_records([2000, 100_000, 500])
+    write(tmp_path / "x", records)
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:left])
+    with pytest.raises(ShardError, match=r"ends after \d of 3|record \d cannot be read|not known here"):
+        places_of(tmp_path / "x", records)
+
+
+def test_as_many_records_as_array_record_has_and_in_its_order(tmp_path: Path) -> None:
+    records = random_records([1000 + number for number in range(300)])
+    positions = check(tmp_path / "x", records)["position"].tolist()
+    assert all(later - earlier > _CHUNK_HEADER for earlier, later in itertools.pairwise(positions))
+    reader = ArrayRecordReader(str(tmp_path / "x"))
+    assert reader.read_all() == records
+    reader.close()

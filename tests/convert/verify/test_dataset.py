@@ -1,0 +1,282 @@
+"""Manifests, quarantine lists and strange files."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convert.journal.journal import FOLDER
+from tests.fixtures.conversion_damage import (
+    DATASET,
+    STEM,
+    become_a_folder,
+    become_a_loose_link,
+    edit_manifest,
+    empty,
+    entry_of,
+    lengthen,
+    problems,
+    remove,
+    scramble,
+    truncate,
+    verify,
+    zero,
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"\0" * 100, b"\xff\xfe", b"[" * 100_000, b'{"format_version": 1}'],
+    ids=["empty", "open", "null", "list", "zeros", "no text", "deep", "bare"],
+)
+def test_a_manifest_that_is_none_is_named(root: Path, folder: Path, content: bytes) -> None:
+    (folder / "dataset.json").write_bytes(content)
+    assert [problem.file for problem in verify(root).problems] == [str(folder / "dataset.json")]
+
+
+@pytest.mark.parametrize("damage", [truncate, zero, scramble, become_a_folder, become_a_loose_link])
+def test_a_damaged_manifest_is_named(root: Path, folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(folder / "dataset.json")
+    assert [problem.file for problem in verify(root).problems] == [str(folder / "dataset.json")]
+
+
+def test_a_manifest_of_another_format_version_says_which(root: Path, folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest.update(format_version=7))
+    assert "format version 7, this program reads version 2" in problems(verify(root))
+
+
+@pytest.mark.parametrize("name", ["..", "../../x", "/etc/passwd", "a/b", "", ".", "x\n"])
+@pytest.mark.parametrize("where", ["shard", "split", "dataset"])
+def test_a_manifest_cannot_name_a_path(root: Path, folder: Path, where: str, name: str) -> None:
+    def edit(manifest: Any) -> None:
+        if where == "shard":
+            entry_of(manifest)["name"] = name
+        elif where == "split":
+            manifest["splits"][name] = manifest["splits"].pop("train")
+        else:
+            manifest["dataset"] = name
+
+    edit_manifest(folder, edit)
+    (problem,) = verify(root).problems
+    assert problem.file == str(folder / "dataset.json") and problem.problem.startswith("field ")
+
+
+def set_total(manifest: Any) -> None:
+    manifest["steps"] += 1
+
+
+def set_split_total(manifest: Any) -> None:
+    manifest["splits"]["train"]["records"] += 1
+    manifest["records"] += 1
+
+
+def set_left_out(manifest: Any) -> None:
+    manifest["left_out"]["empty"] += 1
+
+
+def set_sizes(manifest: Any) -> None:
+    manifest["image"]["sizes"]["64x64"] += 1
+
+
+def set_passed(manifest: Any) -> None:
+    manifest["image"]["passed"] += 1
+
+
+def break_image(manifest: Any) -> None:
+    manifest["image"] = {"sizes": 3}
+
+
+def drop_offset(manifest: Any) -> None:
+    del manifest["parameters"]["offset"]
+
+
+def drop_statistics(manifest: Any) -> None:
+    del manifest["statistics"]["val"]
+
+
+def rename_shard(manifest: Any) -> None:
+    entry_of(manifest)["name"] = "train-00000-of-x"
+
+
+def reorder_shards(manifest: Any) -> None:
+    manifest["splits"]["train"]["shards"].reverse()
+
+
+def repeat_shard(manifest: Any) -> None:
+    split = manifest["splits"]["train"]
+    split["shards"].append(split["shards"][0])
+    for owner in (split, manifest):
+        for key in ("episodes", "steps", "records"):
+            owner[key] += split["shards"][0][key]
+
+
+MANIFEST_EDITS: list[tuple[Callable[[Any], object], str]] = [
+    (set_total, "the dataset says"),
+    (set_split_total, "split train says"),
+    (set_left_out, "left out as empty, its shards add up to"),
+    (set_sizes, "passed through or transcoded"),
+    (set_sizes, "frames of 64x64, its shards add up to"),
+    (set_passed, "frames passed through, its shards"),
+    (break_image, "field image"),
+    (drop_offset, "no offset"),
+    (lambda manifest: manifest["parameters"]["frame_offsets"].reverse(), "no offset"),
+    (rename_shard, "split train lists a shard 'train-00000-of-x'"),
+    (reorder_shards, "lists 'train-00000-of-00002' after number 1 of 00002"),
+    (drop_statistics, "has statistics of train, expected of train, val"),
+    (repeat_shard, "lists shard train-00000-of-00002 twice"),
+    (lambda manifest: manifest.update(dataset="kuka"), "is of dataset 'kuka', its folder says 'bridge_dataset'"),
+    (lambda manifest: manifest.update(version="2.0.0"), "is of version '2.0.0', its folder says '1.0.0'"),
+]
+
+
+@pytest.mark.parametrize(("edit", "text"), MANIFEST_EDITS)
+def test_a_manifest_that_contradicts_itself_is_found_out(
+    root: Path, folder: Path, edit: Callable[[Any], object], text: str
+) -> None:
+    edit_manifest(folder, edit)
+    report = verify(root, deep=False)
+    assert text in problems(report) and str(folder / "dataset.json") in {problem.file for problem in report.problems}
+
+
+def test_a_changed_byte_of_a_manifest_is_always_found(root: Path, folder: Path) -> None:
+    path = folder / "dataset.json"
+    whole, rng = path.read_bytes(), random.Random(0)
+    for _ in range(60):
+        content = bytearray(whole)
+        start = rng.randrange(len(content))
+        content[start : start + rng.choice([1, 2, 40])] = rng.choice([b"", b"9", b"-", b'"x"', b"[]", b"null", b"\xff"])
+        path.write_bytes(content)
+        found = {problem.file for problem in verify(root, deep=False).problems}
+        assert (str(path) in found) == (bytes(content) != whole)
+
+
+def test_a_root_of_format_1_is_one_sentence(root: Path, folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest.update(format_version=1))
+    (problem,) = verify(root).problems
+    assert problem.problem.startswith("format version 1, this program reads version 2; convert it again")
+
+
+def test_a_registry_entry_that_has_changed_since_is_a_note_that_names_the_command(root: Path, folder: Path) -> None:
+    def edit(manifest: Any) -> None:
+        manifest["spec"]["control_frequency"] = 99.0
+        manifest["spec"]["quirks"] = ["none"]
+
+    edit_manifest(folder, edit)
+    report = verify(root)
+    (note,) = [note for dataset in report.datasets for note in dataset.notes]
+    assert report.ok and "(control_frequency, quirks differ)" in note
+    assert f"`python -m convert.reindex {root} --datasets {DATASET}`" in note
+    assert note in report.to_text()
+
+
+def test_a_dataset_that_the_packaged_registry_does_not_have_is_no_note(root: Path, folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest.update(dataset="mine"))
+    folder.parent.rename(root / "mine")
+    assert all(not dataset.notes for dataset in verify(root, deep=False).datasets)
+
+
+def test_a_registry_entry_in_the_manifest_that_is_none_names_the_field(root: Path, folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["spec"]["action"][0].update(dims="many"))
+    assert "field spec.action.0.dims: " in problems(verify(root))
+
+
+@pytest.mark.parametrize("key", ["mean", "std", "min", "q99"])
+def test_statistics_that_the_steps_do_not_give_are_found_when_deep(root: Path, folder: Path, key: str) -> None:
+    def edit(manifest: Any) -> None:
+        manifest["statistics"]["train"]["action"][key][2] += 0.001
+
+    edit_manifest(folder, edit)
+    assert verify(root, deep=False).ok
+    assert f"statistics of train action: {key} of z is" in problems(verify(root))
+
+
+def test_frames_that_the_manifest_does_not_count_are_found_when_deep(root: Path, folder: Path) -> None:
+    def edit(manifest: Any) -> None:
+        manifest["image"]["sizes"]["64x64"] -= 9
+        manifest["image"]["transcoded"] -= 9
+        entry_of(manifest)["sizes"]["64x64"] -= 9
+
+    edit_manifest(folder, edit)
+    assert f"frames of 64x64 in {STEM}, found" in problems(verify(root))
+
+
+@pytest.mark.parametrize("damage", [truncate, zero, scramble, lengthen, empty, remove, become_a_folder])
+def test_a_damaged_quarantine_list_is_named(root: Path, folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(folder / "quarantine.jsonl")
+    assert {problem.file for problem in verify(root).problems} == {str(folder / "quarantine.jsonl")}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"reason": "malformed"}, "lists 1 of malformed"),
+        ({"shard": "test-00000-of-00001"}, "which the manifest does not have"),
+        ({"source_file": "elsewhere"}, "which the manifest does not have"),
+    ],
+)
+def test_a_quarantine_list_of_something_else_is_found_out(
+    root: Path, folder: Path, change: dict[str, str], text: str
+) -> None:
+    path = folder / "quarantine.jsonl"
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | change), *rest, ""]))
+    assert text in problems(verify(root))
+
+
+def test_a_quarantine_list_without_anything_left_out_is_found_out(root: Path) -> None:
+    folder = root / "rt1" / "0.1.0"
+    shutil.copy(root / DATASET / "1.0.0" / "quarantine.jsonl", folder)
+    assert {problem.file for problem in verify(root).problems} == {str(folder / "quarantine.jsonl")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train/train-00002-of-00003.arrayrecord",
+        "train/train-00000-of-00002.steps.arrow",
+        "train/notes.txt",
+        "val/.tmp",
+        "train-00000-of-00001.arrayrecord",
+        "steps.arrow",
+    ],
+)
+def test_a_strange_file_is_named(root: Path, folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"")
+    assert [problem.file for problem in verify(root).problems] == [str(folder / name)]
+
+
+def test_a_split_that_is_not_in_the_manifest_is_named(root: Path, folder: Path) -> None:
+    shutil.copytree(folder / "val", folder / "test")
+    assert [problem.file for problem in verify(root).problems] == [str(folder / "test")]
+
+
+def test_a_conversion_that_is_not_complete_is_a_problem(root: Path, folder: Path) -> None:
+    (folder / "dataset.json").unlink()
+    (folder / FOLDER).mkdir()
+    (folder / FOLDER / f"{STEM}.status.json").write_text("{}")
+    report = verify(root)
+    assert "this conversion is not complete, 1 shard is finished" in problems(report)
+    assert {dataset.dataset: dataset.verdict for dataset in report.datasets} == {DATASET: "incomplete", "rt1": "ok"}
+
+
+def test_a_split_that_is_being_added_is_a_note(root: Path, folder: Path) -> None:
+    (folder / FOLDER).mkdir()
+    shutil.copytree(folder / "val", folder / "test")
+    report = verify(root)
+    assert report.ok and "a split is being added" in report.to_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset.json", "dataset.json quarantine.jsonl", "dataset.json quarantine.jsonl val train"]
+)
+def test_files_without_a_manifest_are_a_problem(root: Path, folder: Path, name: str) -> None:
+    for removed in name.split():
+        path = folder / removed
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert [problem.file for problem in verify(root).problems] == [str(folder / "dataset.json")]

@@ -1,0 +1,66 @@
+"""``action="sum"``: deltas are added, velocities become distances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, make_loader
+from stream.batch.vectors import Vector, sum_scale
+from stream.storage.errors import FormatError
+from tests.stream.crafted_root import CraftedRoot
+
+VECTOR = Vector(("x", "y", "open", "z"), ("delta", "velocity", "flag", "velocity"))
+VELOCITIES = ["droid", "berkeley_cable_routing", "robo_set", "stanford_robocook_converted_externally_to_rlds"]
+
+
+def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
+    found = sum_scale(VECTOR, 5.0, dataset="bridge")
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.array([1, 0.2, 1, 0.2], np.float32))
+
+
+def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
+    with pytest.raises(ArgumentError, match=r"dataset bridge: action='sum' would add up velocities \(y\).*'window'"):
+        sum_scale(VECTOR, None, dataset="bridge")
+    assert sum_scale(Vector(("x", "g"), ("delta", "absolute")), None, dataset="bridge").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", VELOCITIES)
+def test_the_sum_of_a_dataset_of_velocities_is_a_distance(oxe_root: Path, name: str) -> None:
+    """Beside a dataset of deltas and of more dimensions, whose sums stay what they are."""
+    mixture = {name: 1, "bridge": 1}
+    summed = make_loader(oxe_root, mixture, batch_size=16, action="sum")
+    batch, windows = summed.batch_at(0), make_loader(oxe_root, mixture, batch_size=16).batch_at(0)
+    rate = summed.data.datasets[0].manifest.spec["control_frequency"]
+    modes = [np.array(vector.modes) for vector in summed.data.spec.actions]
+    assert set(batch["dataset"].tolist()) == {0, 1}
+    for number, found, window in zip(batch["dataset"], batch["action"], windows["action"], strict=True):
+        mode, total = modes[number], window.sum(axis=0)[: len(modes[number])]
+        for name, factor in (("velocity", 1 / rate), ("delta", 1)):
+            np.testing.assert_allclose(found[: len(mode)][mode == name], total[mode == name] * factor, rtol=1e-5)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_of_velocities_without_a_rate_is_refused_at_once(
+    oxe_root: Path, tmp_path: Path, workers: int
+) -> None:
+    root = CraftedRoot(oxe_root, tmp_path)
+    root.set("spec/control_frequency", None)
+    columns = {"bridge": [{"path": "action/world_vector", "mode": "velocity"}]}
+    arguments: dict[str, Any] = {"batch_size": 4, "num_workers": workers, "action_columns": columns}
+    with pytest.raises(ArgumentError, match=r"dataset bridge: .* velocities \(action/world_vector\[0\]\)"):
+        make_loader(root.root, "bridge", action="sum", **arguments)
+    for action in ("window", "mean", "first"):
+        make_loader(root.root, "bridge", action=action, **arguments)
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, "5", True, 1e9])
+def test_a_rate_that_is_none_is_refused(oxe_root: Path, tmp_path: Path, rate: Any) -> None:
+    root = CraftedRoot(oxe_root, tmp_path)
+    root.set("spec/control_frequency", rate)
+    with pytest.raises(FormatError, match=r"field spec\.control_frequency"):
+        make_loader(root.root, "bridge", batch_size=4)

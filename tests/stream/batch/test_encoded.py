@@ -1,0 +1,160 @@
+"""Frames that travel encoded: the same pictures in the end, whoever decodes them."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+
+from stream import ArgumentError, RecordError, digest, make_loader
+from stream.batch.encoded import decode_frames, encoded_frames, pack_frames
+from stream.format.manifest import read_manifest
+from stream.format.names import decode_record, encode_record, frame_views
+from stream.loader.loader import Loader
+from stream.storage.errors import FormatError
+from tests.fixtures.rewritten_records import rewrite_records
+from tests.stream.transforms import Halve
+
+MIXTURE = {"bridge": 1, "kuka": 1}
+SHAPE = (64, 64)
+
+
+def loader_of(root: Path, **arguments: Any) -> Loader:
+    return make_loader(root, MIXTURE, **{"batch_size": 8, "seed": 3, "decode": "device", **arguments})
+
+
+def decoded(batch: dict[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in batch.items() if key not in ("frames_jpeg", "frames_span")}
+    return {"frames": decode_frames(batch, SHAPE), **rest}
+
+
+@pytest.fixture
+def damaged(oxe_root: Path, tmp_path: Path) -> Path:
+    """Two datasets, in one of which the second frame of each record of a shard is no JPEG although every checksum
+    agrees."""
+    for name in MIXTURE:
+        shutil.copytree(oxe_root / name, tmp_path / name)
+    (folder,) = (tmp_path / "bridge").iterdir()
+    shard = read_manifest(folder).splits["train"].shards[0]
+
+    def spoil(records: list[bytes]) -> list[bytes]:
+        pairs = map(decode_record, records)
+        return [encode_record([first, second[:200] + bytes(len(second) - 200)]) for first, second in pairs]
+
+    rewrite_records(folder, "train", shard.name, spoil)
+    return tmp_path
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root: Path, num_workers: int) -> None:
+    now, later = loader_of(oxe_root, decode="host"), loader_of(oxe_root, num_workers=num_workers)
+    for expected, batch in itertools.islice(zip(now, later, strict=False), 12):
+        assert "frames" not in batch
+        assert digest(decoded(batch)) == digest(expected)
+
+
+def test_any_step_and_every_rank_are_those_of_the_iterator(oxe_root: Path) -> None:
+    whole = loader_of(oxe_root).batch_at(5)
+    np.testing.assert_array_equal(
+        np.concatenate([decode_frames(loader_of(oxe_root, rank=r, world_size=2).batch_at(5), SHAPE) for r in (0, 1)]),
+        decode_frames(whole, SHAPE),
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_that_are_kept_stay_as_they_are(oxe_root: Path, num_workers: int) -> None:
+    loader = loader_of(oxe_root, num_workers=num_workers)
+    kept = list(itertools.islice(loader, 30))
+    for step, batch in enumerate(kept):
+        assert digest(batch) == digest(loader.batch_at(step))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) -> None:
+    plain = loader_of(oxe_root, decode="host").batch_at(0)
+    batch = next(iter(loader_of(oxe_root, num_workers=num_workers, transforms=[Halve()])))
+    np.testing.assert_array_equal(batch["action"], plain["action"] / 2)
+    np.testing.assert_array_equal(decode_frames(batch, SHAPE), plain["frames"])
+
+
+def test_rows_of_fewer_frames_end_in_zeros() -> None:
+    pictures = np.random.default_rng(0).integers(0, 255, (3, *SHAPE, 3), np.uint8)
+    first, second, third = (simplejpeg.encode_jpeg(picture) for picture in pictures)
+    records = [encode_record([first, second]), encode_record([third])]
+    batch = pack_frames([(row, frame_views(data)) for row, data in enumerate(records)], 2, 2)
+    assert batch["frames_jpeg"].shape[1] % 4096 == 0
+    assert [(row, frame, jpeg.tobytes()) for row, frame, jpeg in encoded_frames(batch)] == [
+        (0, 0, first),
+        (0, 1, second),
+        (1, 0, third),
+    ]
+    frames = decode_frames(batch, SHAPE)
+    np.testing.assert_array_equal(frames[1, 0], simplejpeg.decode_jpeg(third))
+    assert not frames[1, 1].any()
+    with pytest.raises(FormatError, match=r"frame 0 of row 0 cannot be decoded \(it is not 64x128\)"):
+        decode_frames(batch, (64, 128))
+
+
+def test_what_decode_may_be_is_said(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="decode='gpu'; expected 'host' or 'device'"):
+        loader_of(oxe_root, decode="gpu")
+
+
+def test_jax_says_that_it_cannot_decode(oxe_root: Path) -> None:
+    jax = pytest.importorskip("stream.jax", reason="jax is not installed")
+    with pytest.raises(ArgumentError, match=r"JAX has no JPEG decoder; take decode=\"host\""):
+        jax.to_devices(loader_of(oxe_root))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_torch_decodes_on_the_way_to_the_device(oxe_root: Path, num_workers: int) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from stream.frameworks.torch import to_device
+
+    now = loader_of(oxe_root, decode="host")
+    batches = to_device(loader_of(oxe_root, num_workers=num_workers), "cpu", prefetch=2)
+    for step in range(6):
+        batch, expected = next(batches), now.batch_at(step)
+        assert batch.keys() == expected.keys()
+        assert torch.equal(batch["frames"], torch.from_numpy(expected["frames"]))
+    assert batches.get_state() == now.state_at(6)
+
+
+def test_a_frame_that_cannot_be_decoded_on_the_way_is_named(damaged: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from stream.frameworks.torch import to_device
+
+    batches = to_device(loader_of(damaged), "cpu")
+    with pytest.raises(RecordError, match=r"dataset bridge, split train, shard train-00000-of-0000\d.* decoded") as got:
+        for _ in range(40):
+            next(batches)
+    assert got.value.step == batches.get_state()["step"]
+
+
+def test_a_frame_that_cannot_be_decoded_on_the_way_is_replaced_as_on_the_host(damaged: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from stream.frameworks.torch import to_device
+
+    now, later = (loader_of(damaged, on_error="replace", decode=decode) for decode in ("host", "device"))
+    batches = to_device(later, "cpu", prefetch=0)
+    for _, expected in zip(range(10), now, strict=False):
+        assert torch.equal(next(batches)["frames"], torch.from_numpy(expected["frames"]))
+    assert later.stats()["replaced"] == now.stats()["replaced"] > 0
+
+
+@pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no CUDA device")
+def test_nvjpeg_gives_the_pictures_of_the_host_within_rounding(oxe_root: Path) -> None:
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    from stream.frameworks.torch import to_device
+
+    now = loader_of(oxe_root, decode="host")
+    for step, batch in zip(range(6), to_device(loader_of(oxe_root), "cuda"), strict=False):
+        frames = batch["frames"]
+        assert frames.is_cuda
+        difference = np.abs(frames.cpu().numpy().astype(int) - now.batch_at(step)["frames"])
+        assert difference.mean() < 1.0

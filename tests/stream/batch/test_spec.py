@@ -1,0 +1,91 @@
+"""What a batch holds, and the columns that it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream.batch.assemble import Assembler
+from stream.batch.spec import BatchSpec
+from stream.format.index import SplitIndex
+from stream.format.names import TABLE_KINDS
+from stream.format.table import Table
+from stream.loader.mixed import MixedData
+from stream.order.rows import Rows
+from tests.stream.index_root import open_data, write_dataset
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"metadata": "none"},
+    {"metadata": "dataset_only"},
+    {"horizon": 3},
+    {"horizon": 5, "action": "mean"},
+    {"action": "sum"},
+    {"action": "first", "samples_per_episode": 2},
+    {"columns": ("reward", "note", "scene", "records.camera", "success", "bits")},
+    {"action_columns": {"arm": ["three", "reward"]}},
+    {"state_columns": {"hand": [("bits", [3]), "observation/state"]}},
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("spec")
+    splits = {"train": [[5, 1, 4], [], [6]], "test": [[7]]}
+    write_dataset(root, "arm", splits)
+    write_dataset(root, "hand", splits, action=("delta",) * 5, state=4, offset=3, frame_offsets=(0, 1, 3))
+    return root
+
+
+def made(spec: BatchSpec, rows: Rows) -> dict[str, Any]:
+    assembler = Assembler(spec)
+    out = assembler.empty(len(rows))
+    done = assembler.assemble(rows, out)
+    assert not done.failed
+    return {**out, **done.texts}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_batch_has_the_arrays_of_its_spec(root: Path, options: dict[str, Any]) -> None:
+    data, rows = planned(root, options)
+    fields = data.spec.fields()
+    texts = {"language", *(column.name for column in data.spec.columns if column.dtype is None)}
+    batch = made(data.spec, rows)
+    assert set(batch) == set(fields) | (texts if data.spec.metadata == "full" else set())
+    for name, (dtype, shape) in fields.items():
+        assert (batch[name].dtype, batch[name].shape) == (np.dtype(dtype), (len(rows), *shape))
+
+
+def planned(root: Path, options: dict[str, Any]) -> tuple[MixedData, Rows]:
+    data = open_data(root, {"arm": 1, "hand": 1}, split="train+test", **options)
+    return data, data.plan.rows(np.arange(60))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_batch_is_made_of_its_columns_and_of_no_others(root: Path, options: dict[str, Any]) -> None:
+    data, rows = planned(root, options)
+    splits = tuple(without_others(data.spec, split) for split in data.spec.splits)
+    expected, found = made(data.spec, rows), made(replace(data.spec, splits=splits), rows)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def without_others(spec: BatchSpec, split: SplitIndex) -> SplitIndex:
+    """A split whose columns that batches are not made of lie where something else does."""
+    used = set(spec.used_columns(split))
+    tables: dict[str, Any] = {}
+    for kind in TABLE_KINDS:
+        table = split.table(kind)
+        moved = {name: replace(column, data=0) for name, column in table.columns.items() if (kind, name) not in used}
+        tables[kind] = Table(table.path, table.rows, {**table.columns, **moved})
+    return replace(split, **tables)
+
+
+def test_the_columns_that_locate_records_come_first(root: Path) -> None:
+    data, _ = planned(root, {"columns": ("reward",), "horizon": 3})
+    first = list(data.spec.used_columns(data.spec.splits[0]))[:4]
+    assert first == [("records", name) for name in ("shard", "position", "num_bytes", "xxh3_64")]

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convert.index.table_writer import write_part
+from convert.registry.registry import load_registry
+from stream.batch.vectors import REDUCTIONS, Vector, dataset_vector, mode_codes, reduce_window, sum_scale
+from stream.format.catalog import Catalog, Dataset
+from stream.format.index import SplitIndex, open_index
+from stream.format.schema import STEP_FIELDS, feature_column
+from stream.format.table import Table, open_table
+from stream.storage.errors import ArgumentError, FormatError
+
+NAMES = [selected.spec.name for selected in load_registry().resolve("oxe29")]
+VECTORS: tuple[Literal["action", "state"], ...] = ("action", "state")
+
+
+def open_splits(dataset: Dataset) -> list[SplitIndex]:
+    return [open_index(dataset, split) for split in dataset.manifest.splits]
+
+
+def chosen_vector(dataset: Dataset, which: Literal["action", "state"], columns: Any) -> Vector:
+    return dataset_vector(dataset, which, columns, steps=open_splits(dataset)[0].steps)
+
+
+def read_rows(index: SplitIndex, parts: list[dict[str, Any]]) -> np.ndarray:
+    """The vector of every step, value by value as Arrow reads the raw columns."""
+    table = index.steps.arrow()
+    rows: list[list[float]] = [[] for _ in range(len(table))]
+    for part in parts:
+        values = table[feature_column("steps", part["path"])].to_pylist()
+        for row, value in zip(rows, values, strict=True):
+            several = value if isinstance(value, list) else [value]
+            chosen = range(len(several)) if part["select"] is None else part["select"]
+            row += [float(several[i]) for i in chosen]
+    return np.array(rows, np.float32).reshape(len(table), -1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_vectors_of_a_dataset_are_the_registrys_columns_side_by_side(oxe_root: Path, name: str) -> None:
+    dataset = Catalog(oxe_root).open(name)
+    spec = load_registry().dataset(name)
+    for which in VECTORS:
+        parts = [part.model_dump() for part in getattr(spec, which)]
+        for index in open_splits(dataset):
+            vector = dataset_vector(dataset, which, None, steps=index.steps)
+            assert vector.size == sum(part["dims"] for part in parts)
+            assert len(vector.names) == len(vector.modes) == vector.size
+            assert vector.modes == tuple(part["mode"] for part in parts for _ in range(part["dims"]))
+            if parts:
+                np.testing.assert_array_equal(index.steps.array(which), read_rows(index, parts), strict=True)
+
+
+@pytest.fixture
+def bridge(oxe_root: Path) -> Dataset:
+    return Catalog(oxe_root).open("bridge")
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        (["observation/state"], [("observation/state", None)]),
+        ([("observation/state", [6, 0, 0])], [("observation/state", [6, 0, 0])]),
+        ([("observation/state", [2, 3, 4]), "reward"], [("observation/state", [2, 3, 4]), ("reward", None)]),
+        (["is_first", ("observation/state", (1,))], [("is_first", None), ("observation/state", [1])]),
+        ([{"path": "observation/state", "select": [3], "names": ["yaw"]}], [("observation/state", [3])]),
+    ],
+)
+def test_chosen_columns_take_the_place_of_the_registrys(
+    bridge: Dataset, columns: list[Any], parts: list[tuple[str, list[int] | None]]
+) -> None:
+    vector = chosen_vector(bridge, "state", columns)
+    expected = [{"path": path, "select": select} for path, select in parts]
+    for index in open_splits(bridge):
+        values, there = vector.take(index.steps, np.arange(len(index.steps)))
+        np.testing.assert_array_equal(values, read_rows(index, expected), strict=True)
+        assert there.all()
+
+
+def made_steps(folder: Path, **columns: pa.Array) -> Table:
+    """Steps with other columns."""
+    rows = len(next(iter(columns.values())))
+    numbers = pa.array(range(rows), pa.int32())
+    texts = pa.array(["open"] * rows, pa.large_string()).dictionary_encode()
+    schema = pa.schema([*STEP_FIELDS, *((name, array.type) for name, array in columns.items())])
+    table = pa.Table.from_arrays([numbers, numbers, texts, *columns.values()], schema=schema)
+    write_part(folder / "steps.arrow", table)
+    return open_table(folder / "steps.arrow", "steps")
+
+
+def test_columns_of_any_type_become_float32(bridge: Dataset, tmp_path: Path) -> None:
+    columns = {
+        "double": pa.array([0.1, 1e300]),
+        "long": pa.array([2**40 + 1, -3]),
+        "byte": pa.array([255, 0], pa.uint8()),
+        "truth": pa.array([True, False]),
+        "half": pa.array(np.array([0.5, -2], np.float16)),
+        "truths": pa.array([[True, False], [False, True]], pa.list_(pa.bool_(), 2)),
+        "three": pa.array([[1, 2, 3], [4, 5, 6]], pa.list_(pa.int16(), 3)),
+    }
+    steps = made_steps(tmp_path, **columns)
+    vector = dataset_vector(bridge, "state", list(columns), steps=steps)
+    found, there = vector.take(steps, np.array([1, 0, 1]))
+    expected = [[0.1, 2**40 + 1, 255, 1, 0.5, 1, 0, 1, 2, 3], [np.inf, -3, 0, 0, -2, 0, 1, 4, 5, 6]]
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, np.array(expected).astype(np.float32)[[1, 0, 1]], strict=True)
+    assert there.all()
+
+
+def test_where_a_row_has_no_value_it_is_zero_and_said_so(bridge: Dataset, tmp_path: Path) -> None:
+    columns = {
+        "long": pa.array([None, 2**60 + 1]),
+        "truth": pa.array([True, None]),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array([7.0, 7, 2, 3]), 2, mask=pa.array([True, False])),
+    }
+    steps = made_steps(tmp_path, **columns)
+    vector = dataset_vector(bridge, "state", ["truth", ("vector", [1, 0]), "long"], steps=steps)
+    found, there = vector.take(steps, np.arange(2))
+    np.testing.assert_array_equal(found, np.array([[1, 0, 0, 0], [0, 3, 2, 2**60]], np.float32), strict=True)
+    assert there.tolist() == [[True, False, False, False], [False, True, True, True]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.large_string(), pa.large_list(pa.float32()), pa.list_(pa.large_string(), 2), pa.list_(pa.float32(), 0)],
+    ids=str,
+)
+def test_a_column_of_other_values_than_numbers_is_refused(bridge: Dataset, tmp_path: Path, kind: pa.DataType) -> None:
+    steps = made_steps(tmp_path, other=pa.nulls(3, kind))
+    with pytest.raises(ArgumentError, match="column 'other' is not of numbers, one or a fixed number a step"):
+        dataset_vector(bridge, "state", ["other"], steps=steps)
+
+
+def test_the_feature_of_a_dataset_is_chosen_where_a_derived_column_has_its_name(
+    bridge: Dataset, tmp_path: Path
+) -> None:
+    steps = made_steps(tmp_path, action=pa.array([1.0, 2.0], pa.float32()), action_=pa.array([3, 4]))
+    vector = dataset_vector(bridge, "action", ["action"], steps=steps)
+    assert vector.names == ("action[0]",)
+    np.testing.assert_array_equal(vector.take(steps, np.arange(2))[0], [[3], [4]])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda size: None,
+        lambda size: pa.list_(pa.float32(), size - 1),
+        lambda size: pa.list_(pa.float64(), size),
+        lambda size: pa.large_list(pa.float32()),
+        lambda size: pa.float32(),
+    ],
+    ids=["missing", "narrower", "doubles", "lists", "numbers"],
+)
+def test_a_derived_column_that_does_not_fit_the_manifest_is_refused(
+    bridge: Dataset, tmp_path: Path, other: Callable[[int], pa.DataType | None]
+) -> None:
+    size = sum(part["dims"] for part in bridge.manifest.spec["action"])
+    kind = other(size)
+    derived = {} if kind is None else {"action": pa.nulls(3, kind)}
+    steps = made_steps(tmp_path, reward=pa.array([1, 2, 3]), **derived)
+    told = f"column 'action' is not the {size} numbers of the manifest's spec; run `python -m convert.reindex`"
+    with pytest.raises(FormatError, match=told):
+        dataset_vector(bridge, "action", None, steps=steps)
+
+
+def test_a_dataset_without_a_vector_has_one_of_no_dimensions(bridge: Dataset, tmp_path: Path) -> None:
+    steps = made_steps(tmp_path, other=pa.array([1]))
+    manifest = bridge.manifest.model_copy(update={"spec": {}})
+    assert dataset_vector(replace(bridge, manifest=manifest), "action", None, steps=steps).size == 0
+
+
+def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
+    modes = ("delta", "velocity", "absolute", "velocity", "flag")
+    np.testing.assert_array_equal(
+        sum_scale(Vector(modes, modes), 4.0, dataset="x"), np.array([1, 0.25, 1, 0.25, 1], np.float32), strict=True
+    )
+    assert sum_scale(Vector(modes[::2], modes[::2]), None, dataset="x").tolist() == [1, 1, 1]
+
+
+def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Dataset) -> None:
+    columns = ["reward", ("observation/state", [6, 1]), {"path": "is_last", "names": ["end"], "mode": "flag"}]
+    vector = chosen_vector(bridge, "action", columns)
+    assert vector.names == ("reward[0]", "observation/state[6]", "observation/state[1]", "end")
+    assert vector.modes == ("absolute", "absolute", "absolute", "flag")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["observation/stat"], "no column 'observation/stat'; did you mean 'observation/state'"),
+        (["language"], "no column 'language'"),
+        ([("observation/state", [7])], r"'observation/state' has 7 values, select is \[7\]"),
+        ([("observation/state", [-1])], "has 7 values"),
+        ([("observation/state", [1.0])], "has 7 values"),
+        ([("observation/state", [True])], "has 7 values"),
+        ([("observation/state", [])], "has 7 values"),
+        ([("observation/state", 3)], "has 7 values"),
+        ([("observation/state", "12")], "has 7 values"),
+        ([("reward", [1])], "'reward' has 1 values"),
+        ([("observation/state",)], r"expected a column, \(column, \[indices\]\) or a mapping"),
+        ([5], "expected a column"),
+        ("observation/state", "expected a list"),
+        ({"observation/state": [1]}, "expected a list"),
+        ([{"select": [1]}], "no column None"),
+        ([{"path": "observation/state", "names": ["x"]}], "has 7 values, value: .*has 1 names"),
+        ([{"path": "reward", "mode": "relative"}], "mode: Input should be 'delta'.*found 'relative'"),
+    ],
+)
+def test_a_column_that_cannot_be_had_is_refused(bridge: Dataset, columns: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"dataset bridge: state: .*{message}"):
+        chosen_vector(bridge, "state", columns)
+
+
+WINDOW = np.array(
+    [
+        [[1, 10, 0], [2, 20, 1], [4, 40, 0]],
+        [[1, 10, 0], [2, 20, 1], [0, 0, 0]],
+        [[5, 50, 1], [0, 0, 0], [0, 0, 0]],
+    ],
+    np.float32,
+)
+"""Of three pairs of 3, 2 and 1 steps: a delta, an absolute value and a flag."""
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("first", [[1, 10, 0], [1, 10, 0], [5, 50, 1]]),
+        ("sum", [[7, 40, 0], [3, 20, 1], [5, 50, 1]]),
+        ("mean", [[7 / 3, 70 / 3, 0], [1.5, 15, 1], [5, 50, 1]]),
+    ],
+)
+def test_windows_are_reduced_by_the_mode_of_each_dimension(how: Any, expected: list[list[float]]) -> None:
+    modes = np.array([[0, 1, 2]] * 3, np.int8)
+    found = reduce_window(WINDOW, np.array([3, 2, 1]), how, modes)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
+def test_reducing_a_batch_is_reducing_each_row_by_itself(seed: int, width: int, dims: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(1, width + 1, 7)
+    window = rng.normal(size=(7, width, dims)).astype(np.float32) * (np.arange(width) < steps[:, None])[..., None]
+    modes = rng.integers(0, 3, (7, dims)).astype(np.int8)
+    for how in REDUCTIONS[1:]:
+        found = reduce_window(window, steps, how, modes)
+        for row in range(7):
+            real = window[row, : steps[row]].astype(np.float64)
+            for dim in range(dims):
+                last = how != "first" and (modes[row, dim] == 2 or (how == "sum" and modes[row, dim] == 1))
+                by_name = {"first": real[0], "sum": real.sum(axis=0), "mean": real.mean(axis=0)}
+                expected = real[-1, dim] if last else by_name[how][dim]
+                assert found[row, dim] == pytest.approx(expected, abs=1e-5)
+
+
+def test_velocities_add_up_like_deltas_and_padding_counts_as_delta() -> None:
+    modes = ("delta", "velocity", "absolute", "flag")
+    assert mode_codes(Vector(modes, modes), 6).tolist() == [0, 0, 1, 2, 0, 0]

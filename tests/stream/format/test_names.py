@@ -1,0 +1,121 @@
+import struct
+import tracemalloc
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream.format.names import (
+    DERIVED,
+    TABLE_KINDS,
+    TableKind,
+    decode_record,
+    encode_record,
+    frame_views,
+    shard_file,
+    shard_stem,
+    split_of,
+    table_file,
+)
+from stream.format.schema import FIRST_FIELDS, feature_column
+from stream.storage.errors import FormatError
+
+FRAMES = st.lists(st.binary(max_size=200), min_size=1, max_size=8)
+
+
+@given(FRAMES)
+def test_frames_come_back_as_they_were_encoded(frames: list[bytes]) -> None:
+    assert decode_record(encode_record(frames)) == frames
+
+
+@given(FRAMES)
+def test_views_are_the_frames_without_a_copy(frames: list[bytes]) -> None:
+    record = encode_record(frames)
+    views = frame_views(record)
+    assert [bytes(frame) for frame in views] == frames
+    assert all(frame.obj is record for frame in views)
+
+
+@given(FRAMES, st.data())
+def test_a_record_cut_short_or_made_longer_is_refused(frames: list[bytes], data: st.DataObject) -> None:
+    record = encode_record(frames)
+    cut = data.draw(st.integers(0, len(record) - 1))
+    for damaged in (record[:cut], record + b"x"):
+        for read in (decode_record, frame_views):
+            with pytest.raises(FormatError, match="record"):
+                read(damaged)
+
+
+@given(st.sampled_from([b"", b"FRM1"]), st.binary(max_size=100))
+def test_arbitrary_bytes_are_a_record_or_refused(start: bytes, rest: bytes) -> None:
+    try:
+        frames = decode_record(start + rest)
+    except FormatError:
+        return
+    assert encode_record(frames) == start + rest
+
+
+@pytest.mark.parametrize("count", [0, 3, 2**16 + 1, 2**31, 2**32 - 1])
+def test_a_number_of_frames_that_the_record_cannot_hold_is_refused_before_anything_is_allocated(count: int) -> None:
+    record = b"FRM1" + struct.pack("<I", count) + b"12345678"
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=f"record of 16 bytes says that it holds {count} frames"):
+        frame_views(record)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_a_length_beyond_the_record_is_refused() -> None:
+    record = b"FRM1" + struct.pack("<III", 2, 4, 2**32 - 1) + b"abcd"
+    with pytest.raises(FormatError, match="record has 20 bytes, its header adds up to 4294967315"):
+        decode_record(record)
+    with pytest.raises(FormatError, match="record has 20 bytes, its header adds up to 4294967315"):
+        frame_views(record)
+
+
+@pytest.mark.parametrize("read", [decode_record, frame_views])
+def test_other_bytes_are_named_by_how_they_start(read: Callable[[bytes], object]) -> None:
+    for rest in (bytes(20), encode_record([b"one", b"three"])[4:]):
+        with pytest.raises(FormatError, match=r"record starts with b'JFIF', expected b'FRM1'"):
+            read(b"JFIF" + rest)
+
+
+@pytest.mark.parametrize("count", [0, 2**16 + 1])
+def test_a_record_holds_at_least_one_frame_and_not_too_many(count: int) -> None:
+    with pytest.raises(FormatError, match=f"a record holds 1 to 65536 frames, got {count}"):
+        encode_record([b""] * count)
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,20}", fullmatch=True), st.integers(0, 99_999), st.integers(1, 99_999)
+)
+def test_the_split_is_read_back_from_the_name_of_a_shard(split: str, index: int, count: int) -> None:
+    assert split_of(shard_stem(split, index, count)) == split
+
+
+def test_names_of_shards_sort_in_the_order_of_the_source() -> None:
+    stems = [shard_stem("train", index, 1024) for index in range(1024)]
+    assert stems == sorted(stems)
+
+
+def test_the_files_of_a_split_have_the_names_of_the_contract() -> None:
+    assert shard_file(shard_stem("train", 7, 1024)) == "train-00007-of-01024.arrayrecord"
+    assert [table_file(kind) for kind in TABLE_KINDS] == ["episodes.arrow", "steps.arrow", "records.arrow"]
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_no_feature_has_the_name_of_a_column_of_the_format(kind: TableKind) -> None:
+    taken = {field.name for field in FIRST_FIELDS[kind]} | (set(DERIVED) if kind == "steps" else set())
+    columns = {feature_column(kind, name) for name in (*taken, "observation/state", "reward")}
+    assert columns == {f"{name}_" for name in taken} | {"observation/state", "reward"}
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_no_column_of_texts_or_lists_ends_at_two_gigabytes(kind: TableKind) -> None:
+    """Offsets of 32 bits do."""
+    for field in FIRST_FIELDS[kind]:
+        of = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        assert not pa.types.is_string(of)

@@ -1,0 +1,189 @@
+"""Records are read from where the index says, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convert.shard.record_file import RecordWriter
+from stream.format.names import BLOCK
+from stream.format.record_file import RecordFile
+from stream.storage.errors import FormatError
+from tests.fixtures.open_files import open_files
+
+SIZES = [10, 50_000, 70_000, 200_000, 0, 65_536]
+Place = tuple[int, int, int]
+"""Position, size and checksum of a record."""
+
+
+def write_records(path: Path, records: list[bytes]) -> list[Place]:
+    """Write records; returns the place of each."""
+    with RecordWriter(path, output=path.parent) as writer:
+        for record in records:
+            writer.write(record)
+    places = writer.places()
+    columns = (places[name].tolist() for name in ("position", "num_bytes", "xxh3_64"))
+    return list(zip(*columns, strict=True))
+
+
+@pytest.fixture(scope="module")
+def records() -> list[bytes]:
+    random = np.random.default_rng(0)
+    return [random.bytes(size) for size in SIZES]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "x.arrayrecord"
+
+
+@pytest.fixture
+def places(path: Path, records: list[bytes]) -> list[Place]:
+    return write_records(path, records)
+
+
+def handles(path: Path) -> int:
+    """How often this process has a file open."""
+    return open_files().count(str(path))
+
+
+def test_records_are_read_in_any_order(path: Path, places: list[Place], records: list[bytes]) -> None:
+    file = RecordFile(str(path), path.stat().st_size)
+    for record in [5, 0, 3, 3, 1, 4, 2]:
+        assert file.read(*places[record]) == records[record]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.one_of(st.integers(0, 300), st.integers(BLOCK - 200, BLOCK + 200), st.integers(0, 300_000))))
+def test_records_of_any_size_are_those_of_array_record(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "x.arrayrecord"
+    random = np.random.default_rng(len(sizes))
+    records = [random.bytes(size) for size in sizes]
+    file_places = write_records(path, records)
+    file = RecordFile(str(path))
+    assert [bytes(file.read(*place)) for place in file_places] == records
+    reader = ArrayRecordReader(str(path))
+    assert reader.read_all() == records
+    reader.close()
+
+
+def test_a_record_of_more_blocks_than_one_call_reads(path: Path) -> None:
+    record = np.random.default_rng(0).bytes(BLOCK * (os.sysconf("SC_IOV_MAX") + 5))
+    places = write_records(path, [b"before", record, b"behind"])
+    assert RecordFile(str(path)).read(*places[1]) == record
+
+
+def test_each_record_has_memory_of_its_own(path: Path, places: list[Place], records: list[bytes]) -> None:
+    file = RecordFile(str(path))
+    found = [file.read(*place) for place in places * 2]
+    assert found == records * 2
+
+
+def test_threads_read_at_the_same_time(path: Path, places: list[Place], records: list[bytes]) -> None:
+    file = RecordFile(str(path))
+    chosen = np.random.default_rng(1).integers(0, len(records), 2000).tolist()
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda record: file.read(*places[record]), chosen)
+        assert all(data == records[record] for record, data in zip(chosen, found, strict=True))
+
+
+def test_every_byte_of_a_record_is_looked_at(path: Path, places: list[Place], records: list[bytes]) -> None:
+    content = path.read_bytes()
+    file = RecordFile(str(path))
+    start, size, _ = places[0]
+    for place in range(start, start + size):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(FormatError, match="its bytes are not those that were written"):
+            file.read(*places[0])
+        assert file.read(*places[1]) == records[1]
+
+
+def test_the_headers_of_blocks_in_a_record_are_no_part_of_it(
+    path: Path, places: list[Place], records: list[bytes]
+) -> None:
+    content = bytearray(path.read_bytes())
+    content[2 * BLOCK : 2 * BLOCK + 24] = bytes(24)
+    path.write_bytes(content)
+    file = RecordFile(str(path))
+    assert [file.read(*place) for place in places] == records
+
+
+def test_a_file_that_ends_in_a_record_is_an_error(path: Path, places: list[Place], records: list[bytes]) -> None:
+    os.truncate(path, places[3][0] + 100_000)
+    file = RecordFile(str(path))
+    assert file.read(*places[2]) == records[2]
+    for record in (3, 5):
+        with pytest.raises(FormatError, match="cannot be read"):
+            file.read(*places[record])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"position": -1}, r"cannot be read \(the index says 70,000 bytes at -1\)"),
+        ({"num_bytes": -5}, r"cannot be read \(the index says -5 bytes"),
+        ({"num_bytes": 1 << 40}, r"cannot be read \(the index says 1,099,511,627,776 bytes"),
+        ({"num_bytes": 69_999}, "its bytes are not those that were written"),
+        ({"num_bytes": 0}, "its bytes are not those that were written"),
+        ({"position": 0}, "its bytes are not those that were written"),
+        ({"position": 1 << 40}, "its bytes are not those that were written"),
+        ({"xxh3_64": 7}, "its bytes are not those that were written"),
+    ],
+)
+def test_a_wrong_place_is_an_error(path: Path, places: list[Place], change: dict[str, int], told: str) -> None:
+    place = dict(zip(("position", "num_bytes", "xxh3_64"), places[2], strict=True)) | change
+    with pytest.raises(FormatError, match=told):
+        RecordFile(str(path)).read(**place)
+
+
+@pytest.mark.parametrize("position", [(1 << 63) - 1, (1 << 63) - 70_000, 1 << 62])
+def test_a_place_beyond_what_the_disk_can_hold_is_an_error(path: Path, places: list[Place], position: int) -> None:
+    with pytest.raises((FormatError, OSError)):
+        RecordFile(str(path)).read(position, 70_000, 0)
+
+
+def test_it_closes_with_its_last_user(path: Path, places: list[Place]) -> None:
+    files = [RecordFile(str(path)) for _ in range(3)]
+    data = files[0].read(*places[1])
+    assert handles(path) == 3
+    del files[1:]
+    assert handles(path) == 1
+    files.clear()
+    assert handles(path) == 0
+    assert len(data) == SIZES[1]
+
+
+def test_the_end_of_the_interpreter_is_silent(path: Path, places: list[Place]) -> None:
+    # Modules are emptied from the last that was imported to the first, so this one's file goes after `os` there.
+    code = "import sys, numpy, stream.format.record_file as m; numpy.kept = m, m.RecordFile(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=rf"^{tmp_path}/missing: not there.*run the same `python -m convert.run`"):
+        RecordFile(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_file_of_another_size_than_the_manifest_says_is_refused(path: Path, places: list[Place], change: int) -> None:
+    size = path.stat().st_size
+    with pytest.raises(FormatError, match=rf"^{path}: {size:,} bytes, the manifest says {size + change:,}"):
+        RecordFile(str(path), size + change)
+    assert handles(path) == 0
+
+
+def test_a_folder_in_its_place_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises((FormatError, OSError), match=str(tmp_path)):
+        RecordFile(str(tmp_path), 10)

@@ -1,0 +1,106 @@
+"""The DataModule under a real Trainer: its checkpoints go on with the batch after the last one trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream.storage.errors import StateError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+
+from stream.torch import PairDataModule  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class _Model(pl.LightningModule):  # type: ignore[name-defined]
+    """Notes the steps of the batches that it is given."""
+
+    def __init__(self, fail_at: int = -1) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.fail_at = fail_at
+        self.trained: list[int] = []
+        self.validated: list[int] = []
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Any:
+        step = int(batch["sample"][0]) // 4
+        self.trained.append(step)
+        if step == self.fail_at:
+            raise RuntimeError("the model failed")
+        return (batch["frames"].float().mean() / 255 - self.weight) ** 2
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        self.validated.append(int(batch["sample"][0]) // 4)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def _module(root: Path, **arguments: Any) -> Any:
+    return PairDataModule(root, "bridge", **{"batch_size": 4, "val_split": None, **arguments})
+
+
+def _trainer(folder: Path, *callbacks: Any, every: int = 2, **arguments: Any) -> Any:
+    checkpoints = pl.callbacks.ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=every)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return pl.Trainer(
+        accelerator="cpu", devices=1, default_root_dir=folder, callbacks=[checkpoints, *callbacks], **quiet, **arguments
+    )
+
+
+def _fit(folder: Path, data: Any, *callbacks: Any, ckpt_path: Path | None = None, **arguments: Any) -> list[int]:
+    model = _Model()
+    _trainer(folder, *callbacks, **arguments).fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
+    return model.trained
+
+
+def test_a_fit_goes_on_with_the_batch_after_the_last_one_trained_on(oxe_root: Path, tmp_path: Path) -> None:
+    assert _fit(tmp_path, _module(oxe_root), max_steps=6) == [0, 1, 2, 3, 4, 5]
+    assert _fit(tmp_path, _module(oxe_root), max_steps=8, ckpt_path=tmp_path / "step=4.ckpt") == [4, 5, 6, 7]
+    assert _fit(tmp_path, _module(oxe_root), max_steps=9, ckpt_path=tmp_path / "step=8.ckpt") == [8]
+
+
+def test_with_accumulated_gradients_batches_count_not_optimizer_steps(oxe_root: Path, tmp_path: Path) -> None:
+    data = _module(oxe_root)
+    assert _fit(tmp_path, data, max_steps=2, accumulate_grad_batches=3) == [0, 1, 2, 3, 4, 5]
+    assert data.state_dict()["train"]["step"] == data.step == 6
+    resumed = _fit(
+        tmp_path, _module(oxe_root), max_steps=3, accumulate_grad_batches=3, ckpt_path=tmp_path / "step=2.ckpt"
+    )
+    assert resumed == [6, 7, 8]
+
+
+def test_an_epoch_goes_on_where_the_last_one_stopped(oxe_root: Path, tmp_path: Path) -> None:
+    assert _fit(tmp_path, _module(oxe_root), max_epochs=2, limit_train_batches=3) == [0, 1, 2, 3, 4, 5]
+    resumed = _fit(tmp_path, _module(oxe_root), max_epochs=3, limit_train_batches=3, ckpt_path=tmp_path / "step=4.ckpt")
+    assert resumed == [4, 5, 6, 7, 8]
+
+
+def test_a_batch_at_which_the_model_failed_is_trained_on_again(oxe_root: Path, tmp_path: Path) -> None:
+    keep = pl.callbacks.OnExceptionCheckpoint(tmp_path, filename="failed")
+    trainer = _trainer(tmp_path, keep, max_steps=6)
+    with pytest.raises(RuntimeError, match="the model failed"):
+        trainer.fit(_Model(fail_at=3), datamodule=_module(oxe_root))
+    assert _fit(tmp_path, _module(oxe_root), max_steps=5, ckpt_path=tmp_path / "failed.ckpt") == [3, 4]
+
+
+def test_each_validation_gives_the_same_batches_of_its_own_split(oxe_root: Path, tmp_path: Path) -> None:
+    data = _module(oxe_root, split="train[:50%]", val_split="train[50%:]", val_steps=2)
+    model = _Model()
+    trainer = _trainer(tmp_path, max_steps=4, val_check_interval=2, check_val_every_n_epoch=None)
+    trainer.fit(model, datamodule=data, weights_only=True)
+    assert model.trained == [0, 1, 2, 3]
+    assert model.validated == [0, 1] * 3  # the Trainer's check beforehand, and twice in training
+    assert len(data.val_dataloader()) == 2
+    assert _fit(tmp_path, data, max_steps=6, ckpt_path=tmp_path / "step=4.ckpt", limit_val_batches=0) == [4, 5]
+
+
+def test_a_checkpoint_of_another_seed_is_refused(oxe_root: Path, tmp_path: Path) -> None:
+    _fit(tmp_path, _module(oxe_root), max_steps=2)
+    with pytest.raises(StateError, match="seed is 0 in the state and 1 here"):
+        _fit(tmp_path, _module(oxe_root, seed=1), max_steps=4, ckpt_path=tmp_path / "step=2.ckpt")

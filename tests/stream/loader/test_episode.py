@@ -1,0 +1,147 @@
+"""An episode is its rows of the index, and each of its frames once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import simplejpeg
+
+from stream import Loader, make_loader
+from stream.format.manifest import encode_manifest, read_manifest
+from stream.storage.errors import ArgumentError, FormatError
+from tests.stream.index_root import change_table, encoded_frame, read_table, with_values, write_dataset
+
+LENGTHS = {"train": [[5, 1, 4], [], [6, 9]], "test": [[7]]}
+OFFSETS = {"arm": 2, "hand": 4}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two datasets; not to be written to."""
+    root = tmp_path_factory.mktemp("episode")
+    for name, offset in OFFSETS.items():
+        write_dataset(root, name, LENGTHS, offset=offset)
+    return root
+
+
+def loader_of(root: Path, split: str = "train", *, names: tuple[str, ...] = ("arm", "hand")) -> Loader:
+    return make_loader(root, dict.fromkeys(names, 1), split=split, batch_size=2, metadata="none")
+
+
+def lengths(split: str) -> list[int]:
+    return [steps for shard in LENGTHS[split] for steps in shard]
+
+
+def frame_steps(steps: int, offset: int) -> list[int]:
+    """The steps whose frames the pairs of an episode hold."""
+    return sorted({t + distance for t in range(max(0, steps - offset)) for distance in (0, offset)})
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("name", OFFSETS)
+def test_an_episode_is_its_steps_and_its_frames_once_each(root: Path, name: str, split: str) -> None:
+    loader = loader_of(root, split)
+    table = read_table(root / name / "1.0.0", "steps", split)
+    for number, steps in enumerate(lengths(split)):
+        episode = loader.episode(name, number)
+        assert episode.table.equals(table.filter(pa.compute.equal(table["episode"], number)))
+        assert episode.table["step"].to_pylist() == list(range(steps))
+        assert episode.frame_steps.tolist() == frame_steps(steps, OFFSETS[name])
+        assert (episode.frame_steps.dtype.str, episode.frames.dtype.str) == ("<i8", "|u1")
+        assert episode.frames.shape == (len(episode.frame_steps), 16, 16, 3)
+        for step, frame in zip(episode.frame_steps.tolist(), episode.frames, strict=True):
+            jpeg = encoded_frame(name, split, number, step)
+            np.testing.assert_array_equal(frame, simplejpeg.decode_jpeg(jpeg))
+
+
+@pytest.mark.parametrize("distances", [[0], [0, 1, 2], [2, 0]])
+def test_frames_are_those_of_the_steps_that_records_hold(tmp_path: Path, distances: list[int]) -> None:
+    write_dataset(tmp_path, "arm", {"train": [[6]]}, frame_offsets=distances)
+    episode = loader_of(tmp_path, names=("arm",)).episode("arm", 0)
+    expected = sorted({t + distance for t in range(4) for distance in distances})
+    assert episode.frame_steps.tolist() == expected
+    for step, frame in zip(expected, episode.frames, strict=True):
+        np.testing.assert_array_equal(frame, simplejpeg.decode_jpeg(encoded_frame("arm", "train", 0, step)))
+
+
+def test_of_several_splits_one_is_named(root: Path) -> None:
+    loader = loader_of(root, "train+test")
+    assert len(loader.episode("arm", 0, split="test").table) == 7
+    assert len(loader.episode("arm", 0, split="train").table) == 5
+    with pytest.raises(ArgumentError, match="dataset arm: split=None; give one of train, test"):
+        loader.episode("arm", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "split", "told"),
+    [
+        ("amr", 0, None, "dataset 'amr': did you mean 'arm'"),
+        ("arm", 0, "test", "dataset arm: split='test'; give one of train"),
+        ("arm", 5, None, "dataset arm, split train: episode 5 of 5"),
+        ("arm", -1, None, "dataset arm, split train: episode -1 of 5"),
+    ],
+)
+def test_what_is_not_there_is_refused(root: Path, name: str, number: int, split: str | None, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        loader_of(root).episode(name, number, split=split)
+
+
+def test_an_episode_outside_of_the_slice_is_read_all_the_same(root: Path) -> None:
+    loader = loader_of(root, "train[:1]", names=("arm",))
+    assert len(loader.episode("arm", 4).table) == 9
+
+
+@pytest.mark.parametrize("damage", ["a flipped byte", "cut", "gone"])
+def test_a_damaged_record_is_an_error_that_names_it(tmp_path: Path, damage: str) -> None:
+    folder = write_dataset(tmp_path, "arm", LENGTHS)
+    loader = loader_of(tmp_path, names=("arm",))
+    path = folder / "train" / "train-00002-of-00003.arrayrecord"
+    content = path.read_bytes()
+    [place] = (r["position"] for r in read_table(folder, "records").to_pylist() if (r["episode"], r["step"]) == (4, 3))
+    if damage == "gone":
+        path.unlink()
+    else:
+        cut, flipped = content[:-1], content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        path.write_bytes(cut if damage == "cut" else flipped)
+    told = {
+        "a flipped byte": "row 12 of records: cannot be read .its bytes are not those that were written",
+        "cut": rf"row 9 of records: {path}: .* bytes, the manifest says",
+        "gone": rf"row 9 of records: {path}: not there",
+    }
+    with pytest.raises(FormatError, match=f"^dataset arm, split train, {told[damage]}"):
+        loader.episode("arm", 4)
+    assert len(loader.episode("arm", 0).frames) == 5
+
+
+@pytest.mark.parametrize(("name", "value"), [("shard", -1), ("shard", 3), ("position", 0), ("num_bytes", -1)])
+def test_a_record_that_lies_elsewhere_is_an_error(tmp_path: Path, name: str, value: int) -> None:
+    folder = write_dataset(tmp_path, "arm", LENGTHS)
+    change_table(folder, "records", lambda table: with_values(table, name, [value] * len(table)))
+    with pytest.raises(FormatError, match=r"^dataset arm, split train, row 0 of records: "):
+        loader_of(tmp_path, names=("arm",)).episode("arm", 0)
+
+
+@pytest.mark.parametrize("name", ["first_record", "num_records", "first_steps_row", "num_steps"])
+@pytest.mark.parametrize("value", [-100, 100])
+def test_an_episode_that_leads_outside_is_an_error(tmp_path: Path, name: str, value: int) -> None:
+    folder = write_dataset(tmp_path, "arm", LENGTHS)
+
+    def change(table: pa.Table) -> pa.Table:
+        return with_values(table, name, [*table[name].to_pylist()[:-1], value])
+
+    change_table(folder, "episodes", change)
+    loader = loader_of(tmp_path, "train[:2]", names=("arm",))
+    with pytest.raises(FormatError, match=r"episodes\.arrow: episode 4 leads outside of records or steps"):
+        loader.episode("arm", 4)
+
+
+def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "arm", LENGTHS, size=(8, 16))
+    assert loader_of(tmp_path, names=("arm",)).episode("arm", 0).frames.shape == (5, 8, 16, 3)
+    other = read_manifest(folder).model_copy(update={"image": {"encoding": "jpeg", "sizes": {"16x16": 1}}})
+    (folder / "dataset.json").write_bytes(encode_manifest(other))
+    with pytest.raises(FormatError, match=r"row 0 of records: a frame cannot be decoded \(it is \(8, 16, 3\)"):
+        loader_of(tmp_path, names=("arm",)).episode("arm", 0)

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+import pytest
+
+from stream import Loader, make_loader, row_random
+from stream.loader.mixed import Options, open_mixture
+from stream.loader.state import first_difference, make_state, read_json, read_state, write_json
+from stream.storage.errors import StateError
+
+
+@pytest.fixture
+def order(oxe_root: Path) -> dict[str, Any]:
+    """The order of a real mixture."""
+    options = Options(filters={"kuka": [("step", ">", 1)]})
+    return open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", options=options).order()
+
+
+def test_a_state_survives_json(order: dict[str, Any]) -> None:
+    for step in (0, 7, 10**15):
+        state = json.loads(json.dumps(make_state(step, 64, order)))
+        assert read_state(state, 64, order) == step
+
+
+def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
+    data = open_mixture(oxe_root, "oxe29", split="train", options=Options())
+    assert len(json.dumps(make_state(10**9, 64, data.order()))) < 10_000
+
+
+def changed(order: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
+    """A copy with another value at a place."""
+    copy: dict[str, Any] = json.loads(json.dumps(order))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("seed",), 1),
+        (("shuffle",), "none"),
+        (("samples_per_episode",), 2),
+        (("datasets", "bridge", "index"), 1),
+        (("datasets", "bridge", "version"), "0.2.0"),
+        (("datasets", "kuka", "data"), "0" * 16),
+        (("datasets", "kuka", "split"), "train[:50%]"),
+        (("datasets", "kuka", "weight"), 0.5),
+        (("datasets", "kuka", "filter"), ""),
+        (("datasets", "rt1"), None),
+    ],
+)
+def test_a_state_of_another_order_names_the_field(order: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    state = make_state(3, 64, changed(order, *path, value=value))
+    message = f"another order of samples: {'.'.join(path)} is {value!r} in the state and"
+    with pytest.raises(StateError, match=re.escape(message)):
+        read_state(state, 64, order)
+
+
+def test_another_batch_size_and_missing_or_further_fields_are_named(order: dict[str, Any]) -> None:
+    with pytest.raises(StateError, match="batch_size is 32 in the state and 64 here"):
+        read_state(make_state(3, 32, order), 64, order)
+    fewer = changed(order, "datasets", value={k: v for k, v in order["datasets"].items() if k != "rt1"})
+    with pytest.raises(StateError, match=r"datasets\.rt1 is here but not in the state"):
+        read_state(make_state(3, 64, fewer), 64, order)
+    with pytest.raises(StateError, match=r"datasets\.rt1 is in the state but not here"):
+        read_state(make_state(3, 64, order), 64, fewer)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (None, "not a state"),
+        (5, "not a state"),
+        ([], "not a state"),
+        ("state", "not a state"),
+        ({}, "not a state"),
+        ({"step": 3}, "not a state"),
+        ({"version": 2, "step": 3, "order": {}}, "state of version 2, this program reads version 1"),
+        ({"version": 1, "step": -1, "order": {}}, "step -1"),
+        ({"version": 1, "step": 1.0, "order": {}}, r"step 1\.0"),
+        ({"version": 1, "step": True, "order": {}}, "step True"),
+        ({"version": 1, "step": "3", "order": {}}, "step '3'"),
+        ({"version": 1, "step": 3, "order": {}}, "batch_size is here but not in the state"),
+        ({"version": 1, "step": 3, "order": None}, "another order of samples"),
+        ({"version": 1, "step": 3, "order": [1]}, "another order of samples"),
+    ],
+)
+def test_what_is_no_state_is_refused(order: dict[str, Any], state: Any, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        read_state(state, 64, order)
+
+
+def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(order: dict[str, Any]) -> None:
+    state = json.loads(json.dumps(make_state(3, 64, order, random_ranks=2)))
+    assert read_state(state, 64, order, random_ranks=2) == 3
+    message = r"of 2 ranks, here are 3, and a RandomMap draws .* by rank.*stream\.row_random"
+    with pytest.raises(StateError, match=message):
+        read_state(state, 64, order, random_ranks=3)
+
+
+def test_without_random_numbers_by_rank_any_number_of_ranks_goes_on(order: dict[str, Any]) -> None:
+    assert read_state(make_state(3, 64, order, random_ranks=2), 64, order) == 3
+    assert read_state(make_state(3, 64, order), 64, order, random_ranks=2) == 3
+    assert "random_ranks" not in make_state(3, 64, order)
+
+
+class Noise(grain.transforms.RandomMap):
+    def random_map(self, batch: dict[str, Any], generator: np.random.Generator) -> dict[str, Any]:
+        return {**batch, "noise": generator.random(len(batch["sample"]))}
+
+
+class RowNoise(grain.transforms.Map):
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "noise": row_random(batch, seed=3)}
+
+
+def load(root: Path, transform: Any, rank: int, ranks: int) -> Loader:
+    return make_loader(root, {"bridge": 1}, batch_size=4, transforms=[transform], rank=rank, world_size=ranks)
+
+
+def test_a_loader_with_a_random_map_refuses_the_state_of_another_number_of_ranks(oxe_root: Path) -> None:
+    alone, half = load(oxe_root, Noise(), 0, 1), load(oxe_root, Noise(), 1, 2)
+    with pytest.raises(StateError, match=r"of 1 ranks, here are 2, .*stream\.row_random"):
+        iter(half).set_state(alone.state_at(5))
+    assert load(oxe_root, Noise(), 0, 2).step_of(half.state_at(5)) == 5
+
+
+def test_a_transform_on_row_random_is_the_same_on_any_number_of_ranks(oxe_root: Path) -> None:
+    whole = load(oxe_root, RowNoise(), 0, 1)
+    ranks = [load(oxe_root, RowNoise(), rank, 2) for rank in range(2)]
+    for step in (0, 5):
+        parts = [rank.batch_at(step)["noise"] for rank in ranks]
+        np.testing.assert_array_equal(np.concatenate(parts), whole.batch_at(step)["noise"])
+    assert ranks[0].step_of(whole.state_at(5)) == 5
+
+
+def test_equal_values_do_not_differ() -> None:
+    assert first_difference({"a": {"b": [1, 2]}, "c": None}, {"c": None, "a": {"b": [1, 2]}}) == ""
+    assert first_difference({"a": [1, 2]}, {"a": [1, 3]}) == "a is [1, 2] in the state and [1, 3] here"
+
+
+def test_a_file_is_written_whole_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "loader.json"
+    for number in (1, 2):
+        content = {"format": "stream-loader", "version": 1, "number": number}
+        write_json(path, content)
+        assert read_json(path) == content
+    assert [entry.name for entry in path.parent.iterdir()] == ["loader.json"]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "loader.json"
+    write_json(path, {"format": "stream-loader", "version": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"format": "stream-loader", "version": 1, "bad": object()})
+    assert read_json(path) == {"format": "stream-loader", "version": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["loader.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a JSON file"),
+        (b"{", "not a JSON file"),
+        (b"\xff\xfe", "not a JSON file"),
+        (b"[" * 200_000, "not a JSON file"),
+        (b"[]", "not a loader.json"),
+        (b"{}", "not a loader.json"),
+        (b'{"format": "other", "version": 1}', "not a loader.json"),
+        (b'{"format": "stream-loader"}', "version None, this program reads version 1"),
+        (b'{"format": "stream-loader", "version": 2}', "version 2, this program reads version 1"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "loader.json"
+    path.write_bytes(content)
+    with pytest.raises(StateError, match=rf"loader\.json: {message}"):
+        read_json(path)
+
+
+def test_a_missing_or_huge_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"cannot be read .No such file"):
+        read_json(tmp_path / "loader.json")
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(10**12)
+    with pytest.raises(StateError, match="larger than 50,000,000 bytes"):
+        read_json(tmp_path / "huge.json")

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from stream import make_loader
+from stream.order.filters import Filter, canonical_filters, parse_filters
+from stream.storage.errors import ArgumentError, FormatError, StateError
+from tests.stream.small_index import RECORDS, SmallIndex, small_index
+
+GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> SmallIndex:
+    steps = {
+        "grip": pa.array(GRIP),
+        "half": pa.array(GRIP.astype(np.float16)),
+        "gap": pa.array([None if i % 3 == 0 else float(i) for i in range(18)], pa.float64()),
+        "is_first": pa.array([i % 6 == 0 for i in range(18)]),
+        "v1.0.step": pa.array(range(18), pa.int64()),
+        "single": pa.FixedSizeListArray.from_arrays(pa.array(range(18), pa.int32()), 1),
+        "missing single": pa.FixedSizeListArray.from_arrays(
+            pa.array(range(18), pa.int32()), 1, mask=pa.array([i == 1 for i in range(18)])
+        ),
+        "observation/state": pa.FixedSizeListArray.from_arrays(pa.array(range(54), pa.int32()), 3),
+        "note": pa.array([None, "a", "b"] * 6, pa.large_string()).dictionary_encode(),
+        "plain note": pa.array([None, "a", "b"] * 6, pa.large_string()),
+        "step_": pa.array(range(100, 118), pa.int32()),
+        "action": pa.FixedSizeListArray.from_arrays(pa.array(GRIP), 1),
+        "action_": pa.array(range(18), pa.int32()),
+    }
+    return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True]})
+
+
+def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
+    return np.flatnonzero(chosen(*conditions).select(index, slice(0, len(index.records)))).tolist()
+
+
+def chosen(*conditions: tuple[str, str, Any]) -> Filter:
+    return parse_filters(list(conditions), ["bridge"])["bridge"]
+
+
+COMPARED: dict[str, Any] = {
+    "==": lambda value, given: value == given,
+    "!=": lambda value, given: value != given,
+    "<": lambda value, given: value < given,
+    "<=": lambda value, given: value <= given,
+    ">": lambda value, given: value > given,
+    ">=": lambda value, given: value >= given,
+    "in": lambda value, given: value in given,
+    "not in": lambda value, given: value not in given,
+}
+
+
+@pytest.mark.parametrize("operator", COMPARED)
+@pytest.mark.parametrize(
+    ("column", "full_name", "value"),
+    [
+        ("step", "steps.step", 2),
+        ("records.step", "records.step", 3),
+        ("episode", "episodes.episode", 1),
+        ("source_position", "episodes.source_position", 0),
+        ("episodes.num_steps", "episodes.num_steps", 6),
+        ("xxh3_64", "records.xxh3_64", 2**64 - 3),
+        ("grip", "steps.grip", 2.0),
+        ("half", "steps.half", 2),
+        ("is_first", "steps.is_first", True),
+        ("success", "episodes.success", False),
+        ("robot", "episodes.robot", "arm"),
+        ("episode_id", "episodes.episode_id", "e1"),
+        ("steps.language", "steps.language", "place"),
+    ],
+)
+def test_an_operator_selects_what_python_selects(
+    index: SmallIndex, column: str, full_name: str, value: Any, operator: str
+) -> None:
+    given = [value] if "in" in operator else value
+    expected = [i for i, row in enumerate(index.rows) if COMPARED[operator](row[full_name], given)]
+    assert selected(index, (column, operator, given)) == expected
+
+
+def test_conditions_all_have_to_hold(index: SmallIndex) -> None:
+    found = selected(index, ("step", ">", 0), ("step", "<=", 2), ("records.episode", "==", 1))
+    assert found == [RECORDS + 1, RECORDS + 2]
+
+
+def test_a_part_of_the_records_is_selected_alone(index: SmallIndex) -> None:
+    for condition in (("records.step", "<", 2), ("steps.step", ">", 1), ("robot", "==", "hand")):
+        whole = chosen(condition).select(index, slice(0, len(index.records)))
+        for rows in (slice(3, 9), slice(8, 12), slice(5, 5)):
+            np.testing.assert_array_equal(chosen(condition).select(index, rows), whole[rows])
+
+
+@pytest.mark.parametrize("value", [-0.34516162, -0.34516161680221558, np.float32(-0.34516162)])
+@pytest.mark.parametrize("column", ["grip", "half"])
+def test_a_float_column_is_compared_in_its_own_type(index: SmallIndex, column: str, value: Any) -> None:
+    rows = [i for i, row in enumerate(index.rows) if abs(row["steps.grip"] + 0.345) < 0.01]
+    assert rows
+    assert selected(index, (column, "==", value)) == rows
+    assert selected(index, (column, "in", [value, 7.0])) == rows
+    assert selected(index, (column, "<=", value)) == rows
+    assert selected(index, (column, "<", value)) == []
+
+
+def test_a_value_beyond_the_type_of_a_float_column_is_beyond_its_values(index: SmallIndex) -> None:
+    there = [i for i, row in enumerate(index.rows) if not np.isnan(row["steps.half"])]
+    assert selected(index, ("half", "<", 1e9)) == there
+    assert selected(index, ("grip", "<", 1e300)) == there
+
+
+def test_whole_numbers_compare_with_fractions_and_beyond_their_type(index: SmallIndex) -> None:
+    assert selected(index, ("step", "<", 2.5)) == selected(index, ("step", "<=", 2.0)) != []
+    assert selected(index, ("step", "in", [0.0, 2.0])) == selected(index, ("step", "in", [0, 2])) != []
+    for large in (2**40, 2**70):
+        assert len(selected(index, ("step", "<", large))) == len(index.records)
+        assert selected(index, ("step", "in", [2, large])) == selected(index, ("step", "in", [2, 2.5])) != []
+
+
+@pytest.mark.parametrize(
+    ("operator", "value"), [("==", 5.0), ("!=", 5.0), (">", -1.0), ("not in", [5.0]), ("not in", [])]
+)
+def test_null_fulfils_no_condition(index: SmallIndex, operator: str, value: Any) -> None:
+    given = [(i, row["steps.gap"]) for i, row in enumerate(index.rows)]
+    expected = [i for i, number in given if number is not None and COMPARED[operator](number, value)]
+    assert selected(index, ("gap", operator, value)) == expected
+    assert 0 not in selected(index, ("missing single", ">=", 0), ("step", "==", 1))
+
+
+@pytest.mark.parametrize("column", ["note", "plain note"])
+@pytest.mark.parametrize(("operator", "value"), [("==", "a"), ("!=", "a"), ("in", ["b", "c"]), ("not in", ["b"])])
+def test_texts_may_be_missing(index: SmallIndex, column: str, operator: str, value: Any) -> None:
+    given = [(i, row[f"steps.{column}"]) for i, row in enumerate(index.rows)]
+    expected = [i for i, text in given if text is not None and COMPARED[operator](text, value)]
+    assert selected(index, (column, operator, value)) == expected != []
+
+
+def test_a_vector_of_one_number_counts_as_a_number(index: SmallIndex) -> None:
+    assert selected(index, ("single", "<", 3)) == selected(index, ("steps.v1.0.step", "<", 3)) == [0, 1, 2]
+    assert 1 not in selected(index, ("missing single", "<", 3))
+
+
+def test_a_name_with_dots_is_a_name_of_its_own(index: SmallIndex) -> None:
+    assert selected(index, ("v1.0.step", "<", 3)) == [0, 1, 2]
+    with pytest.raises(ArgumentError, match=r"no column 'records\.observation\.step'"):
+        selected(index, ("records.observation.step", "==", 1))
+
+
+def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_formats_own_column(
+    index: SmallIndex,
+) -> None:
+    assert selected(index, ("action", "==", 7)) == selected(index, ("steps.action", "==", 7)) == [RECORDS + 1]
+    assert selected(index, ("steps.step", "==", 1), ("episode", "==", 0)) == [1]
+    assert selected(index, ("step_", "==", 101)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (("stepp", "==", 1), "dataset bridge has no column 'stepp'; did you mean .*'step'"),
+        (("records.language", "==", "a"), "no column 'records.language'"),
+        (("episodes.step", "==", 1), "no column 'episodes.step'"),
+        (("observation/state", "==", 1), "its values are vectors"),
+        (("robot", "<", 5), "cannot compare texts by < with 5"),
+        (("episode_id", "in", [5]), "cannot compare texts by in with"),
+        (("step", "==", "five"), "cannot compare int32 by == with 'five'"),
+        (("step", "==", True), "cannot compare int32 by == with True"),
+        (("grip", "==", "2"), "cannot compare float32 by == with '2'"),
+        (("grip", "in", ["2"]), "cannot compare float32 by in with"),
+        (("is_first", "==", 1), "cannot compare bool by == with 1"),
+        (("step", "in", ["a"]), "cannot compare int32 by in"),
+    ],
+)
+def test_a_condition_that_cannot_be_asked_is_refused(
+    index: SmallIndex, condition: tuple[str, str, Any], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        selected(index, condition)
+
+
+@pytest.mark.parametrize("row", [-1, 18, 2**40])
+def test_a_record_outside_of_its_tables_is_damage(index: SmallIndex, row: int) -> None:
+    index.records.__dict__["content"] = index.records.content.copy()
+    index.records.array("steps_row")[3] = row
+    with pytest.raises(FormatError, match=r"records\.arrow: names rows .* of steps, which has 18"):
+        selected(index, ("is_first", "==", True))
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        (5, "expected a list of"),
+        ("step > 1", "expected a list of"),
+        (["step > 1"], r"expected \(column, operator, value\)"),
+        ([("step", ">")], r"expected \(column, operator, value\)"),
+        ([("step", "=", 1)], "operators are == != < <= > >= in not in"),
+        ([("step", "~", 1)], "operators are"),
+        ([("step", ["=="], 1)], "operators are"),
+        ([(3, "==", 1)], "operators are"),
+        ([("robot", "in", "widowx")], "expected a list of values"),
+        ([("robot", "not in", "widowx")], "expected a list of values"),
+        ([("step", "in", 5)], "expected a list of values"),
+        ([("step", "in", {1, "a"})], "a number and a text in one list"),
+        ([("step", "in", [1, True])], "a number and true or false in one list"),
+        ([("step", "==", [1])], "expected a number, a text"),
+        ([("step", "==", None)], "expected a number, a text"),
+        ([("step", "==", object())], "expected a number, a text"),
+        ([("step", "==", np.arange(2))], "expected a number, a text"),
+        ([("step", "==", float("nan"))], "NaN equals nothing"),
+        ({"brigde": []}, "no member 'brigde'; did you mean 'bridge'"),
+        ({"bridge": "step > 1"}, "expected a list of"),
+        ({"bridge": [("step", "=", 1)]}, "operators are"),
+    ],
+)
+def test_filters_of_another_form_are_refused(filters: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"filters: .*{message}"):
+        parse_filters(filters, ["bridge", "kuka"])
+
+
+SAME_VALUES = {
+    "list": [3, 1],
+    "tuple": (1, 3),
+    "set": {3, 1},
+    "frozenset": frozenset({1, 3}),
+    "range": range(3, 0, -2),
+    "numpy": np.array([3, 1, 1]),
+    "list of numpy": [np.int64(3), np.uint8(1)],
+    "arrow": pa.array([1, 3]),
+    "dict keys": {1: "a", 3: "b"}.keys(),
+}
+
+
+@pytest.mark.parametrize("name", [*SAME_VALUES, "generator"])
+def test_the_same_values_in_any_collection_are_the_same_filter(name: str) -> None:
+    values = SAME_VALUES.get(name, (number for number in (3, 1)))
+    found = canonical_filters([("step", "in", values)])
+    assert found == json.loads(json.dumps(found)) == [["step", "in", [1, 3]]]
+    assert parse_filters(found, ["bridge"]) == {"bridge": chosen(("step", "in", [1, 3]))}
+
+
+def test_a_generator_is_read_once_for_all_splits_and_saving(index: SmallIndex) -> None:
+    found = chosen(("step", "in", (number for number in (0, 2))))
+    everything = slice(0, len(index.records))
+    first = found.select(index, everything)
+    assert first.sum() == 6
+    np.testing.assert_array_equal(found.select(index, everything), first)
+
+
+def test_different_filters_have_different_fingerprints_and_the_same_the_same() -> None:
+    long, other = np.arange(5000), np.arange(5000)
+    other[2500] = 9999
+    assert chosen(("step", "in", long)).fingerprint != chosen(("step", "in", other)).fingerprint
+    assert chosen(("step", "in", long)).fingerprint == chosen(("step", "in", range(5000))).fingerprint
+    assert chosen(("step", "<", np.int32(3))).fingerprint == chosen(("step", "<", 3)).fingerprint
+
+
+def test_filters_may_differ_by_dataset_or_hold_for_all() -> None:
+    condition = ("step", ">", 1)
+    kept = Filter((condition,))
+    assert parse_filters({"bridge": [condition]}, ["bridge", "kuka"]) == {"bridge": kept}
+    assert parse_filters([condition], ["bridge", "kuka"]) == {"bridge": kept, "kuka": kept}
+
+
+@pytest.mark.parametrize("filters", [None, [], {}, (), {"bridge": []}, {"bridge": [], "kuka": ()}])
+def test_no_filter_keeps_everything(filters: Any) -> None:
+    assert parse_filters(filters, ["bridge", "kuka"]) == {}
+
+
+def values_of(kind: str) -> Any:
+    """The same values in a fresh collection of each kind."""
+    kinds: dict[str, Any] = {"tuple": (3, 1, 2), "set": {3, 1, 2}, "range": range(1, 4), "numpy": np.array([3, 2, 1])}
+    return kinds.get(kind) if kind in kinds else (number for number in (3, 1, 2))
+
+
+@pytest.mark.parametrize("kind", ["tuple", "set", "range", "numpy", "generator"])
+def test_a_loader_with_any_collection_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path, kind: str) -> None:
+    from stream import load_loader
+
+    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", values_of(kind))])
+    plain = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", [1, 2, 3])])
+    assert loader.sizes == plain.sizes
+    assert plain.step_of(loader.state_at(7)) == 7
+    loader.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json")
+    assert again.sizes == loader.sizes
+    assert again.step_of(loader.state_at(7)) == 7
+
+
+def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_root: Path) -> None:
+    long, other = np.arange(5000), np.arange(5000)
+    other[2500] = 9999
+    given: list[Any] = [[("step", "in", long)], [("step", "in", other)], None, {"bridge": []}]
+    loaders = [make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=filters) for filters in given]
+    with pytest.raises(StateError, match=r"datasets\.bridge\.filter"):
+        loaders[1].step_of(loaders[0].state_at(3))
+    assert loaders[2].step_of(loaders[3].state_at(3)) == 3

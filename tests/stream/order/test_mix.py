@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream.order.mix import PERIOD, MixTable, build_mix
+from stream.order.mixture import SizePower
+from stream.storage.configs import CONFIGS
+
+MILLION, BILLION = 10**6, 10**9
+
+
+def draws_before(table: MixTable, sample: int) -> np.ndarray:
+    """How many samples of each member come before a sample."""
+    period, place = divmod(sample, PERIOD)
+    return period * table.counts + np.bincount(table.members[:place], minlength=len(table.counts))
+
+
+def deviation(table: MixTable, start: int, stop: int, *, weights: np.ndarray | None = None) -> float:
+    """The largest distance of any member's count from n * w, over every n in [start, stop].
+
+    Between two samples of a member its count stands still while n * w rises, so the distance is largest just before
+    or just after one of them, or at an end.
+    """
+    weights = table.weights if weights is None else weights
+    members, _ = table.locate(np.arange(start, stop))
+    order = np.argsort(members, kind="stable")
+    member, number = members[order], order + start
+    drawn = np.bincount(members, minlength=len(weights))
+    before = draws_before(table, start)
+    count = before[member] + np.arange(len(order)) - np.repeat(np.cumsum(drawn) - drawn, drawn)
+    weight = weights[member]
+    distances = (
+        count - number * weight,
+        count + 1 - (number + 1) * weight,
+        before - start * weights,
+        before + drawn - stop * weights,
+    )
+    return max(float(np.abs(distance).max()) for distance in distances)
+
+
+def counts_one_by_one(table: MixTable, start: int, stop: int, weights: np.ndarray) -> float:
+    """The same by counting after every n, for small ranges."""
+    counts = draws_before(table, start)
+    worst = float(np.abs(counts - start * weights).max())
+    for number, member in enumerate(table.locate(np.arange(start, stop))[0], start + 1):
+        counts[member] += 1
+        worst = max(worst, float(np.abs(counts - number * weights).max()))
+    return worst
+
+
+def magic_soup(seed: int) -> list[float]:
+    """OpenVLA's factors times invented sizes, from ten thousand to thirty million pairs."""
+    text = CONFIGS.joinpath("mixtures", "openvla_magic_soup.yaml").read_text()
+    weights = [SizePower.model_validate(entry["weight"]) for entry in yaml.safe_load(text)["members"].values()]
+    sizes = 10 ** np.random.default_rng(seed).uniform(4, 7.5, len(weights))
+    return [weight.factor * size**weight.size_power for weight, size in zip(weights, sizes, strict=True)]
+
+
+def shares(weights: list[float]) -> np.ndarray:
+    return np.array(weights) / sum(weights)
+
+
+SPREAD = st.lists(st.floats(0, 3).map(lambda power: 10**power), min_size=2, max_size=29)
+"""Weights of 2 to 29 members, the largest at most a thousand times the smallest."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_magic_soup_is_within_two_after_every_sample(seed: int) -> None:
+    weights = magic_soup(seed)
+    table = build_mix(weights)
+    assert max(weights) / min(weights) > 100
+    assert deviation(table, 0, MILLION) < 2
+    assert deviation(table, 0, MILLION, weights=shares(weights)) < 2
+    assert deviation(table, BILLION - 5_000, BILLION + 5_000) < 2
+
+
+@settings(max_examples=8, deadline=None)
+@given(SPREAD)
+def test_weights_of_one_to_a_thousand_are_within_two_after_every_sample(weights: list[float]) -> None:
+    table = build_mix(weights)
+    assert deviation(table, 0, MILLION) < 2
+    assert deviation(table, 0, MILLION, weights=shares(weights)) < 2
+    assert deviation(table, BILLION - 5_000, BILLION + 5_000) < 2
+    assert deviation(table, PERIOD - 1_000, PERIOD + 1_000) < 2
+
+
+@pytest.mark.parametrize("rare", [1, 2, 28])
+def test_many_frequent_members_beside_rare_ones_are_within_two(rare: int) -> None:
+    weights = [1.0] * rare + [1000.0] * (29 - rare)
+    assert deviation(build_mix(weights), 0, MILLION, weights=shares(weights)) < 2
+
+
+@pytest.mark.parametrize("start", [0, BILLION])
+def test_counting_after_every_sample_finds_the_same_deviation(start: int) -> None:
+    weights = magic_soup(0)
+    table = build_mix(weights)
+    for wanted in (table.weights, shares(weights)):
+        found = deviation(table, start, start + 3_000, weights=wanted)
+        assert found == pytest.approx(counts_one_by_one(table, start, start + 3_000, wanted), abs=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(SPREAD)
+def test_the_weights_used_are_the_wanted_ones_rounded_to_the_period(weights: list[float]) -> None:
+    table = build_mix(weights)
+    assert np.abs(table.weights - shares(weights)).max() < 1 / PERIOD
+    assert table.counts.sum() == PERIOD
+
+
+def test_the_unit_of_weights_does_not_matter() -> None:
+    assert np.array_equal(build_mix([1, 2, 5]).members, build_mix([1e-7, 2e-7, 5e-7]).members)
+
+
+def test_one_member_gives_all_samples() -> None:
+    members, draws = build_mix([0.3]).locate(np.array([0, 1, PERIOD, 10**15]))
+    assert members.tolist() == [0, 0, 0, 0]
+    assert draws.tolist() == [0, 1, PERIOD, 10**15]
+
+
+def test_each_member_is_drawn_in_order_without_gaps() -> None:
+    table = build_mix([5, 0, 1, 3])
+    members, draws = table.locate(np.arange(3 * PERIOD))
+    for member in (0, 2, 3):
+        mine = draws[members == member]
+        assert np.array_equal(mine, np.arange(len(mine)))
+    assert 1 not in members
+
+
+@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")], [1e-9, 1]])
+def test_weights_that_cannot_be_mixed_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="weight"):
+        build_mix(weights)

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convert.registry.registry import load_registry
+from stream.format.catalog import Catalog
+from stream.loader.mixed import Options, open_mixture
+from stream.order.mixture import Member, SizePower, packaged_mixtures, resolve_mixture
+from stream.storage.errors import ArgumentError
+
+PACKAGED = packaged_mixtures()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """A root with two datasets; their manifests are not looked at."""
+    for name in ("bridge", "kuka"):
+        (tmp_path / name / "0.1.0").mkdir(parents=True)
+    return Catalog(tmp_path)
+
+
+def write(folder: Path, text: str, *, name: str = "mine.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_packaged_mixtures_are_those_of_the_registry() -> None:
+    assert "oxe29" in PACKAGED
+    assert sorted(load_registry().mixtures) == PACKAGED
+
+
+@pytest.mark.parametrize("role", ["train", "val"])
+@pytest.mark.parametrize("name", PACKAGED)
+def test_a_packaged_mixture_is_read_as_convert_reads_it(catalog: Catalog, name: str, role: str) -> None:
+    def plain(weight: Any) -> Any:
+        return (weight.size_power, weight.factor) if hasattr(weight, "size_power") else weight
+
+    found = resolve_mixture(name, role, catalog)
+    expected = [member for member in load_registry().mixtures[name].members if member.weight != 0]
+    assert [member.dataset for member in found] == [member.dataset for member in expected]
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.split == other.splits[role]
+        assert plain(mine.weight) == plain(other.weight)
+        assert mine.offset == other.offset
+
+
+def test_the_name_of_a_dataset_is_a_mixture_of_it_alone(catalog: Catalog) -> None:
+    assert resolve_mixture("bridge", "train[:5]", catalog) == [Member("bridge", "train[:5]", 1.0)]
+    assert resolve_mixture("bridge:0.1.0", "val", catalog) == [Member("bridge:0.1.0", "val", 1.0)]
+
+
+def test_names_with_commas_between_are_a_mixture_of_equal_weights(catalog: Catalog) -> None:
+    members = [Member("bridge", "train[:5]", 1.0), Member("kuka:0.1.0", "train[:5]", 1.0)]
+    assert resolve_mixture("bridge, kuka:0.1.0", "train[:5]", catalog) == members
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("bridge,brigde", "no dataset 'brigde'; did you mean 'bridge'"),
+        ("bridge,", "no dataset ''; names there: bridge, kuka$"),
+        ("bridge,kuka,bridge", "names bridge twice; give a mapping of names to weights"),
+        ("bridge,oxe29", "'oxe29' is a mixture; only names of datasets can be listed"),
+    ],
+)
+def test_a_list_of_names_with_a_fault_is_refused(catalog: Catalog, names: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        resolve_mixture(names, "train", catalog)
+
+
+def test_a_dataset_of_two_versions_is_refused(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="dataset bridge is in the mixture more than once; give it one weight"):
+        open_mixture(oxe_root, "bridge,bridge:0.1.0", split="train", options=Options())
+
+
+@pytest.mark.parametrize("mixture", ["oxe29", "bridge", "bridge:0.1.0", "rt1", "bridge,kuka", {"bridge": 1}])
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_a_root_of_tfds_datasets_says_that_it_is_not_converted(tmp_path: Path, mixture: Any, levels: int) -> None:
+    source = tmp_path / "tfds"
+    for name in ("bridge", "kuka"):
+        (source / name / "0.1.0").mkdir(parents=True)
+        (source / name / "0.1.0" / "dataset_info.json").write_text("{}")
+    root = [source, source / "bridge", source / "bridge" / "0.1.0"][levels]
+    message = rf"0\.1\.0: is a TFDS dataset that is not converted; convert it with .*convert\.run .*--source {source} "
+    with pytest.raises(ArgumentError, match=message):
+        open_mixture(root, mixture, split="train", options=Options())
+
+
+def test_a_tfds_dataset_among_converted_ones_is_named(tmp_path: Path, oxe_root: Path) -> None:
+    (tmp_path / "kuka").symlink_to(oxe_root / "kuka")
+    (tmp_path / "bridge" / "0.1.0").mkdir(parents=True)
+    (tmp_path / "bridge" / "0.1.0" / "dataset_info.json").write_text("{}")
+    with pytest.raises(ArgumentError, match=r"bridge/0\.1\.0: is a TFDS dataset that is not converted"):
+        open_mixture(tmp_path, "bridge,kuka", split="train", options=Options())
+    with pytest.raises(ArgumentError, match="no dataset 'rt1'"):
+        open_mixture(tmp_path, "kuka,rt1", split="train", options=Options())
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        (2, 2.0),
+        (0.25, 0.25),
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3.0),
+        ("size", "size"),
+        ({"size_power": 0.5}, SizePower(size_power=0.5)),
+        ({"size_power": 1, "factor": 3}, SizePower(size_power=1, factor=3)),
+        (SizePower(size_power=2), SizePower(size_power=2)),
+    ],
+)
+def test_a_weight_is_a_number_or_rests_on_the_size(catalog: Catalog, weight: Any, expected: Any) -> None:
+    (member,) = resolve_mixture({"bridge": weight}, "train", catalog)
+    assert member == Member("bridge", "train", expected)
+
+
+def test_weights_by_size_are_computed_from_the_pairs() -> None:
+    def weigh(weight: Any) -> float:
+        return Member("a", "train", weight).relative_weight(400)
+
+    assert weigh(3.0) == 3
+    assert weigh("size") == 400
+    assert weigh(SizePower(size_power=0.5)) == 20
+    assert weigh(SizePower(size_power=0.5, factor=1.5)) == 30
+    assert weigh(SizePower(size_power=0)) == 1
+
+
+def test_weights_by_size_mix_by_size(oxe_root: Path) -> None:
+    weights = {"bridge": "size", "rt1": {"size_power": 1, "factor": 2}, "kuka": 20}
+    data = open_mixture(oxe_root, weights, split="train", options=Options())
+    assert data.sizes == {"bridge": 20, "rt1": 28, "kuka": 20}
+    assert data.relative_weights == [20, 56, 20]
+    assert data.weights == pytest.approx({"bridge": 20 / 96, "rt1": 56 / 96, "kuka": 20 / 96}, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "weight", [-1, -1e-9, float("nan"), float("inf"), "2", "", "Size", b"1", True, False, None, [1], 10**400, 1e300]
+)
+def test_a_weight_of_another_kind_is_refused(catalog: Catalog, weight: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"mixture\['kuka'\]: weight .*expected a finite number >= 0"):
+        resolve_mixture({"bridge": 1, "kuka": weight}, "train", catalog)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ({}, "size_power: Field required"),
+        ({"power": 1}, "size_power: Field required"),
+        ({"size_power": 1, "faktor": 2}, "faktor: Extra inputs"),
+        ({"size_power": -1}, "size_power: .*greater than or equal to 0"),
+        ({"size_power": float("nan")}, "size_power"),
+        ({"size_power": 1, "factor": 0}, "factor: .*greater than 0"),
+        ({"size_power": 1, "factor": float("inf")}, "factor"),
+    ],
+)
+def test_a_size_power_with_a_fault_is_refused(catalog: Catalog, weight: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"mixture\['bridge'\]: {message}.*keys of a weight: size_power, factor"):
+        resolve_mixture({"bridge": weight}, "train", catalog)
+
+
+def test_weight_zero_leaves_out_even_what_is_not_there(oxe_root: Path) -> None:
+    data = open_mixture(oxe_root, {"bridge": 1, "nowhere": 0, "kuka": 0.0}, split="train", options=Options())
+    assert data.names == ("bridge",)
+
+
+@pytest.mark.parametrize("weights", [{}, {"bridge": 0}, {"bridge": 0, "kuka": 0.0}])
+def test_a_mixture_of_nothing_is_refused(catalog: Catalog, weights: dict[str, float]) -> None:
+    with pytest.raises(ArgumentError, match="no member has a weight above 0"):
+        resolve_mixture(weights, "train", catalog)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("oxe92", "no mixture or dataset 'oxe92'; did you mean .*'oxe29'"),
+        ("brigde", "no mixture or dataset 'brigde'; did you mean .*'bridge'"),
+        ("", "no mixture or dataset ''; names there: bridge"),
+    ],
+)
+def test_an_unknown_name_lists_the_closest(catalog: Catalog, name: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        resolve_mixture(name, "train", catalog)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_root_that_is_one_of_its_datasets_is_said(oxe_root: Path, levels: int) -> None:
+    (version,) = (oxe_root / "bridge").iterdir()
+    inside = Catalog([version.parent, version][levels - 1])
+    with pytest.raises(
+        ArgumentError, match=f"{inside.root} is of one dataset, give the folder that holds those of all"
+    ):
+        resolve_mixture("bridge", "train", inside)
+
+
+def test_a_mapping_with_an_unknown_dataset_lists_the_closest(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="no dataset 'brigde'; did you mean 'bridge'"):
+        open_mixture(oxe_root, {"bridge": 1, "brigde": 1}, split="train", options=Options())
+
+
+@pytest.mark.parametrize("mixture", [None, 5, ["bridge", "kuka"], b"bridge"])
+def test_a_mixture_of_another_type_is_refused(catalog: Catalog, mixture: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"mixture=.*expected a name, a mapping .* or a YAML file"):
+        resolve_mixture(mixture, "train", catalog)
+
+
+@pytest.mark.parametrize("mixture", ["oxe29", "bridge", {"bridge": 1}])
+@pytest.mark.parametrize("split", [None, 5, ["train"]])
+def test_a_split_of_another_type_is_refused(catalog: Catalog, mixture: Any, split: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"split=.*expected a text"):
+        resolve_mixture(mixture, split, catalog)
+
+
+@pytest.mark.parametrize("role", ["test", "train[:50%]", ""])
+def test_an_unknown_role_is_refused_with_the_roles_there_are(catalog: Catalog, role: str) -> None:
+    with pytest.raises(ArgumentError, match=r"oxe29: members\.\w+: split=.* is none of its roles \(train, val\)"):
+        resolve_mixture("oxe29", role, catalog)
+
+
+def test_a_yaml_file_gives_members_weights_roles_and_offsets(catalog: Catalog, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        members:
+          bridge: {weight: 2, offset: 5}
+          kuka: {weight: size, splits: {train: 'train[5:]', debug: 'train[:5]'}}
+          rt1: {weight: 0}
+          droid: {weight: {size_power: 0.5}, offset: 0.6s}
+        """.replace("\n        ", "\n"),
+    )
+    train = [
+        Member("bridge", "train[:90%]", 2.0, 5),
+        Member("kuka", "train[5:]", "size"),
+        Member("droid", "train[:90%]", SizePower(size_power=0.5), "0.6s"),
+    ]
+    assert resolve_mixture(path, "train", catalog) == train
+    assert resolve_mixture(str(path), "train", catalog) == train
+    with pytest.raises(ArgumentError, match=r"members\.bridge: split='debug' is none of its roles"):
+        resolve_mixture(path, "debug", catalog)
+
+
+def test_a_weight_alone_is_a_member_of_a_yaml_file(catalog: Catalog, tmp_path: Path) -> None:
+    path = write(tmp_path, "members: {bridge: 1, kuka: size, rt1: {size_power: 0.5, factor: 2}, droid: 0}\n")
+    assert resolve_mixture(path, "val", catalog) == [
+        Member("bridge", "train[90%:]", 1.0),
+        Member("kuka", "train[90%:]", "size"),
+        Member("rt1", "train[90%:]", SizePower(size_power=0.5, factor=2)),
+    ]
+
+
+def test_convert_reads_a_weight_alone_too(tmp_path: Path) -> None:
+    (bridge, kuka) = load_registry().resolve(
+        str(write(tmp_path, "description: Two.\nmembers: {bridge: 1, kuka: size}\n"))
+    )
+    assert (bridge.member.weight, kuka.member.weight) == (1, "size")
+
+
+def test_a_file_of_one_mixture_among_datasets_is_that_mixture(catalog: Catalog, tmp_path: Path) -> None:
+    path = write(tmp_path, "datasets: {}\nmixtures:\n  mine: {members: {bridge: {weight: 1}}}\n")
+    assert [member.dataset for member in resolve_mixture(path, "train", catalog)] == ["bridge"]
+
+
+def test_a_file_of_several_mixtures_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    text = "mixtures:\n  a: {members: {bridge: {weight: 1}}}\n  b: {members: {kuka: {weight: 1}}}\n"
+    with pytest.raises(ArgumentError, match=r"mine\.yaml: has 2 mixtures, expected one"):
+        resolve_mixture(write(tmp_path, text), "train", catalog)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a mapping `members`"),
+        ("- bridge", "expected a mapping `members`"),
+        ("members: [bridge]", "expected a mapping `members`"),
+        ("members: {}", "expected a mapping `members`"),
+        ("members: {bridge: [1]}", r"members\.bridge: weight \['1'\]"),
+        ("members: {bridge: two}", r"members\.bridge: weight 'two'; expected a finite number"),
+        ("members: {bridge: {size_power: 9}}", r"members\.bridge: size_power"),
+        ("members: {bridge: {}}", r"members\.bridge: weight: Field required"),
+        ("members: {bridge: {weight: -1}}", r"members\.bridge: weight -1\.0"),
+        ("members: {bridge: {weight: .nan}}", r"members\.bridge: weight '\.nan'"),
+        ("members: {bridge: {weight: true}}", r"members\.bridge: weight 'true'"),
+        ("members: {bridge: {weight: }}", r"members\.bridge: weight ''"),
+        ("members: {bridge: {weight: 2024-01-01}}", r"members\.bridge: weight '2024-01-01'"),
+        ("members: {bridge: {weight: 1, wieght: 2}}", r"members\.bridge: wieght: Extra inputs"),
+        ("members: {bridge: {weight: 1, splits: train}}", r"members\.bridge: splits"),
+        ("members: {bridge: {weight: 0}}", "no member has a weight above 0"),
+        ("members: {bridge: {weight: 1}", "not a YAML file"),
+        ("a: 1\n--- \nb: 2", "not a YAML file"),
+        ("!!python/object/apply:os.system [true]", "expected a mapping `members`"),
+        ("members: !!bool maybe", "expected a mapping `members`"),
+        ("members: {bridge: 1, bridge: 2}", "not a YAML file .the key 'bridge' is in the mapping of line 1 twice"),
+        ("members: {[1]: 1}", "not a YAML file"),
+        ("members: \x00", "not a YAML file"),
+        ("[" * 3_000, "not a YAML file"),
+        (f"members: {{bridge: {{weight: {'9' * 5000}}}}}", r"members\.bridge: weight"),
+        (f"members: {{bridge: {{weight: 0x{'f' * 500}}}}}", r"members\.bridge: weight"),
+    ],
+)
+def test_a_yaml_file_with_a_fault_is_refused(catalog: Catalog, tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"mine\.yaml.*{message}"):
+        resolve_mixture(write(tmp_path, text), "train", catalog)
+
+
+@pytest.mark.parametrize("place", ["weight", "splits", "merge"])
+def test_a_yaml_bomb_is_refused_at_once(catalog: Catalog, tmp_path: Path, place: str) -> None:
+    levels = range(1, 12)
+    if place == "merge":
+        lines = ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in levels]
+        member = "{<<: *a11}"
+    else:
+        lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in levels]
+        member = "{weight: *a11}" if place == "weight" else "{weight: 1, splits: *a11}"
+    path = write(tmp_path, "\n".join([*lines, f"members: {{bridge: {member}}}"]))
+    began = time.monotonic()
+    with pytest.raises(ArgumentError, match=r"aliases \(\*\) are not allowed"):
+        resolve_mixture(path, "train", catalog)
+    assert time.monotonic() - began < 5
+
+
+def test_a_file_too_large_for_a_mixture_is_refused_unread(catalog: Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    with path.open("wb") as file:
+        file.truncate(10**12)
+    with pytest.raises(ArgumentError, match=r"large\.yaml: not a YAML file \(larger than 1,000,000 bytes"):
+        resolve_mixture(path, "train", catalog)
+
+
+def test_a_file_that_cannot_be_read_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "binary.yml").write_bytes(b"\xff\xfe\xfa")
+    for name, message in (
+        ("nowhere.yaml", "cannot be read .No such file"),
+        ("folder.yaml", "cannot be read .Is a directory"),
+        ("binary.yml", "not a YAML file"),
+    ):
+        with pytest.raises(ArgumentError, match=f"{name}: {message}"):
+            resolve_mixture(str(tmp_path / name), "train", catalog)

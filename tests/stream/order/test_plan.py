@@ -1,0 +1,276 @@
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convert.index.table_writer import describe_table, write_part
+from stream.format.catalog import Catalog, Dataset
+from stream.format.manifest import FileEntry, Manifest, ShardEntry, Source, SplitEntry
+from stream.format.names import TABLE_KINDS, shard_stem, table_file
+from stream.format.schema import FIRST_FIELDS, TEXT
+from stream.order.mix import MixTable, build_mix
+from stream.order.mixture import Member
+from stream.order.plan import Plan, Shuffle
+from stream.order.rows import ROW_NAMES, Rows
+from stream.order.views import Views
+from stream.storage.errors import ArgumentError
+from tests.stream.index_root import with_values
+
+SHA256 = "0" * 64
+Stored = Callable[..., Dataset]
+SHUFFLES = ["global", "none", "block:1", "block:2", "block:7", "block:32", "block:100000000"]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    """Makes datasets with a shard of each size, each of one episode; planning needs their index alone."""
+    root = tmp_path_factory.mktemp("plan")
+    return functools.cache(lambda name, *sizes: write_index(root / f"{name}-{'-'.join(map(str, sizes))}", name, sizes))
+
+
+def write_index(folder: Path, name: str, sizes: Sequence[int]) -> Dataset:
+    count = len(sizes)
+    rows = {"episodes": count, "steps": count, "records": sum(sizes)}
+    tables = {kind: blank(FIRST_FIELDS[kind], rows[kind]) for kind in TABLE_KINDS}
+    firsts = np.cumsum(sizes) - sizes
+    for column, values in (("num_records", sizes), ("first_record", firsts), ("shard", range(count))):
+        tables["episodes"] = with_values(tables["episodes"], column, values)
+    (folder / "train").mkdir(parents=True)
+    index = {}
+    for kind, table in tables.items():
+        write_part(folder / "train" / table_file(kind), table)
+        index[kind] = describe_table(folder / "train" / table_file(kind), kind)
+    shards = tuple(
+        ShardEntry(
+            name=shard_stem("train", number, count),
+            source_file=f"{name}.tfrecord-{number}",
+            source_bytes=1,
+            source_digest="",
+            episodes=1,
+            steps=1,
+            records=size,
+            paired_episodes=1,
+            left_out={},
+            file=FileEntry(bytes=1, sha256=SHA256),
+        )
+        for number, size in enumerate(sizes)
+    )
+    counts = {"episodes": count, "steps": count, "records": sum(sizes)}
+    manifest = Manifest(
+        format_version=2,
+        layout="pairs",
+        dataset=name,
+        version="1.0.0",
+        source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=SHA256),
+        parameters={},
+        spec={},
+        image={},
+        left_out={},
+        quarantine=None,
+        splits={"train": SplitEntry(shards=shards, index=index, **counts)},
+        statistics={},
+        versions={},
+        **counts,
+    )
+    return Dataset.of(name, "1.0.0", folder, manifest)
+
+
+def blank(fields: Sequence[pa.Field], rows: int) -> pa.Table:
+    """A table of zeros and empty texts."""
+    arrays = []
+    for field in fields:
+        if field.type == TEXT:
+            arrays.append(pa.array([""] * rows, pa.large_string()).dictionary_encode())
+        else:
+            arrays.append(pa.array([""] * rows if field.type == pa.large_string() else [0] * rows, field.type))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+@functools.cache
+def mixed(weights: tuple[float, ...]) -> MixTable:
+    return build_mix(weights)
+
+
+def make_plan(
+    datasets: list[Dataset], *, weights: list[float] | None = None, shuffle: str = "global", seed: int = 0, **view: Any
+) -> Plan:
+    members = [Member(dataset.name, "train", 1.0) for dataset in datasets]
+    mix = mixed(tuple(weights or [1.0] * len(datasets)))
+    names = [dataset.name for dataset in datasets]
+    return Plan(mix, Views(members, datasets, **view), names=names, seed=seed, shuffle=Shuffle.parse(shuffle))
+
+
+def epoch(plan: Plan, number: int) -> np.ndarray:
+    """The records of an epoch of a plan of one dataset, numbered in the order in which they are stored."""
+    size = int(plan.views.sizes[0])
+    rows = plan.rows(np.arange(number * size, (number + 1) * size))
+    assert (rows.epoch == number).all()
+    return rows.record
+
+
+def same(one: Rows, other: Rows) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ROW_NAMES)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    st.one_of(st.sampled_from(SHUFFLES), st.integers(1, 400).map(lambda n: f"block:{n}")),
+    st.integers(-(2**63), 2**70),
+    st.sampled_from([0, 1, 2, 10**9]),
+)
+def test_an_epoch_visits_every_pair_exactly_once(
+    stored: Stored, sizes: list[int], shuffle: str, seed: int, number: int
+) -> None:
+    plan = make_plan([stored("a", *sizes)], shuffle=shuffle, seed=seed)
+    assert sorted(epoch(plan, number)) == list(range(sum(sizes)))
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_in_a_mixture_every_dataset_goes_through_epochs_of_its_own(stored: Stored, shuffle: str) -> None:
+    sizes = {"a": 30, "b": 7, "c": 200}
+    plan = make_plan([stored(name, size) for name, size in sizes.items()], weights=[1, 3, 0.5], shuffle=shuffle)
+    rows = plan.rows(np.arange(5_000))
+    for member, size in enumerate(sizes.values()):
+        mine = rows.member == member
+        whole = mine.sum() // size
+        assert whole >= 2
+        records = rows.record[mine][: whole * size].reshape(whole, size)
+        assert (np.sort(records, axis=1) == np.arange(size)).all()
+        assert rows.epoch[mine].tolist() == (np.arange(mine.sum()) // size).tolist()
+        assert set(rows.split[mine]) == {member}
+
+
+@pytest.mark.parametrize("shuffle", [text for text in SHUFFLES if text != "none"])
+def test_epochs_and_seeds_and_datasets_have_orders_of_their_own(stored: Stored, shuffle: str) -> None:
+    plan = make_plan([stored("a", 100)], shuffle=shuffle)
+    orders = [epoch(plan, number) for number in range(4)]
+    orders += [epoch(make_plan([stored("a", 100)], shuffle=shuffle, seed=seed), 0) for seed in (1, 2, -1)]
+    orders.append(epoch(make_plan([stored("b", 100)], shuffle=shuffle), 0))
+    for i, one in enumerate(orders):
+        for other in orders[:i]:
+            assert (one == other).mean() < 0.3
+
+
+def test_without_shuffling_every_epoch_is_in_the_order_of_storage(stored: Stored) -> None:
+    plan = make_plan([stored("a", 5, 1, 9)], shuffle="none")
+    assert [epoch(plan, number).tolist() for number in (0, 1, 10**6)] == [list(range(15))] * 3
+
+
+@pytest.mark.parametrize("block", [2, 5, 16, 33])
+def test_blocks_are_neighbours_in_storage_drawn_together(stored: Stored, block: int) -> None:
+    size = 205
+    plan = make_plan([stored("a", 100, 5, 100)], shuffle=f"block:{block}")
+    order = epoch(plan, 0)
+    starts = []
+    for first in range(0, size, block):
+        drawn = order[first : first + block]
+        starts.append(drawn.min())
+        assert sorted(drawn) == list(range(starts[-1], starts[-1] + len(drawn)))
+    whole = size // block
+    assert sorted(starts[:whole]) == list(range(0, whole * block, block))
+    assert starts != sorted(starts)
+    assert order.tolist() != sorted(order)
+    assert epoch(plan, 1)[:block].min() != starts[0] or epoch(plan, 2)[:block].min() != starts[0]
+
+
+def test_the_records_of_a_block_change_their_order_from_block_to_block(stored: Stored) -> None:
+    plan = make_plan([stored("a", 400)], shuffle="block:20")
+    inside = epoch(plan, 0).reshape(20, 20) % 20
+    assert len({tuple(row) for row in inside.tolist()}) == 20
+
+
+def test_a_block_larger_than_the_epoch_shuffles_the_whole_of_it(stored: Stored) -> None:
+    order = epoch(make_plan([stored("a", 100)], shuffle="block:101"), 0)
+    assert (order == np.arange(100)).mean() < 0.1
+    assert np.abs(np.diff(order)).mean() > 20
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_the_order_does_not_depend_on_how_samples_are_asked_for(stored: Stored, shuffle: str) -> None:
+    def plan() -> Plan:
+        return make_plan([stored("a", 30, 5), stored("b", 7), stored("c", 200)], weights=[1, 2, 3], shuffle=shuffle)
+
+    samples = np.arange(900, 1_100)
+    together = plan().rows(samples)
+    for way in (
+        np.random.default_rng(0).permutation(200),
+        np.arange(200)[::-1],
+        np.repeat(np.arange(200), 2),
+    ):
+        rows = plan().rows(samples[way])
+        assert same(rows, Rows(**{name: getattr(together, name)[way] for name in ROW_NAMES}))
+    used = plan()
+    alone = [used.rows(samples[i : i + 1]) for i in range(200)]
+    assert same(Rows(**{n: np.concatenate([getattr(r, n) for r in alone]) for n in ROW_NAMES}), together)
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("far", [10**12, 2**60])
+def test_far_samples_are_as_good_as_the_first(stored: Stored, shuffle: str, far: int) -> None:
+    plan = make_plan([stored("a", 30, 7)], shuffle=shuffle)
+    assert sorted(epoch(plan, far // 37)) == list(range(37))
+    mixed = make_plan([stored("a", 37), stored("b", 11)], weights=[3, 1], shuffle=shuffle)
+    rows = mixed.rows(np.arange(far, far + 1_000))
+    assert rows.sample.tolist() == list(range(far, far + 1_000))
+    assert np.bincount(rows.member).tolist() == [750, 250]
+    assert (rows.record < np.array([37, 11])[rows.member]).all()
+
+
+def test_ranks_take_neighbouring_blocks_of_the_global_batch(stored: Stored) -> None:
+    plan = make_plan([stored("a", 10)])
+    blocks = [plan.batch_samples(3, 12, rank, 4).tolist() for rank in range(4)]
+    assert blocks == [[36, 37, 38], [39, 40, 41], [42, 43, 44], [45, 46, 47]]
+    assert plan.batch_samples(3, 12).tolist() == [sample for block in blocks for sample in block]
+    assert plan.batch_samples(4, 12)[0] == 48
+
+
+@pytest.mark.parametrize("step", [-1, 2**61, 10**30])
+def test_a_step_out_of_range_is_refused(stored: Stored, step: int) -> None:
+    with pytest.raises(ArgumentError, match=r"step .*expected 0 to"):
+        make_plan([stored("a", 10)]).batch_samples(step, 8)
+
+
+@pytest.mark.parametrize("samples_per_episode", [0, 3])
+def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path, samples_per_episode: int) -> None:
+    datasets = [Catalog(oxe_root).open(name) for name in ("bridge", "kuka")]
+    members = [Member("bridge", "train[1:2]", 1.0), Member("kuka", "train[:75%]", 1.0)]
+    names = ["bridge", "kuka"]
+
+    def plan(seed: int = 0) -> Plan:
+        views = Views(members, datasets, samples_per_episode=samples_per_episode)
+        return Plan(mixed((1, 2)), views, names=names, seed=seed, shuffle=Shuffle.parse("global"))
+
+    rows = plan().rows(np.arange(300))
+    allowed = set(zip(rows.split, rows.record, strict=True))
+    samples = np.arange(0, 300, 3)
+    attempts = [plan().replacements(samples, attempt) for attempt in (1, 2, 3)]
+    for found in attempts:
+        assert found.sample.tolist() == samples.tolist()
+        assert found.member.tolist() == rows.member[::3].tolist()
+        assert found.epoch.tolist() == rows.epoch[::3].tolist()
+        assert set(zip(found.split, found.record, strict=True)) <= allowed
+    assert same(attempts[0], plan().replacements(samples, 1))
+    assert same(Rows(**{n: getattr(attempts[0], n)[5:6] for n in ROW_NAMES}), plan().replacements(samples[5:6], 1))
+    assert not same(attempts[0], attempts[1])
+    assert not same(attempts[0], plan(seed=1).replacements(samples, 1))
+
+
+def test_replacements_spread_over_the_whole_dataset(stored: Stored) -> None:
+    plan = make_plan([stored("a", 50)])
+    found = plan.replacements(np.arange(5_000), 1)
+    counts = np.bincount(found.record, minlength=50)
+    assert counts.min() > 50
+    assert counts.max() < 150
+
+
+@pytest.mark.parametrize("text", ["", "Global", "block", "block:0", "block:-1", "block:1.5", "block:01", " none", None])
+def test_an_unknown_shuffle_is_refused(text: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"shuffle=.*block:N"):
+        Shuffle.parse(text)

@@ -1,0 +1,168 @@
+"""Folders of object stores, against running ones."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from convert.storage import object_store as stores
+from convert.storage.object_store import StoreFolder
+from stream.storage.remote import CHUNK, RemoteError, is_remote, join
+from tests.fixtures.command import Result, run
+from tests.fixtures.object_stores import SCHEMES, Alter, Store, object_store, objects, proxy
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with object_store(request.param, tmp_path_factory.mktemp("store") / "log") as running:
+        yield running
+
+
+@pytest.fixture
+def folder(store: Store) -> StoreFolder:
+    return StoreFolder(f"{store.new_bucket()}/a/folder")
+
+
+def test_what_is_written_can_be_listed_read_and_removed(folder: StoreFolder) -> None:
+    assert (folder.sizes(), folder.folders(), folder.size("one")) == ({}, [], None)
+    folder.write("one", b"first")
+    folder.write("two", b"")
+    (folder / "below").write("three", b"third")
+    assert folder.sizes() == {"one": 5, "two": 0}
+    assert folder.folders() == ["below"]
+    assert (folder.size("one"), folder.size("below"), folder.read("one")) == (5, None, b"first")
+    assert folder.read_range("one", 1, 3) == b"ir"
+    assert folder.read_some(["one", "two", "nothing"]) == {"one": b"first", "two": b""}
+    folder.remove(["one", "nothing"])
+    assert folder.sizes() == {"two": 0}
+    with pytest.raises(FileNotFoundError, match=f"{folder}/one: no such object"):
+        folder.read("one")
+
+
+def test_an_object_is_read_from_its_start_to_its_end_in_several_requests(folder: StoreFolder, tmp_path: Path) -> None:
+    content = os.urandom(CHUNK + 1000)
+    (tmp_path / "large").write_bytes(content)
+    folder.upload(tmp_path / "large", "large")
+    with folder.open("large", size=len(content)) as file:
+        assert (file.read(10), file.read(CHUNK), file.read(10_000)) == (
+            content[:10],
+            content[10 : CHUNK + 10],
+            content[CHUNK + 10 :],
+        )
+        assert file.read(1) == b""
+
+
+def test_an_object_that_ends_early_is_an_error(folder: StoreFolder) -> None:
+    folder.write("short", b"12345")
+    with pytest.raises(RemoteError, match=f"{folder}/short: 5 bytes came for 9"):
+        folder.read_range("short", 0, 9)
+
+
+def test_an_object_that_is_there_is_left_as_it_is_where_the_store_can(folder: StoreFolder) -> None:
+    folder.write("one", b"first", unless_there=True)
+    folder.write("one", b"other", unless_there=True)
+    # The emulator of gs:// does not know the condition; the store itself does.
+    assert folder.read("one") == (b"first" if folder.url.startswith("s3") else b"other")
+
+
+@pytest.mark.slow
+def test_what_has_no_hash_that_is_an_md5_is_read_back(
+    folder: StoreFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stored in parts, as only what is larger than 5 GB is.
+    monkeypatch.setattr(stores, "_MAX_PUT", 0)
+    content = os.urandom(120 << 20) if folder.url.startswith("s3") else b"small"
+    (tmp_path / "parts").write_bytes(content)
+    folder.upload(tmp_path / "parts", "parts")
+    assert folder.size("parts") == len(content)
+
+
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n--==0==--", b"\n--==0==--\n"])
+def test_a_file_arrives_whatever_it_ends_with(folder: StoreFolder, tmp_path: Path, end: bytes) -> None:
+    content = b"content" + end
+    (tmp_path / "file").write_bytes(content)
+    folder.upload(tmp_path / "file", "file")
+    assert folder.read("file") == content
+
+
+def upload_through(store: Store, alter: Alter, bucket: str, folder: Path) -> Result:
+    """Upload a file with something between its process and the store."""
+    (folder / "file").write_bytes(b"the content of a file" * 100)
+    code = "import sys; from pathlib import Path; from convert.storage.object_store import StoreFolder as R\n"
+    (folder / "store_file.py").write_text(f"{code}R(sys.argv[1]).upload(Path(sys.argv[2]), 'file')")
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with proxy(store, alter) as environment:
+        changed = {**environment, "PYTHONPATH": path}
+        return run(bucket, str(folder / "file"), module="store_file", environment=changed)
+
+
+def test_other_content_than_was_sent_is_an_error_and_does_not_stay(store: Store, tmp_path: Path) -> None:
+    bucket = store.new_bucket()
+    result = upload_through(store, lambda method, path, body: body.replace(b"content", b"c0ntent"), bucket, tmp_path)
+    assert result.code == 1
+    assert "RemoteError" in result.err
+    assert objects(bucket) == {}
+
+
+def test_what_was_damaged_once_on_the_way_is_sent_again(store: Store, tmp_path: Path) -> None:
+    bucket = store.new_bucket()
+    sent: list[bytes] = []
+
+    def damage_first(method: str, path: str, body: bytes) -> bytes:
+        if b"content of a file" not in body:
+            return body
+        sent.append(body)
+        return body.replace(b"content", b"c0ntent") if len(sent) == 1 else body
+
+    result = upload_through(store, damage_first, bucket, tmp_path)
+    assert (result.code, len(sent)) == (0, 2), result.err
+    assert objects(bucket) == {"file": (tmp_path / "file").read_bytes()}
+
+
+def test_a_bucket_that_is_not_there_is_refused(store: Store) -> None:
+    nowhere = StoreFolder(f"{store.scheme}://nowhere-at-all/oxe")
+    for attempt in (nowhere.check, lambda: nowhere.write("one", b"")):
+        with pytest.raises(RemoteError, match="no such bucket") as caught:
+            attempt()
+        assert caught.value.refused
+
+
+def test_a_bucket_may_be_empty(store: Store) -> None:
+    folder = StoreFolder(store.new_bucket())
+    folder.check()
+    assert (folder.sizes(), folder.folders()) == ({}, [])
+
+
+@pytest.mark.parametrize("url", ["hdfs://name/oxe", "s3://", "gs:///", "s3:/bucket/oxe"])
+def test_no_other_address_is_taken(url: str) -> None:
+    with pytest.raises(RemoteError, match=r"expected a folder, s3://BUCKET/... or gs://BUCKET/...") as caught:
+        StoreFolder(url)
+    assert caught.value.refused
+
+
+@pytest.mark.parametrize(("scheme", "library", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs", "gcs")])
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    scheme: str, library: str, extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{library}.py").write_text(f"raise ImportError('No module named {library}')")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    command = (f"{scheme}://bucket/oxe", str(tmp_path / "out"), "--mixture", "demo")
+    result = run(*command, module="stream.fetch", environment={"PYTHONPATH": path})
+    assert result.code == 2
+    assert f"needs {library}, which is not installed" in result.error()
+    assert f"pip install -c constraints.txt -e '.[{extra}]'" in result.error()
+
+
+def test_an_error_comes_back_from_another_process_as_it_was() -> None:
+    error = pickle.loads(pickle.dumps(RemoteError("no", refused=True)))
+    assert (str(error), error.refused) == ("no", True)
+
+
+def test_a_path_is_an_address_only_with_a_scheme() -> None:
+    assert not is_remote("data/s3:/x")
+    assert join("gs://bucket/", "a", "b") == "gs://bucket/a/b"
+    assert join(Path("/data"), "a", "b") == "/data/a/b"

@@ -1,0 +1,38 @@
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from stream.storage.small_file import FileTooLarge, read_whole
+
+
+def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_whole(path, 5) == b"12345"
+    with pytest.raises(FileTooLarge, match="larger than 4 bytes"):
+        read_whole(path, 4)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="device or pipe"):
+            read_whole(path, 5)
+    with pytest.raises(IsADirectoryError) as folder:
+        read_whole(tmp_path, 5)
+    assert folder.value.filename == str(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_whole(tmp_path / "nowhere", 5)
+
+
+@pytest.mark.parametrize("kind", ["file", "longer", "pipe", "folder"])
+def test_no_handle_is_left_open(tmp_path: Path, kind: str) -> None:
+    path = {"pipe": tmp_path / "pipe", "folder": tmp_path}.get(kind, tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"12345")
+    before = len(os.listdir("/proc/self/fd"))
+    with contextlib.suppress(OSError, FileTooLarge):
+        read_whole(path, 4 if kind == "longer" else 5)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,137 @@
+"""The rooms of the repository and the arrows between them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PROGRAMS = ("beam_jobs", "bench", "convert", "pairstream", "stream")
+MOST_FILES = 15
+
+ARROWS = {
+    "stream.storage": (),
+    "stream.format": ("stream.storage",),
+    "stream.order": ("stream.format", "stream.storage"),
+    "stream.batch": ("stream.order", "stream.format", "stream.storage"),
+    "stream.workers": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
+    "stream": ("stream",),
+    "convert": ("convert", "stream.format", "stream.storage"),
+    "beam_jobs": ("beam_jobs", "convert", "stream.format", "stream.storage"),
+    "bench": ("bench", "beam_jobs", "convert", "stream"),
+    "pairstream": ("stream", "convert"),
+}
+"""What may be imported, by the longest name that fits the importing module."""
+
+EXEMPT = {("convert.run.command", "beam_jobs")}
+"""``python -m convert.run`` starts Beam: the one place where convert reaches it."""
+
+LIBRARIES = {
+    "torch": ("stream.frameworks.torch", "stream.frameworks.lightning"),
+    "lightning": ("stream.frameworks.lightning",),
+    "jax": ("stream.frameworks.jax",),
+    "tensorflow": (),
+    "tensorflow_datasets": (),
+    "apache_beam": (),
+}
+"""Modules of ``stream`` that may import a library."""
+
+
+def modules() -> dict[str, Path]:
+    """Return the file of every module of the programs."""
+    found = {}
+    for program in PROGRAMS:
+        for path in (REPOSITORY / program).rglob("*.py"):
+            parts = path.relative_to(REPOSITORY).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules that a file imports, anywhere in it, type-only imports included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in known else node.module
+
+
+def is_in(module: str, room: str) -> bool:
+    """Return whether a module is a room or in it."""
+    return module == room or module.startswith(f"{room}.")
+
+
+def own_imports() -> dict[str, set[str]]:
+    """Return what each module imports of the repository."""
+    known = modules()
+    return {
+        name: {each for each in imports(path, known) if each.split(".")[0] in PROGRAMS and each != name}
+        for name, path in known.items()
+    }
+
+
+def test_imports_follow_the_arrows() -> None:
+    wrong = []
+    for module, imported in own_imports().items():
+        room = max((room for room in ARROWS if is_in(module, room)), key=len)
+        for each in imported:
+            allowed = is_in(each, room) or any(is_in(each, other) for other in ARROWS[room])
+            if not allowed and (module, each.split(".")[0]) not in EXEMPT:
+                wrong.append(f"{module} imports {each}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("level", [2, 9], ids=["rooms", "modules"])
+def test_no_imports_go_in_a_circle(level: int) -> None:
+    known = own_imports()
+    packages = {name.rpartition(".")[0] for name in known}
+
+    def place(module: str) -> str:
+        parts = module.split(".")
+        return module if level > 2 or module in packages or len(parts) <= 2 else ".".join(parts[:level])
+
+    graph: dict[str, set[str]] = {}
+    for module, imported in known.items():
+        graph.setdefault(place(module), set()).update(place(each) for each in imported)
+    for name, others in graph.items():
+        others.discard(name)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def test_libraries_are_imported_in_their_own_modules_only() -> None:
+    known = modules()
+    wrong = [
+        f"{module} imports {each}"
+        for module, path in known.items()
+        if is_in(module, "stream")
+        for each in imports(path, known)
+        if module not in LIBRARIES.get(each.split(".")[0], (module,))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, "tests"])
+def test_folders_are_small_and_no_name_repeats_its_folder(program: str) -> None:
+    for folder in {path.parent for path in (REPOSITORY / program).rglob("*.py")}:
+        files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+        assert len(files) <= MOST_FILES, f"{folder.relative_to(REPOSITORY)} has {len(files)} files"
+        repeated = [name for name in files if name.startswith(f"{folder.name}_")]
+        assert repeated == [], folder.relative_to(REPOSITORY)
+
+
+def test_importing_stream_takes_less_than_half_a_second_of_imports() -> None:
+    code = "import sys, stream; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    heavy = {"grain", "numpy", "pyarrow", "pydantic", "torch", "jax", "apache_beam", "tensorflow"}
+    assert heavy.isdisjoint(loaded.stdout.split())
