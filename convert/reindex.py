@@ -17,8 +17,8 @@ from pathlib import Path
 from convert.command import add_root, print_result, run_command, split_names
 from convert.errors import ConvertError, UsageError
 from convert.index.derived import find_fault
-from convert.index.index_file import derive_steps
 from convert.index.statistics import table_statistics
+from convert.index.tables import derive_steps
 from convert.journal.journal import MANIFEST, PARAMETERS, Journal
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry

@@ -27,7 +27,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from bench.formats.frames import Pair, PairFile
 from bench.measure.child import answer
-from convert.index.index_file import merge_index, write_part
+from convert.index.tables import merge_index, write_part
 from convert.sample.record import SampleColumn, encode_example
 from convert.shard.record_file import RecordWriter
 from convert.source.tfrecord import encode_tfrecord

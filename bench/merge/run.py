@@ -13,8 +13,8 @@ from typing import Any
 from bench.measure.child import answer
 from bench.measure.machine import peak_resident, resident_of_no_file
 from bench.scale.root import ACTION, STATE
-from convert.index.index_file import merge_index
 from convert.index.statistics import split_statistics
+from convert.index.tables import merge_index
 from stream.format.names import TABLE_KINDS, table_file
 
 _EVERY = 0.02

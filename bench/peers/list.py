@@ -49,7 +49,7 @@ class Peer:
 _ALL = (
     Peer(
         name="ours",
-        module="bench.peers.ours",
+        module="bench.peers.loaders.ours",
         what="stream.make_loader",
         # stream/loader/loader.py: Loader.state_at, Loader.batch_at.
         resume="yes",
@@ -60,7 +60,7 @@ _ALL = (
     ),
     Peer(
         name="lmdb",
-        module="bench.peers.lmdb",
+        module="bench.peers.loaders.lmdb",
         what="one LMDB database, torch DataLoader with WeightedRandomSampler",
         # DataLoader has no state. torchdata's StatefulDataLoader, which this is not, goes through the sampler again.
         resume="no",
@@ -69,7 +69,7 @@ _ALL = (
     ),
     Peer(
         name="webdataset",
-        module="bench.peers.webdataset",
+        module="bench.peers.loaders.webdataset",
         what="tar files, WebDataset(resampled=True), RandomMix, torch DataLoader",
         # Its author: "WebDataset can't really do this for you"; restarting gives the same distribution.
         resume="no",
@@ -78,7 +78,7 @@ _ALL = (
     ),
     Peer(
         name="grain",
-        module="bench.peers.grain",
+        module="bench.peers.loaders.grain",
         what="ArrayRecordDataSource, MapDataset.mix, mp_prefetch",
         # Its iterators have get_state and set_state; a MapDataset, batched too, gives any element by number.
         resume="yes",
@@ -87,7 +87,7 @@ _ALL = (
     ),
     Peer(
         name="tfdata",
-        module="bench.peers.tfdata",
+        module="bench.peers.loaders.tfdata",
         what="RLDS source, tfds.builder_from_directory, tf.data",
         # tf.train.Checkpoint saves an iterator with its buffers; what is outside its graph (threads) is not saved.
         resume="partly",
@@ -99,7 +99,7 @@ _ALL = (
     ),
     Peer(
         name="mosaicml-streaming",
-        module="bench.peers.mosaicml",
+        module="bench.peers.loaders.mosaicml",
         what="MDS folders, Stream(proportion), StreamingDataset, StreamingDataLoader",
         # StreamingDataLoader.state_dict resumes at once, also at a step of the epoch that one writes into the state.
         resume="yes",
@@ -108,7 +108,7 @@ _ALL = (
     ),
     Peer(
         name="litdata",
-        module="bench.peers.litdata",
+        module="bench.peers.loaders.litdata",
         what="chunks, StreamingDataset, CombinedStreamingDataset(weights), StreamingDataLoader",
         # "Pause, resume data streaming"; nothing on going to a step that was not saved.
         resume="yes",
@@ -118,7 +118,7 @@ _ALL = (
     ),
     Peer(
         name="lerobot",
-        module="bench.peers.lerobot",
+        module="bench.peers.loaders.lerobot",
         what="LeRobotDataset v3 with images in parquet and delta_timestamps, torch DataLoader with "
         "WeightedRandomSampler",
         # Before this (merged after 0.4.4), "checkpoints save step/optimizer/RNG but no dataloader position".
@@ -129,7 +129,7 @@ _ALL = (
     ),
     Peer(
         name="lance",
-        module="bench.peers.lance",
+        module="bench.peers.loaders.lance",
         what="one Lance table, torch DataLoader (spawn) with WeightedRandomSampler",
         # The integration with PyTorch's DataLoader tells of no state.
         resume="no",

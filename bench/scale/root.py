@@ -19,8 +19,8 @@ import pyarrow as pa
 import simplejpeg
 
 from convert.index.derived import part_names, vector_field
-from convert.index.index_file import write_part
 from convert.index.table_writer import one_batch, write_table
+from convert.index.tables import write_part
 from convert.registry.dataset import Part
 from convert.shard.record_file import RecordWriter
 from convert.storage.durable import describe_file

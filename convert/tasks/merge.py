@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convert.errors import ConvertError, ShardError, UsageError
-from convert.index.index_file import extract_part, merge_index
 from convert.index.statistics import split_statistics
+from convert.index.tables import extract_part, merge_index
 from convert.journal.journal import INDEX
 from convert.journal.remote import AnyJournal, open_journal
 from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine

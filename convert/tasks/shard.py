@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute  # noqa: F401  (The first shard of a worker would import it otherwise.)
 
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError, UsageError
-from convert.index.index_file import write_part
+from convert.index.tables import write_part
 from convert.journal.journal import RECORDS, FileKind
 from convert.journal.remote import AnyJournal, open_journal
 from convert.journal.status import QuarantineEntry, ShardStatus

@@ -25,6 +25,7 @@ class Batches(Protocol):
 
     batch_size: int
     num_steps: int | None
+    world_size: int
     counters: Stats
     data: MixedData
     running: Running

@@ -7,7 +7,7 @@ import pytest
 from convert.errors import EXIT_DAMAGED
 from convert.run.command import main
 from tests.fixtures.command import tree, write_damaged_dataset
-from tests.fixtures.rlds_dataset import RldsDataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset
 from tests.fixtures.same_conversion import SHARDS, arguments
 
 

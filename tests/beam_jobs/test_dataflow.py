@@ -21,7 +21,7 @@ from convert.plan import Conversion, SplitJob
 from convert.run.command import main
 from convert.run.finish import finalise
 from tests.fixtures.command import tree, write_damaged_dataset
-from tests.fixtures.rlds_dataset import merge_splits
+from tests.fixtures.datasets.rlds_dataset import merge_splits
 
 DATAFLOW = (
     "--runner=DataflowRunner",

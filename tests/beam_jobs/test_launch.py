@@ -12,7 +12,7 @@ import pytest
 from beam_jobs.launch import run_pipeline
 from beam_jobs.options import SCRATCH
 from convert.storage.staging import machine
-from tests.fixtures.rlds_dataset import RldsDataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset
 
 
 @pytest.fixture

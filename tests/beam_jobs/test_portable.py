@@ -33,7 +33,7 @@ from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner, temporary_files_in
 from convert.errors import EXIT_FAILED, EXIT_USAGE, UsageError
 from tests.fixtures.command import run, start, tree, wait_until
-from tests.fixtures.rlds_dataset import RldsDataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset
 from tests.fixtures.same_conversion import arguments, assert_complete, free_port
 
 _SERVICE = "apache_beam.runners.portability.local_job_service_main"

@@ -13,7 +13,7 @@ import pytest
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
 from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port
 
 SLURM = REPOSITORY / "examples" / "slurm"

@@ -15,7 +15,7 @@ from convert.source.tfrecord import TFRecordFile, encode_tfrecord
 from tests.fixtures.conversion_damage import (
     DATASET,
 )
-from tests.fixtures.sampled import sample
+from tests.fixtures.datasets.sampled import sample
 
 __all__ = ["sample"]
 

@@ -16,7 +16,7 @@ from convert.run.command import main
 from stream.format.names import TableKind
 from stream.format.schema import feature_column
 from tests.fixtures.command import Result, run, tree
-from tests.fixtures.converted_dataset import ConvertedDataset, open_converted
+from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
 from tests.fixtures.tfds_reference import Reference, decode_jpeg, resize, summary
 
 NAME, VERSION = "bridge_dataset", "1.0.0"

@@ -20,9 +20,8 @@ from convert.registry.registry import DatasetSpec, Part
 from stream.format.manifest import Statistics
 from stream.format.names import DERIVED
 from stream.format.schema import EPISODE_FIELDS, STEP_FIELDS
-from tests.fixtures.converted_dataset import ConvertedDataset
-from tests.fixtures.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
-from tests.fixtures.oxe29_sample import (
+from tests.fixtures.datasets.converted_dataset import ConvertedDataset
+from tests.fixtures.datasets.oxe29_sample import (
     NAMES,
     SELECTED,
     SWAPPED_WRISTS,
@@ -30,6 +29,7 @@ from tests.fixtures.oxe29_sample import (
     read_converted,
     read_reference,
 )
+from tests.fixtures.index_reference import codes, column_name, instruction_of, is_kept, plain, unequal
 from tests.fixtures.shared_folder import run_folder, shared_folder
 from tests.fixtures.tfds_reference import Reference, decode_jpeg, resize, summary
 

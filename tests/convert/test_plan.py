@@ -10,7 +10,7 @@ from convert.errors import SourceError, UsageError
 from convert.plan import Conversion, Options, check_rates
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy
-from tests.fixtures.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
+from tests.fixtures.datasets.rlds_dataset import DEMO_FIELDS, RldsDataset, demo_episode, demo_features, write_dataset
 
 MORE: dict[str, Any] = {
     "depth": tfds.features.Tensor(shape=(4, 4), dtype=np.float32),

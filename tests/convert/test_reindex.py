@@ -21,8 +21,8 @@ from stream import make_loader
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.format.names import MANIFEST_NAME, table_file
 from stream.format.table import open_table
-from tests.fixtures.indexed_root import DATASET, make_indexed_root, write_registry
-from tests.fixtures.rlds_dataset import convert_dataset, demo_episode, write_dataset
+from tests.fixtures.datasets.indexed_root import DATASET, make_indexed_root, write_registry
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 Command = Callable[..., Result]
 NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "mode": "flag"}]

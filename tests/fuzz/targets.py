@@ -30,7 +30,7 @@ from stream.loader.loader import Loader, load_loader, make_loader
 from stream.order.mixture import resolve_mixture
 from stream.order.splits import SplitError, resolve_split
 from stream.storage.errors import ArgumentError, FormatError, StateError, StreamError
-from tests.fixtures.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
+from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command import run
-from tests.fixtures.oxe29_sample import NAMES, SELECTED
+from tests.fixtures.datasets.oxe29_sample import NAMES, SELECTED
 from tests.fixtures.shared_folder import run_folder, shared_folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from stream.format.names import TableKind, table_file
-from tests.fixtures.rewritten_records import admit_table
+from tests.fixtures.datasets.rewritten_records import admit_table
 
 
 class CraftedRoot:

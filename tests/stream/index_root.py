@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import simplejpeg
 
-from convert.index.index_file import merge_index, write_part
 from convert.index.table_writer import describe_table
+from convert.index.tables import merge_index, write_part
 from convert.registry.dataset import Part
 from convert.shard.record_file import RecordWriter
 from convert.storage.durable import describe_file

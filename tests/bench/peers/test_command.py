@@ -147,7 +147,7 @@ def test_exported_pairs_are_those_of_the_root(folder: Path, exported: tuple[Expo
 
 @pytest.mark.skipif("tfdata" not in _HERE, reason="needs tensorflow")
 def test_tfdata_makes_the_pairs_of_the_root(folder: Path, exported: tuple[Export, set[str]]) -> None:
-    from bench.peers.tfdata import open_batches
+    from bench.peers.loaders.tfdata import open_batches
 
     request = Request(
         do="measure",

@@ -12,7 +12,7 @@ import pytest
 from bench.merge.command import main as merge
 from bench.scale.command import RESULT_FILE, main
 from bench.scale.root import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
-from convert.index.index_file import extract_part
+from convert.index.tables import extract_part
 from stream import make_loader
 from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS, shard_file, table_file

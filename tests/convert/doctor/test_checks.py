@@ -29,8 +29,8 @@ from tests.fixtures.conversion_damage import (
     truncate,
     zero,
 )
-from tests.fixtures.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
-from tests.fixtures.rlds_dataset import demo_features, serialise
+from tests.fixtures.datasets.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
+from tests.fixtures.datasets.rlds_dataset import demo_features, serialise
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import convert.doctor.command
 from convert.doctor.command import examine, main
 from convert.shard.images import decode_jpeg
 from tests.fixtures.command import run
-from tests.fixtures.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
-from tests.fixtures.rlds_dataset import jpeg
+from tests.fixtures.datasets.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
+from tests.fixtures.datasets.rlds_dataset import jpeg
 
 HOSTILE = "</figcaption><script>alert(1)</script> \"put\" & 'take' \x1b[31m"
 

@@ -13,9 +13,9 @@ from convert.doctor.rules import Notes
 from convert.doctor.shard import check_shard
 from convert.shard.images import decode_jpeg
 from stream.format.names import decode_record, encode_record
-from tests.fixtures.doctor_root import STEPS, Splits, diagnose, found, make_root, set_pictures
-from tests.fixtures.rewritten_records import rewrite_records
-from tests.fixtures.rlds_dataset import jpeg, picture
+from tests.fixtures.datasets.doctor_root import STEPS, Splits, diagnose, found, make_root, set_pictures
+from tests.fixtures.datasets.rewritten_records import rewrite_records
+from tests.fixtures.datasets.rlds_dataset import jpeg, picture
 
 BLACK = jpeg(np.zeros((24, 32, 3), np.uint8))
 GRAY = jpeg(np.full((24, 32, 3), 130, np.uint8))

@@ -16,8 +16,8 @@ from convert.run.command import main
 from convert.source.tfrecord import TFRecordFile
 from stream.format.manifest import read_manifest
 from tests.fixtures.command import REPOSITORY, Result, run, tree
-from tests.fixtures.five_shards import PAIRS, SHARDS, Convert, convert, dataset, folder, output
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.five_shards import PAIRS, SHARDS, Convert, convert, dataset, folder, output
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 __all__ = ["convert", "dataset", "folder", "output"]
 

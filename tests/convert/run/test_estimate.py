@@ -7,7 +7,7 @@ from convert.plan import Options
 from convert.run.estimate import Estimate, estimate
 from convert.shard.images import FramePolicy
 from convert.source.tfrecord import encode_tfrecord
-from tests.fixtures.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset
 
 
 def test_the_estimate_for_episodes_alike_is_what_comes_out(tmp_path: Path) -> None:

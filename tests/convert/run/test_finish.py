@@ -19,7 +19,7 @@ from stream.format.manifest import Manifest, TableEntry, read_manifest
 from stream.format.names import TABLE_KINDS, shard_file, table_file
 from stream.format.table import hash_column, open_table
 from tests.fixtures.command import tree
-from tests.fixtures.rlds_dataset import RldsDataset, convert_dataset, demo_episode, merge_splits, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, merge_splits, write_dataset
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICY = FramePolicy(size=None)
@@ -198,7 +198,7 @@ from convert.shard.images import FramePolicy
 from convert.tasks.merge import merge_split
 from convert.plan import Options
 from convert.run.survey import survey
-from tests.fixtures.rlds_dataset import RldsDataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:])
 conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
 print("ready", flush=True)

@@ -16,7 +16,7 @@ from convert.journal.journal import FOLDER
 from convert.run.command import main
 from stream.format.names import split_of
 from tests.fixtures.command import Command, Result, run, start, tree, wait_until
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 SHARDS = 20
 WORKERS = {"one": ("--num-workers", "1"), "two": ("--num-workers", "2"), "dask": ("--runner=DaskRunner",)}

@@ -8,7 +8,7 @@ from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.run.progress import Progress
 from convert.tasks.shard import convert_shard
-from tests.fixtures.rlds_dataset import demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
 
 class Terminal(io.StringIO):

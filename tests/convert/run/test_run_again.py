@@ -21,7 +21,7 @@ from convert.tasks.shard import convert_shard
 from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS
 from tests.fixtures.command import REPOSITORY, Result, flip, tree, with_corrupt_frame
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 Convert = Callable[..., Result]
 Moments = dict[str, tuple[int, int]]

@@ -8,7 +8,7 @@ import pytest
 from convert.errors import EXIT_USAGE
 from convert.run.command import main
 from tests.fixtures.command import Result
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 Refused = Callable[..., str]
 

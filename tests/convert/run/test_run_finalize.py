@@ -14,8 +14,8 @@ from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import read_manifest
 from tests.fixtures.command import Result, tree, write_damaged_dataset
-from tests.fixtures.five_shards import SHARDS, Convert, convert, dataset, folder, output
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.five_shards import SHARDS, Convert, convert, dataset, folder, output
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 __all__ = ["convert", "dataset", "folder", "output"]
 

@@ -14,7 +14,7 @@ from convert.journal.journal import Journal
 from convert.run.command import main
 from stream.format.manifest import encode_manifest, read_manifest
 from tests.fixtures.command import Result, start, tree
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 Convert = Callable[..., Result]
 

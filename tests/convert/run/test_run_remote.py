@@ -17,8 +17,8 @@ from convert.journal.journal import FOLDER
 from convert.run.command import main
 from convert.storage.object_store import StoreFolder
 from tests.fixtures.command import Result, run, start, wait_until, write_damaged_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import SCHEMES, Store, object_store, objects, proxy, upload_tree, versions
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 Files = dict[str, bytes]
 MANIFEST = "demo/1.0.0/dataset.json"

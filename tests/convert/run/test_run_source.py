@@ -11,7 +11,7 @@ from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
 from stream.format.manifest import Manifest, read_manifest
 from tests.fixtures.command import Result, flip, tree, with_corrupt_frame
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 Convert = Callable[..., Result]
 

@@ -17,7 +17,7 @@ import pytest
 
 from convert.sample.command import main, make_sample
 from tests.fixtures.command import REPOSITORY
-from tests.fixtures.sampled import REGISTRY
+from tests.fixtures.datasets.sampled import REGISTRY
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

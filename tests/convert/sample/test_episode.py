@@ -12,7 +12,7 @@ import pytest
 from convert.sample.episode import make_episode, prepare_source, read_feature_tree
 from convert.sample.sprites import RED
 from tests.fixtures.command import REPOSITORY
-from tests.fixtures.sampled import NAMES, REGISTRY, STEPS, Sample, parsed, pixels
+from tests.fixtures.datasets.sampled import NAMES, REGISTRY, STEPS, Sample, parsed, pixels
 
 FACTS = REPOSITORY.parent / "shared" / "oxe" / "datasets.json"
 SWAPPED = [

@@ -14,7 +14,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.sample.episode import make_episode, prepare_source, read_feature_tree
 from convert.sample.record import encode_example
 from convert.source.features import Feature
-from tests.fixtures.sampled import EPISODES, NAMES, REGISTRY, STEPS, Sample, pixels, read_by_tfds
+from tests.fixtures.datasets.sampled import EPISODES, NAMES, REGISTRY, STEPS, Sample, pixels, read_by_tfds
 
 
 @pytest.mark.parametrize("name", NAMES)

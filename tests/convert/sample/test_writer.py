@@ -12,7 +12,17 @@ import tensorflow_datasets as tfds
 from convert.errors import ConflictError, UsageError
 from convert.sample.command import make_sample
 from stream.storage.configs import CONFIGS
-from tests.fixtures.sampled import EPISODES, NAMES, REGISTRY, STEPS, Sample, digest, parsed, read_by_tfds, records
+from tests.fixtures.datasets.sampled import (
+    EPISODES,
+    NAMES,
+    REGISTRY,
+    STEPS,
+    Sample,
+    digest,
+    parsed,
+    read_by_tfds,
+    records,
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.index.index_file import write_part
+from convert.index.tables import write_part
 from convert.shard.columns import arrow_array, arrow_field
 from convert.source.features import Feature, flatten_features
 from convert.source.rlds import Column, Episode, EpisodeParser
 from stream.format.schema import TEXT
+from tests.fixtures.datasets.rlds_dataset import serialise
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES
-from tests.fixtures.rlds_dataset import serialise
 
 LEAVES = {
     path: feature

@@ -14,8 +14,8 @@ from convert.shard.images import FramePolicy, convert_frame
 from convert.source.features import Feature
 from convert.source.rlds import EpisodeParser
 from convert.verify.command import verify_root
+from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, serialise
 from tests.fixtures.memory_limit import memory_limit
-from tests.fixtures.rlds_dataset import demo_episode, demo_features, serialise
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

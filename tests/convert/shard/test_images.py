@@ -15,8 +15,8 @@ from PIL import Image
 
 from convert.errors import CorruptFrame
 from convert.shard.images import EncodedFrame, FramePolicy, convert_frame, decode_frame, encode_jpeg, resize
+from tests.fixtures.datasets.rlds_dataset import jpeg, picture, png
 from tests.fixtures.memory_limit import memory_limit
-from tests.fixtures.rlds_dataset import jpeg, picture, png
 
 RNG = np.random.default_rng(5)
 PIXELS = picture(RNG, (48, 64))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from convert.shard.language import step_language
 from convert.source.features import flatten_features
 from convert.source.rlds import EpisodeParser
-from tests.fixtures.rlds_dataset import demo_features, jpeg, serialise
+from tests.fixtures.datasets.rlds_dataset import demo_features, jpeg, serialise
 
 CODES = 24
 PICTURE = jpeg(np.zeros((8, 8, 3), np.uint8))

@@ -6,8 +6,8 @@ import tensorflow_datasets as tfds
 
 from convert.errors import SourceError
 from convert.source.features import Feature, flatten_features
+from tests.fixtures.datasets.rlds_dataset import demo_features
 from tests.fixtures.leaf_kinds import FEATURES
-from tests.fixtures.rlds_dataset import demo_features
 
 Tensor, Text, Image, Sequence = tfds.features.Tensor, tfds.features.Text, tfds.features.Image, tfds.features.Sequence
 

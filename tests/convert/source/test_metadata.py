@@ -12,7 +12,7 @@ import pytest
 
 from convert.errors import SourceError
 from convert.source.source import find_source
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 
 @pytest.fixture(scope="module")

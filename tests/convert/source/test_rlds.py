@@ -17,8 +17,8 @@ from tensorflow_datasets.proto import tf_example_pb2
 from convert.errors import MalformedEpisode
 from convert.source.features import Feature, flatten_features
 from convert.source.rlds import Column, Episode, EpisodeParser, decode_codes, decode_texts
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES, STEP_LEAVES, WRITE_ONLY_LEAVES, make_features
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 LEAVES = {
     feature.path: feature

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from convert.errors import SourceError, UsageError
 from convert.source.source import SourceDataset, find_source, merge_spans, shard_spans
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 LENGTHS = {"train": (4, 0, 3, 3), "val": (2,), "test": ()}
 

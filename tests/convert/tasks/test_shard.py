@@ -21,7 +21,7 @@ from convert.source.tfrecord import encode_tfrecord
 from convert.tasks.shard import convert_shard
 from stream.format.names import TableKind, decode_record, encode_record, shard_file
 from stream.format.table import open_table
-from tests.fixtures.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICY = FramePolicy(size=None)
@@ -378,7 +378,7 @@ from pathlib import Path
 from convert.shard.images import FramePolicy
 from convert.plan import Options
 from convert.tasks.shard import convert_shard
-from tests.fixtures.rlds_dataset import RldsDataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset
 root, output = map(Path, sys.argv[1:3])
 conversion = RldsDataset(root, "demo").conversion(output, Options(policy=FramePolicy(size=None)))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -17,7 +17,7 @@ from tests.fixtures.conversion_damage import (
     problems,
     verify,
 )
-from tests.fixtures.rewritten_records import Edit, change_table, rewrite_records
+from tests.fixtures.datasets.rewritten_records import Edit, change_table, rewrite_records
 
 
 def change_records(folder: Path, edit: Edit) -> None:

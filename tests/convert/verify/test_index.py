@@ -25,7 +25,7 @@ from tests.fixtures.conversion_damage import (
     problems,
     verify,
 )
-from tests.fixtures.rewritten_records import admit_table, change_table
+from tests.fixtures.datasets.rewritten_records import admit_table, change_table
 
 Change = Callable[[pa.Table], pa.Table]
 

@@ -17,7 +17,7 @@ from stream.format.manifest import read_manifest
 from stream.format.names import decode_record, encode_record, frame_views
 from stream.loader.loader import Loader
 from stream.storage.errors import FormatError
-from tests.fixtures.rewritten_records import rewrite_records
+from tests.fixtures.datasets.rewritten_records import rewrite_records
 from tests.stream.transforms import Halve
 
 MIXTURE = {"bridge": 1, "kuka": 1}

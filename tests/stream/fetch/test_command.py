@@ -25,9 +25,9 @@ from stream.format.fetched import Fetched, write_fetched
 from stream.format.names import FETCHED_NAME, TABLE_KINDS
 from stream.storage.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.fixtures.command import flip, run, start, tree, wait_until
+from tests.fixtures.datasets.rewritten_records import change_table
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import SCHEMES, Store, object_store, proxy, upload_tree
-from tests.fixtures.rewritten_records import change_table
-from tests.fixtures.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
 FOLDER = Path("demo/1.0.0")
 

@@ -20,7 +20,7 @@ from tests.fixtures.command import REPOSITORY
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
-import stream.frameworks.jax  # noqa: E402
+import stream.jax  # noqa: E402
 
 MIXTURE = {"bridge": 2, "rt1": 1}
 

@@ -21,7 +21,7 @@ from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange
 from stream.order.views import Views, touched_shards
 from stream.storage.errors import ArgumentError
-from tests.fixtures.converted_dataset import open_converted
+from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.shared_folder import run_folder, shared_folder
 
 NAME = "jaco_play"

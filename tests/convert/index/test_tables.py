@@ -13,14 +13,14 @@ import pytest
 
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector
-from convert.index.index_file import derive_steps, extract_part, merge_index, write_part
+from convert.index.tables import derive_steps, extract_part, merge_index, write_part
 from convert.registry.dataset import Part
 from convert.storage.durable import describe_file
 from stream.format.manifest import TableEntry
 from stream.format.names import DERIVED, TABLE_KINDS, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS
 from stream.format.table import hash_column, open_table
-from tests.fixtures.index_parts import ACTION, STATE, shard_tables, write_parts
+from tests.fixtures.datasets.index_parts import ACTION, STATE, shard_tables, write_parts
 
 EPISODES = (5, 0, 13, 1, 40, 0, 3)
 KINDS = pytest.mark.parametrize("kind", TABLE_KINDS)
@@ -220,8 +220,8 @@ def merge_peak(folder: Path, part: Mapping[TableKind, Path], count: int) -> int:
     program = """if True:
         import resource, sys
         from pathlib import Path
-        from convert.index.index_file import merge_index
-        from tests.fixtures.index_parts import ACTION, STATE
+        from convert.index.tables import merge_index
+        from tests.fixtures.datasets.index_parts import ACTION, STATE
         folder, count, *files = sys.argv[1:]
         part = dict(zip(("episodes", "steps", "records"), map(Path, files)))
         merge_index(Path(folder), [part] * int(count), action=ACTION, state=STATE)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.peers.loaders.torch import import_torchvision, tensors, torch_batches
 from bench.peers.protocol import Request, decode, serve
-from bench.peers.torch import import_torchvision, tensors, torch_batches
 
 _COLUMNS = {
     "first": "bytes",

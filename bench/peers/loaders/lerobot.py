@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench.peers.loaders.torch import import_torchvision, weighted_batches
 from bench.peers.protocol import Request, serve
-from bench.peers.torch import import_torchvision, weighted_batches
 
 _FPS = 10
 _IMAGE = "observation.image"

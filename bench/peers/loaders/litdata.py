@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.peers.loaders.torch import tensors, torch_batches
 from bench.peers.protocol import Request, decode, serve
-from bench.peers.torch import tensors, torch_batches
 
 _CHUNK_BYTES = 1 << 26
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.peers.loaders.torch import tensors, weighted_batches
 from bench.peers.protocol import Export, Request, decode, serve
-from bench.peers.torch import tensors, weighted_batches
 
 _ROWS = 256
 _ALWAYS = ("first", "second", "dataset")

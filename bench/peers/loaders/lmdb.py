@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
+from bench.peers.loaders.torch import tensors, weighted_batches
 from bench.peers.protocol import Request, decode, pack, serve, unpack
-from bench.peers.torch import tensors, weighted_batches
 
 _COMMIT = 1000
 

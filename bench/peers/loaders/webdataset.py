@@ -11,8 +11,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from bench.peers.loaders.torch import tensors, torch_batches
 from bench.peers.protocol import Request, decode, pack, serve, unpack
-from bench.peers.torch import tensors, torch_batches
 
 _SHARD_PAIRS = 1000
 _LEAST_SHARDS = 2
