@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
+SITE := build/site
+PAGES := build/pages
 
 # The interpreter to make .venv with; empty: the first of the candidates that is new enough.
 PYTHON ?=
@@ -15,7 +17,7 @@ ARGS ?=
 
 # Versions that `make lock` does not choose by itself.
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
-LOCK_EXTRAS := convert,gcs,s3,dask,dataflow,lightning,torch,jax,bench,fuzz,dev
+LOCK_EXTRAS := convert,gcs,s3,dask,dataflow,lightning,torch,jax,bench,docs,fuzz,dev
 
 OLDEST := build/oldest
 OLDEST_EXTRAS := convert,s3,gcs,lightning,jax
@@ -24,7 +26,7 @@ OLDEST_TESTS := tests/stream/loader tests/stream/workers tests/stream/frameworks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench bench-peers \
+.PHONY: help venv demo docs test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench bench-peers \
 	bench-convert bench-loader lock lock-oldest clean
 
 help: ## list the targets
@@ -69,6 +71,19 @@ lint: $(STAMP) ## ruff and mypy
 format: $(STAMP) ## put the sources into the shape that lint asks for
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
+
+docs: $(SITE)/index.html ## README, CONTRIBUTING and docs/ as a site: build/site/index.html (a dead link is an error)
+
+$(VENV)/.docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[docs]'
+	@touch $@
+
+# Symbolic links keep the layout of the repository, so the relative links of the pages hold in the site too.
+$(SITE)/index.html: $(VENV)/.docs mkdocs.yml README.md CONTRIBUTING.md LICENSE $(shell find docs examples stream -type f -not -name '*.pyc')
+	@mkdir -p $(PAGES)
+	@for each in README.md CONTRIBUTING.md LICENSE docs examples; do ln -sfn ../../$$each $(PAGES)/$$each; done
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "$@ is ready"
 
 bench: demo ## all studies, short: writes docs/benchmarks.md (45 minutes; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128

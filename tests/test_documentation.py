@@ -1,4 +1,4 @@
-"""What README and docs tell users to write: the Python is run, and every option of a command exists."""
+"""README, CONTRIBUTING and docs: their Python runs, their commands have the options given, no link leads nowhere."""
 
 from __future__ import annotations
 
@@ -19,31 +19,41 @@ from tests.stream.conftest import oxe_root
 
 __all__ = ["oxe_root"]
 
-PAGES = ("README.md", *sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "docs").glob("*.md")),
+)
+MOST_LINES = {"README.md": 200, "CONTRIBUTING.md": 120}
 _TURNS = 3
 
 
 def _blocks(page: str, kind: str) -> list[str]:
-    """The fenced blocks of a kind, "" for those that name none, without the indentation of their fence."""
+    """Return the fenced blocks of a kind, "" for those that name none, without the indentation of their fence."""
     text = (REPOSITORY / page).read_text()
     found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
     return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, of, block in found if of == kind]
 
 
+def _python() -> list[str]:
+    """Return the blocks of Python of all pages."""
+    return [code for page in PAGES for code in _blocks(page, "python")]
+
+
 def _run(code: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Run a block with these names, every loop of it for some turns; returns the names that it has then."""
+    """Run a block with these names, every loop of it for some turns, and return the names that it has then."""
     tree = ast.parse(code)
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For):
             loop.iter = ast.Call(ast.Name("_some", ast.Load()), [loop.iter], [])
     names = {**names, "_some": lambda batches: itertools.islice(batches, _TURNS)}
-    exec(compile(ast.fix_missing_locations(tree), "README.md", "exec"), names)
+    exec(compile(ast.fix_missing_locations(tree), "documentation", "exec"), names)
     return names
 
 
 def _block(root: Path, mark: str, **changes: str) -> str:
-    """The one block of README's Python that has a mark in it, on the tests' data; each change has to be one."""
-    (code,) = [code for code in _blocks("README.md", "python") if mark in code]
+    """Return the one block of Python that has a mark in it, on the tests' data; each change has to be one."""
+    (code,) = [code for code in _python() if mark in code]
     code = code.replace("build/demo/oxe", str(root))
     for old, new in changes.items():
         assert old in code, f"{old!r} is not in {code}"
@@ -70,18 +80,64 @@ def closing() -> Iterator[dict[str, Any]]:
 
 
 def test_every_block_of_python_is_run_below() -> None:
-    marks = {"batch_at", "pa.memory_map", "ArrayRecordReader", "stream.torch import to_device", "PairDataModule"}
-    marks |= {"stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
-    blocks = _blocks("README.md", "python")
+    marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
+    marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
+    marks |= {"Normalize(", "loader.save", "load_loader("}
+    blocks = _python()
     assert len(blocks) == len(marks)
     for mark in marks:
         assert sum(mark in code for code in blocks) == 1, mark
 
 
 def test_the_first_lines(oxe_root: Path) -> None:
-    names = _run(_block(oxe_root, "batch_at"), {})
+    names = _run(_block(oxe_root, "batch_at(51_234)"), {})
     assert names["batch"]["frames"].shape[:2] == (64, 2)
     assert [len(names["refs"]), names["batch"]["sample"][0]] == [64, 51_234 * 64]
+
+
+def test_a_policy(oxe_root: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    seen: list[Any] = []
+    code = _block(oxe_root, "Normalize(", **{'"cuda"': '"cpu"'})
+    _run(code, {"train_step": lambda model, *given: seen.append(given), "model": None})
+    for images, actions, real in seen:
+        assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)
+        assert actions.shape == real.shape == (64, 16, 13)
+        assert not actions[~real].any()
+    assert len(seen) == _TURNS
+
+
+def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
+    code = _block(oxe_root, "action_names")
+    names = _run(code, {"make_loader": make_loader})
+    shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
+    assert sum(shown, ()) == names["loader"].action_names["bridge"]
+    assert [len(names["loader"].action_names[name]) for name in ("bridge", "rt1")] == [8, 13]
+
+
+def test_a_mixture_file(oxe_root: Path, tmp_path: Path) -> None:
+    from convert.registry import load_registry
+
+    (text,) = _blocks("README.md", "yaml")
+    (tmp_path / "soup.yaml").write_text(text)
+    loader = make_loader(oxe_root, tmp_path / "soup.yaml", split="train", batch_size=4)
+    assert {name: round(share, 3) for name, share in loader.weights.items()} == {"bridge": 0.667, "rt1": 0.333}
+    chosen = load_registry().resolve(str(tmp_path / "soup.yaml"))
+    assert {selected.spec.name: selected.offset for selected in chosen} == {"bridge": 5, "rt1": 3}
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/mixtures").glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_mixture_has_as_many_datasets_as_the_readme_says(file: Path) -> None:
+    (count,) = re.findall(rf"^\| `{file.stem}` \|\D*(\d+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    assert int(count) == len(yaml.safe_load(file.read_text())["members"])
+
+
+def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change = {"run/loader.json": str(tmp_path / "run/loader.json")}
+    _run(_block(oxe_root, "loader.save", **change), {"loader": make_loader(oxe_root, "bridge", batch_size=8)})
+    names = _run(_block(oxe_root, "load_loader(", **change), {})
+    assert capsys.readouterr().out.startswith("bridge bridge-train.tfrecord-")
+    assert len(names["episode"].frames) == len(names["episode"].frame_steps) > 1
 
 
 def test_tables_and_records(oxe_root: Path) -> None:
@@ -94,7 +150,7 @@ def test_tables_and_records(oxe_root: Path) -> None:
 def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     seen: list[Any] = []
-    code = _block(oxe_root, "stream.torch import to_device", **{'"cuda"': '"cpu"'})
+    code = _block(oxe_root, "batches = to_device(", **{'"cuda"': '"cpu"'})
     closing |= _run(code, {"train_step": lambda model, batch: seen.append(batch["frames"]), "model": None})
     assert [type(frames) for frames in seen] == [torch.Tensor] * _TURNS
     assert closing["batches"].get_state()["step"] == _TURNS
@@ -169,7 +225,7 @@ def test_an_augmentation(oxe_root: Path) -> None:
 def test_the_dataset_of_ones_own(tmp_path: Path) -> None:
     from convert.registry.registry import load_registry
 
-    (text,) = _blocks("README.md", "yaml")
+    (text,) = _blocks("docs/adding-a-dataset.md", "yaml")
     (tmp_path / "my.yaml").write_text(text)
     dataset = load_registry(config=[tmp_path / "my.yaml"]).dataset("my_robot")
     assert dataset.cameras.keys() == yaml.safe_load(text)["datasets"]["my_robot"]["cameras"].keys()
@@ -179,11 +235,11 @@ _COMMAND = re.compile(r"(?:python -m ([\w.]+)|examples/(\w+)\.py)((?:(?!python -
 
 
 def _commands() -> list[Any]:
-    """Each command of the pages: its module, and the options that it is given."""
+    """Return each command of the pages: its module, and the options that it is given."""
     found = []
     for page in PAGES:
         text = (REPOSITORY / page).read_text()
-        blocks = "".join(_blocks(page, "")).replace("\\\n", " ")
+        blocks = "".join([*_blocks(page, ""), *_blocks(page, "bash")]).replace("\\\n", " ")
         for line in [*blocks.splitlines(), *re.findall(r"`(python -m [^`]+)`", text)]:
             for module, example, rest in _COMMAND.findall(line):
                 options = tuple(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest))
@@ -195,7 +251,7 @@ def _commands() -> list[Any]:
 
 @functools.cache
 def _options(module: str) -> set[str]:
-    """The options of a command, by its --help."""
+    """Return the options of a command, by its --help."""
     done = run("--help", module=module)
     assert done.code == 0, done.err
     return set(re.findall(r"--[a-z][\w-]*", done.out)) | {"--help"}
@@ -203,7 +259,7 @@ def _options(module: str) -> set[str]:
 
 @functools.cache
 def _beam_options() -> set[str]:
-    """Those of Beam, which convert.run hands on."""
+    """Return those of Beam, which convert.run hands on."""
     from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
 
     parser = _BeamArgumentParser(add_help=False, conflict_handler="resolve")
@@ -240,8 +296,28 @@ def test_targets_of_make() -> None:
         assert set(named) <= targets, page
 
 
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
+    prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages() -> None:
     for page in PAGES:
-        folder = (REPOSITORY / page).parent
-        for target in re.findall(r"\]\(([^)#\s]+)", (REPOSITORY / page).read_text()):
-            assert "://" in target or (folder / target).exists(), f"{page}: {target}"
+        here = REPOSITORY / page
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", here.read_text()):
+            if "://" not in target:
+                there = here.parent / target if target else here
+                assert there.exists(), f"{page}: {target}"
+                assert not anchor or anchor in _anchors(there), f"{page}: {target}#{anchor}"
+
+
+def test_every_page_is_in_the_site() -> None:
+    site = (REPOSITORY / "mkdocs.yml").read_text()
+    assert [page for page in PAGES if f" {page}\n" not in site] == []
+
+
+@pytest.mark.parametrize("page", MOST_LINES)
+def test_the_first_pages_stay_short(page: str) -> None:
+    assert len((REPOSITORY / page).read_text().splitlines()) <= MOST_LINES[page]
