@@ -1,0 +1,104 @@
+"""The wheel, installed into an empty environment and used outside of the repository."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def run(*command: object, cwd: Path, code: int = 0) -> str:
+    done = subprocess.run([str(each) for each in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the tracked files; the build must not find what earlier builds left."""
+    copy = tmp_path_factory.mktemp("repository")
+    tracked = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY).split("\0")
+    for name in tracked:
+        source = REPOSITORY / name
+        if name and (source.is_symlink() or source.is_file()):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy / name, follow_symlinks=False)
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", copy / "dist", ".", cwd=copy)
+    (built,) = (copy / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment with the wheel, and the libraries of this one but not its packages of ours."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    # Behind its own packages; the editable install of this repository is not followed from here.
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder, with a folder `configs` that has nothing to do with ours."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "configs").mkdir()
+    (folder / "configs" / "__init__.py").write_text("raise ImportError('the configs of somebody else')\n")
+    return folder
+
+
+def test_the_wheel_has_the_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert tops == {"beam_jobs", "convert", "pairstream", "stream"}
+    assert {f"{top}/py.typed" for top in tops} <= set(names)
+    assert "stream/configs/mixtures/oxe29.yaml" in names
+    assert "stream/configs/datasets.yaml" in names
+
+
+def test_converting_and_loading_work_outside_of_the_repository(python: Path, beside: Path) -> None:
+    command = python.parent / "pairstream"
+    run(command, "sample", "--datasets", "bridge", "--output", "source", "--steps", "12", cwd=beside)
+    run(command, "convert", "--datasets", "bridge", "--source", "source", "--output", "oxe", cwd=beside)
+    assert "no problems" in run(command, "verify", "oxe", cwd=beside)
+    code = """
+import pairstream as ps
+loader = ps.make_loader("oxe", "bridge", batch_size=2, num_workers=1)
+batch = next(iter(loader))
+assert batch["frames"].shape == (2, 2, 256, 256, 3), batch["frames"].shape
+loader.save("loader.json")
+print(ps.torch.PairDataset.__name__)
+"""
+    assert run(python, "-c", code, cwd=beside).strip().endswith("PairDataset")
+    assert "digest" in run(command, "replay", "--loader", "loader.json", "--step", "3", cwd=beside)
+
+
+def test_all_subcommands_are_their_modules(python: Path, beside: Path) -> None:
+    command = python.parent / "pairstream"
+    for name in ("convert", "verify", "doctor", "sample", "reindex", "replay", "fetch"):
+        module = f"convert.{'run' if name == 'convert' else name}"
+        module = module if name not in ("replay", "fetch") else f"stream.{name}"
+        assert run(command, name, "--help", cwd=beside) == run(python, "-m", module, "--help", cwd=beside)
+
+
+def test_an_unknown_subcommand_is_one_error(python: Path, beside: Path) -> None:
+    told = run(python.parent / "pairstream", "replya", cwd=beside, code=2)
+    assert told.startswith("error: no command 'replya'; ")
+    assert "replay" in told
+
+
+def test_a_file_that_hides_the_package_is_named(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "stream.py").write_text("")
+    told = run(python, "-c", "import pairstream", cwd=tmp_path, code=1)
+    assert f"finds {tmp_path / 'stream.py'}, which hides" in told.splitlines()[-1]
