@@ -28,7 +28,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stream import StreamError
-from stream.frameworks.jax import make_loader, to_devices
+from stream.jax import make_loader, to_devices
 from stream.storage.errors import FormatError
 
 SIZE = 32  # frames are made this small, so that the model trains on a CPU

@@ -27,8 +27,8 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.parallel import DistributedDataParallel
 
 from stream import StreamError
-from stream.frameworks.torch import PairDataset, to_device
 from stream.storage.errors import FormatError
+from stream.torch import PairDataset, to_device
 
 SIZE = 32
 """Frames are made this small, so that the model trains on a CPU."""

@@ -116,7 +116,7 @@ def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
 
 
 def test_a_mixture_file(oxe_root: Path, tmp_path: Path) -> None:
-    from convert.registry import load_registry
+    from convert.registry.registry import load_registry
 
     (text,) = _blocks("README.md", "yaml")
     (tmp_path / "soup.yaml").write_text(text)

@@ -19,8 +19,8 @@ from bench.measure.memory import MemoryLog
 from bench.measure.step_times import step_times
 from examples.train_torch import LatentAction, shrink
 from stream import make_loader
-from stream.frameworks.torch import to_device
 from stream.loader.loader import Loader
+from stream.torch import to_device
 
 
 @dataclass(frozen=True, kw_only=True)

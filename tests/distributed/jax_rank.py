@@ -21,7 +21,7 @@ def main(task: dict[str, Any]) -> None:
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    import stream.frameworks.jax
+    import stream.jax
     from stream import digest
 
     if task["world_size"] > 1:

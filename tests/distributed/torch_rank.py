@@ -21,7 +21,7 @@ def main(task: dict[str, Any]) -> None:
     import torch
     import torch.distributed as dist
 
-    from stream.frameworks.torch import PairDataset
+    from stream.torch import PairDataset
 
     torch.set_num_threads(1)
     rank, world_size = task["rank"], task["world_size"]

@@ -114,7 +114,7 @@ def test_jax_says_that_it_cannot_decode(oxe_root: Path) -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_torch_decodes_on_the_way_to_the_device(oxe_root: Path, num_workers: int) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from stream.frameworks.torch import to_device
+    from stream.torch import to_device
 
     now = loader_of(oxe_root, decode="host")
     batches = to_device(loader_of(oxe_root, num_workers=num_workers), "cpu", prefetch=2)
@@ -127,7 +127,7 @@ def test_torch_decodes_on_the_way_to_the_device(oxe_root: Path, num_workers: int
 
 def test_a_frame_that_cannot_be_decoded_on_the_way_is_named(damaged: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from stream.frameworks.torch import to_device
+    from stream.torch import to_device
 
     batches = to_device(loader_of(damaged), "cpu")
     with pytest.raises(RecordError, match=r"dataset bridge, split train, shard train-00000-of-0000\d.* decoded") as got:
@@ -138,7 +138,7 @@ def test_a_frame_that_cannot_be_decoded_on_the_way_is_named(damaged: Path) -> No
 
 def test_a_frame_that_cannot_be_decoded_on_the_way_is_replaced_as_on_the_host(damaged: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from stream.frameworks.torch import to_device
+    from stream.torch import to_device
 
     now, later = (loader_of(damaged, on_error="replace", decode=decode) for decode in ("host", "device"))
     batches = to_device(later, "cpu", prefetch=0)
@@ -150,7 +150,7 @@ def test_a_frame_that_cannot_be_decoded_on_the_way_is_replaced_as_on_the_host(da
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no CUDA device")
 def test_nvjpeg_gives_the_pictures_of_the_host_within_rounding(oxe_root: Path) -> None:
     pytest.importorskip("torchvision", reason="torchvision is not installed")
-    from stream.frameworks.torch import to_device
+    from stream.torch import to_device
 
     now = loader_of(oxe_root, decode="host")
     for step, batch in zip(range(6), to_device(loader_of(oxe_root), "cuda"), strict=False):

@@ -17,7 +17,7 @@ from stream.storage.errors import ArgumentError, StateError, WorkerError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from stream.frameworks.torch import Normalize, PairDataset, as_tensors, to_device  # noqa: E402
+from stream.torch import Normalize, PairDataset, as_tensors, to_device  # noqa: E402
 
 MIXTURE = {"bridge": 2, "rt1": 1}
 
