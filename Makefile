@@ -42,18 +42,19 @@ demo: $(STAMP) ## make a small sample of all 29 datasets, convert and check it, 
 		--batch-size 16 --out $(DEMO)/run
 	$(BIN)/python -m stream.replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
 
-test: lint ## lint, then all tests but the slow ones (ARGS='-k pairs' to choose)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+test: lint ## lint, then the tests that cover every subject, 7 minutes (ARGS='-k pairs' to choose)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not long and not slow" $(ARGS)
+
+test-all: test ## lint and all tests but those of test-slow
+	$(BIN)/python -m pytest -n $(JOBS) -m "long and not slow" $(ARGS)
 
 # Exit code 5 of pytest: no such test, which is no failure.
-test-slow: $(STAMP) ## the tests that are marked slow
+test-slow: $(STAMP) ## kills at random moments, environments made anew: minutes a test
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
-
-test-all: test test-slow ## all tests
 
 # What users install: without the tools of `dev`, TensorFlow for example.
 test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch and JAX with the oldest versions that pyproject.toml allows
-	$(OLDEST)/bin/python -m pytest -m "not slow" $(OLDEST_TESTS) $(ARGS)
+	$(OLDEST)/bin/python -m pytest -m "not long and not slow" $(OLDEST_TESTS) $(ARGS)
 
 corruption: $(STAMP) ## damage every region of every file in every way (minutes): writes build/corruption
 	$(BIN)/python -m bench.corruption --out build/corruption $(ARGS)
