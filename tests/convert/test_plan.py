@@ -151,11 +151,11 @@ def test_a_camera_that_is_no_picture_is_refused_with_those_that_are(
 WRONG_PATHS: list[tuple[dict[str, Any], str]] = [
     (
         {"cameras": {"imgae": {**CAMERAS["image"], "path": "observation/imgae"}}},
-        r"camera 'observation/imgae' .*did you mean 'observation/image'\?",
+        r"camera 'observation/imgae' .*did you mean 'observation/image'",
     ),
     (
         {"cameras": {"image": {**CAMERAS["image"], "path": "image"}}},
-        r"camera 'image' .*did you mean 'observation/image'\?",
+        r"camera 'image' .*did you mean 'observation/image'",
     ),
     (
         {"instruction": {"path": "languge_instruction"}},
