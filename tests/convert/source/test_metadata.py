@@ -64,14 +64,13 @@ def test_files_outside_of_the_dataset_are_not_opened(copied: Path, template: str
 
 def test_the_name_of_a_dataset_does_not_lead_outside(copied: Path) -> None:
     change(copied, "dataset_info.json", lambda info: info.update(name="../../../etc/demo"))
-    with pytest.raises(SourceError):
-        find(copied).shards("train")
+    assert [Path(shard.path).parent for shard in find(copied).shards("train")] == [copied]
 
 
 @pytest.mark.parametrize("name", ["../train", "/train", "..", "tr/ain", "", 5, "a" * 300])
 def test_a_split_that_cannot_be_a_folder_is_refused(copied: Path, name: Any) -> None:
     change(copied, "dataset_info.json", lambda info: info["splits"][0].update(name=name))
-    with pytest.raises(SourceError, match="which cannot be a folder's name"):
+    with pytest.raises(SourceError, match=r"has a split .*; splits become folders|TFDS cannot read its metadata"):
         find(copied)
 
 
@@ -79,7 +78,7 @@ def test_a_split_that_cannot_be_a_folder_is_refused(copied: Path, name: Any) -> 
 @pytest.mark.parametrize("content", [b"[" * 10**6, b'{"a":' * 10**6, b"\xff\xfe", b'{"a": 1' + b"0" * 10**5 + b"}"])
 def test_metadata_nested_without_end_are_refused(copied: Path, name: str, content: bytes) -> None:
     (copied / name).write_bytes(content)
-    with pytest.raises(SourceError, match=f"{name}: not a JSON file"):
+    with pytest.raises(SourceError, match=f"{name}: not metadata of TFDS"):
         find(copied)
 
 
@@ -87,5 +86,5 @@ def test_metadata_nested_without_end_are_refused(copied: Path, name: str, conten
 def test_metadata_larger_than_any_are_not_read(copied: Path, name: str) -> None:
     with (copied / name).open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(SourceError, match=f"{name}: larger than"):
+    with pytest.raises(SourceError, match=f"{name}: not metadata of TFDS .larger than"):
         find(copied)
