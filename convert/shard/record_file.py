@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import numpy as np
 import xxhash
@@ -15,20 +15,23 @@ from convert.errors import ShardError
 from convert.shard.record_places import find_places
 
 OPTIONS = "group_size:1,uncompressed"
-"""One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
+"""One record per chunk for random reads; JPEG does not compress."""
 
 
 class RecordWriter:
-    """Writes one ArrayRecord file; a context manager that closes it.
+    """A writer of one ArrayRecord file; a context manager that closes it.
+
+    Args:
+        path: File.
+        output: Folder to name in messages.
 
     Raises:
-        ShardError: the disk is full or the file cannot be written; the library only says so in the text of a
-            RuntimeError.
+        ShardError: The disk is full or the file cannot be written; the library only says so in a RuntimeError.
+        OSError: The file cannot be made.
     """
 
     def __init__(self, path: Path, *, output: Path) -> None:
-        """``output``: the folder to name in messages."""
-        # The library reports a path that cannot be written no sooner than with the first record.
+        # The library would report a bad path with the first record only.
         path.touch()
         self._path = path
         self._output = output
@@ -49,17 +52,16 @@ class RecordWriter:
         """Return the columns of ``find_places``, once the file is closed."""
         return find_places(self._path, self._num_bytes, self._xxh3_64)
 
-    def __enter__(self) -> RecordWriter:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._writer.close()
-        except RuntimeError as failure:
-            if error is None:
-                raise self._explain(failure) from failure
+        except RuntimeError as error:
+            # The error that left the context is not replaced by its consequence.
+            if kind is None:
+                raise self._explain(error) from error
 
     def _explain(self, error: RuntimeError) -> ShardError:
         if os.strerror(errno.ENOSPC) in str(error):

@@ -1,8 +1,8 @@
-"""Where ArrayRecord put the records of a file, found in the file and compared with what was written.
+"""Locations of the records of an ArrayRecord file, found in the file and compared with what was written.
 
-Source of the layout: doc/riegeli_records_file_format.md of google/riegeli. A file is blocks of 64 KiB that begin with a
-header of 24 bytes each, and, with these headers left out, a sequence of chunks: a header of 40 bytes and data. With one
-record a chunk and no compression, the data are a zero, the length of the length, the length, and the record.
+Source of the layout: doc/riegeli_records_file_format.md of google/riegeli. A file is a sequence of chunks, each with a
+header of 40 bytes and data, into which a header of 24 bytes is inserted at every border of a block of 64 KiB. With one
+record per chunk and no compression, the data are a zero, the length of the length, the length, and the record.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from stream.format.record_file import RecordFile
 from stream.storage.errors import FormatError
 
 _HEADER = struct.Struct("<5Q")
-"""Of a chunk: hash of the rest of the header, size and hash of its data, its kind in one byte and its records in seven,
-size of its decoded data."""
+"""Header of a chunk: its own hash, size and hash of the data, kind in one byte and count of records in seven, size of
+the decoded data."""
 _RECORDS = ord("r")
 
 
 def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
     """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
 
-    Every record is read from the location that the columns say.
+    Every record is read from the location in the columns.
 
     Args:
         path: ArrayRecord file, closed by its writer.
-        num_bytes: Size of each record that was written, in order.
+        num_bytes: Size of each written record, in order.
         xxh3_64: Checksum of each record.
 
     Raises:
-        ShardError: A record is not there.
+        ShardError: A record is missing or different.
         OSError: The file cannot be read.
     """
-    positions = _find_positions(path, num_bytes)
+    with path.open("rb") as opened:
+        positions = _find_positions(opened.fileno(), path, num_bytes)
     file = RecordFile(str(path))
     for record, place in enumerate(zip(positions, num_bytes, xxh3_64, strict=True)):
         try:
@@ -53,61 +54,40 @@ def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) ->
     }
 
 
-def _find_positions(path: Path, num_bytes: Sequence[int]) -> list[int]:
+def _find_positions(fd: int, path: Path, num_bytes: Sequence[int]) -> list[int]:
     positions: list[int] = []
-    with path.open("rb", buffering=0) as file:
-        chunk = 0
-        while len(positions) < len(num_bytes):
-            header, data = _read(file.fileno(), chunk, _HEADER.size)
-            if len(header) < _HEADER.size:
-                raise ShardError(f"{path}: ends after {len(positions)} of {len(num_bytes)} records")
-            _, size, _, kind, _ = _HEADER.unpack(header)
-            if kind & 0xFF == _RECORDS:
-                length = num_bytes[len(positions)]
-                head = _varint(length)
-                head = bytes([0, len(head)]) + head
-                found, position = _read(file.fileno(), data, len(head))
-                if found != head or kind >> 8 != 1 or size != len(head) + length:
-                    raise ShardError(
-                        f"{path}: array_record wrote record {len(positions)} in a way that is not known here; install "
-                        "the version of array-record that constraints.txt names"
-                    )
-                positions.append(position)
-            chunk = _advance(data, size)
+    # Counts bytes of chunks, without the headers of blocks.
+    chunk = 0
+    while len(positions) < len(num_bytes):
+        header = _read(fd, chunk, _HEADER.size)
+        if len(header) < _HEADER.size:
+            raise ShardError(f"{path}: ends after {len(positions)} of {len(num_bytes)} records")
+        _, size, _, kind, _ = _HEADER.unpack(header)
+        chunk += _HEADER.size + size
+        if kind & 0xFF != _RECORDS:
+            continue
+        length = num_bytes[len(positions)]
+        if kind >> 8 != 1 or not 3 <= size - length <= 7:
+            raise ShardError(
+                f"{path}: array_record wrote record {len(positions)} in an unknown layout; install the version of "
+                "array-record in constraints.txt"
+            )
+        positions.append(_in_file(chunk - length))
     return positions
 
 
-def _read(fd: int, position: int, size: int) -> tuple[bytes, int]:
-    """Read bytes of chunks, without the headers of blocks; returns them, and where those behind them begin."""
-    end = _advance(position, size)
-    stored = os.pread(fd, end - position, position)
-    # Of a few bytes, at most one header is in between.
-    border = -position % BLOCK
-    if border < len(stored):
-        stored = stored[:border] + stored[border + BLOCK_HEADER :]
-    return stored, _behind_header(end)
+def _in_file(place: int) -> int:
+    """Return the offset in the file of a byte of chunks.
 
-
-def _advance(position: int, size: int) -> int:
-    """The end of so many bytes of chunks that begin at a position."""
-    position = _behind_header(position)
-    inside = position % BLOCK - BLOCK_HEADER + size
-    blocks = max(0, inside - 1) // (BLOCK - BLOCK_HEADER)
-    return position // BLOCK * BLOCK + BLOCK_HEADER + inside + blocks * BLOCK_HEADER
-
-
-def _behind_header(position: int) -> int:
-    return position + BLOCK_HEADER if position % BLOCK == 0 else position
-
-
-def _varint(number: int) -> bytes:
-    """A whole number >= 0 as in protocol buffers: seven bits a byte, the lowest first.
-
-    >>> _varint(300)
-    b'\\xac\\x02'
+    >>> _in_file(0), _in_file(BLOCK - BLOCK_HEADER - 1), _in_file(BLOCK - BLOCK_HEADER)
+    (24, 65535, 65560)
     """
-    coded = bytearray()
-    while number > 0x7F:
-        coded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*coded, number])
+    return place + BLOCK_HEADER * (place // (BLOCK - BLOCK_HEADER) + 1)
+
+
+def _read(fd: int, place: int, size: int) -> bytes:
+    """Return a few bytes of chunks; at most one header of a block is among them."""
+    start = _in_file(place)
+    stored = os.pread(fd, _in_file(place + size - 1) + 1 - start, start)
+    border = -start % BLOCK
+    return stored if len(stored) <= border else stored[:border] + stored[border + BLOCK_HEADER :]
