@@ -89,10 +89,8 @@ class ShardJob:
         """The beginning of the names of the output files."""
         return shard_stem(self.shard.split, self.shard.index, self.shard.count)
 
-    @property
-    def name(self) -> str:
-        """The stem."""
-        return self.stem
+    name = stem
+    """What messages call the job, as ``SplitJob.name`` does."""
 
     @property
     def episodes(self) -> int:

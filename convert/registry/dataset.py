@@ -152,7 +152,7 @@ class DatasetSpec(Entry):
         action_text: Feature with an action in words.
         state: Parts of the default state vector.
         robot_path: Feature that names the robot.
-        robot: Name of the robot, where all episodes have the same.
+        robot: Name of the robot, where all episodes have the same or ``robot_path`` is empty.
         control_frequency: Steps per second; None where steps are not equally spaced in time.
         offset: Default distance of a pair, in steps (5) or seconds (0.6s).
         splits: Episodes per split, as published.
@@ -190,13 +190,8 @@ class DatasetSpec(Entry):
             raise ValueError(
                 f"has {len(primary)} cameras with role primary; give it to one of {', '.join(self.cameras)}"
             )
-        if self.robot is not None and self.robot_path is not None:
-            raise ValueError("has both robot and robot_path; keep one")
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
-        for part in (*self.action, *self.state):
-            if self.leaves_out(part.path):
-                raise ValueError(f"leave_out would drop {part.path}, which is part of action or state")
         return self
 
     def camera(self, name_or_role: str) -> Camera:
@@ -205,20 +200,15 @@ class DatasetSpec(Entry):
         Raises:
             ConfigError: No camera or several cameras match.
         """
-        if name_or_role in self.cameras:
-            return self.cameras[name_or_role]
-        keys = {name: (camera.role, camera.path, f"steps/{camera.path}") for name, camera in self.cameras.items()}
-        hits = [name for name in keys if name_or_role in keys[name]]
-        if len(hits) == 1:
-            return self.cameras[hits[0]]
-        if hits:
-            raise ConfigError(
-                f"{self.name} has {len(hits)} cameras with role {name_or_role}: {', '.join(hits)}; name one"
-            )
-        known = {text for name in keys for text in (name, *keys[name][:2])}
-        raise ConfigError(
-            f"{self.name} has no camera {name_or_role!r}; {closest(name_or_role, known, noun='names, roles and paths')}"
-        )
+        keys = {name: {name, camera.role, camera.path} for name, camera in self.cameras.items()}
+        wanted = name_or_role.removeprefix("steps/")
+        hits = [wanted] if wanted in keys else [name for name in keys if wanted in keys[name]]
+        if len(hits) > 1:
+            raise ConfigError(f"{self.name} has {len(hits)} cameras with role {wanted}: {', '.join(hits)}; name one")
+        if not hits:
+            hint = closest(wanted, set().union(*keys.values()), noun="names, roles and paths")
+            raise ConfigError(f"{self.name} has no camera {name_or_role!r}; {hint}")
+        return self.cameras[hits[0]]
 
     def leaves_out(self, path: str) -> bool:
         """Return whether the converter leaves a feature out; ``path`` in the notation of this module."""
@@ -228,16 +218,6 @@ class DatasetSpec(Entry):
     def primary(self) -> Camera:
         """The primary camera."""
         return self.camera("primary")
-
-    @property
-    def action_dim(self) -> int:
-        """Length of the default action vector."""
-        return sum(part.dims for part in self.action)
-
-    @property
-    def state_dim(self) -> int:
-        """Length of the default state vector."""
-        return sum(part.dims for part in self.state)
 
 
 def changed_fields(old: Mapping[str, Any], spec: DatasetSpec) -> list[str]:

@@ -123,10 +123,6 @@ def test_an_empty_file_adds_nothing(tmp_path: Path, registry: Registry) -> None:
     assert load_registry(config=[write(tmp_path, "# nothing yet\n")]) == registry
 
 
-def test_action_and_state_are_as_long_as_their_parts(mine: DatasetSpec) -> None:
-    assert (mine.action_dim, mine.state_dim) == (4, 16)
-
-
 @pytest.mark.parametrize("name", ["primary", "front", "observation/front/rgb", "steps/observation/front/rgb"])
 def test_a_camera_is_found_by_role_name_or_path(mine: DatasetSpec, name: str) -> None:
     assert mine.camera(name) == mine.primary
@@ -174,13 +170,11 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("observation/left", "/observation/left", "expected one of the steps, no leading slash"),
         ("observation/left", "steps/observation/left", "paths are relative to `steps`, so leave `steps/` out"),
         ("left: {", "'le ft': {", "cameras.le ft.[key]: String should match pattern"),
-        ("depth_*", "stat*", "leave_out would drop observation/state, which is part of action or state"),
         ("{train: 10, val: 2}", "{train: 10, train: 2}", "has the key 'train' twice"),
         ("{train: 10, val: 2}", "{train: -1}", "splits.train: Input should be greater than or equal to 0"),
         ("    version", "    offset: -1\n    version", "mine.offset: offset '-1' is neither a number of steps (5) nor seconds (0.6s)"),
         ("    version", "    offset: 6ms\n    version", "offset '6ms' is neither a number of steps"),
         ("    control_frequency: 5", "    offset: 1s", "offset 1s is in seconds but there is no control_frequency"),
-        ("    version", "    robot: a\n    robot_path: /r\n    version", "has both robot and robot_path; keep one"),
         ("  mine:", "  my set:", "datasets.my set.name: String should match pattern"),
         ("  mine:", "  oxe29:", "'oxe29' is the name of a dataset and of a mixture; rename one"),
         ("datasets:", "dataset:", "my.yaml: unknown key 'dataset'; did you mean 'datasets'?"),

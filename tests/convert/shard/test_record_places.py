@@ -11,8 +11,7 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError
-from convert.shard.record_file import OPTIONS
-from convert.shard.record_places import find_places
+from convert.shard.record_file import OPTIONS, find_places
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.format.record_file import RecordFile
 
