@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -287,6 +288,7 @@ class _Finder:
             return self._features[path]
         last = path.rsplit("/", 1)[-1]
         same = [name for name in self._features if name.rsplit("/", 1)[-1] == last]
+        same = same or difflib.get_close_matches(path, self._features, 1)
         hint = f"did you mean {same[0]!r}?" if same else closest(path, self._features, noun="features")
         raise SourceError(f"{self._spec.name}: {role} {path!r} is not in {self._file}; {hint}")
 
@@ -315,7 +317,6 @@ class _Finder:
             if not (is_text if instruction.encoding == "text" else is_codes):
                 fault = f"which encoding {instruction.encoding} does not read"
                 raise self._unfit(f"instruction {feature.name}", feature, fault)
-        self._check_sizes(found)
         return found
 
     def check_part(self, part: Part) -> None:
@@ -346,16 +347,13 @@ class _Finder:
             and not self._spec.leaves_out(name)
             and not (codes and feature in language)
         )
-        self._check_sizes(found)
-        return found
-
-    def _check_sizes(self, features: Sequence[Feature]) -> None:
-        for feature in features:
+        for feature in (*found, *language):
             if not feature.size:
                 raise UsageError(
                     f"{self._spec.name}: {_notation(feature)} has the shape {feature.shape}; columns need a fixed size "
                     "of 1 or more. Leave it out (--leave-out, or leave_out in the registry)"
                 )
+        return found
 
     def _unfit(self, name: str, feature: Feature, fault: str) -> UsageError:
         return UsageError(f"{self._spec.name}: {name} is {feature.dtype} {feature.shape}, {fault}")

@@ -77,7 +77,7 @@ def read_yaml(path: Path, *, name: str) -> Any:
     try:
         return yaml.load(read_whole(path, MAX_BYTES).decode(), _Loader)
     except OSError as fault:
-        raise ConfigError(f"{name}: cannot be read ({fault.strerror or fault})") from None
+        raise ConfigError(f"{name}: cannot be read: {fault.strerror or fault}") from None
     # RecursionError: nested too deep. ValueError: too large, not UTF-8, or a path that no file can have.
     except (yaml.YAMLError, ValueError, RecursionError) as fault:
         raise ConfigError(f"{name}: not a YAML file ({' '.join(str(fault).split())[:200]})") from None

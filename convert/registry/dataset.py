@@ -15,7 +15,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from convert.errors import UsageError
 from convert.registry.config_file import ConfigError, Entry
 from convert.shard.pairs import check_offset, is_seconds
-from stream.storage.errors import closest
 
 SENTENCE_EMBEDDINGS = ("*language_embedding",)
 """Default of ``leave_out``: hundreds of numbers a step that repeat the instruction."""
@@ -206,8 +205,8 @@ class DatasetSpec(Entry):
         if len(hits) > 1:
             raise ConfigError(f"{self.name} has {len(hits)} cameras with role {wanted}: {', '.join(hits)}; name one")
         if not hits:
-            hint = closest(wanted, set().union(*keys.values()), noun="names, roles and paths")
-            raise ConfigError(f"{self.name} has no camera {name_or_role!r}; {hint}")
+            known = ", ".join(f"{name} ({camera.role})" for name, camera in self.cameras.items())
+            raise ConfigError(f"{self.name} has no camera {name_or_role!r}; it has {known}")
         return self.cameras[hits[0]]
 
     def leaves_out(self, path: str) -> bool:

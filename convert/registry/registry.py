@@ -162,32 +162,30 @@ class Registry(Entry):
         for name, count in Counter(spec.name for spec in specs).items():
             if count > 1:
                 raise ConfigError(f"dataset {name} is named {count} times; name it once")
-        return [_alone(spec) for spec in specs]
+        return [Selected(MixtureMember(dataset=spec.name, weight=1.0), spec) for spec in specs]
 
     def _resolve_file(self, path: str) -> list[Selected]:
         added = _read_file(Path(path), path)
+        names = list(added.mixtures) or list(added.datasets)
         if len(added.mixtures) > 1:
             hint = f"give it as --config {path} and name one as --datasets"
-            raise ConfigError(f"{path}: has several mixtures ({', '.join(added.mixtures)}); {hint}")
-        for mixture in added.mixtures.values():
-            return _join(self, added, file=path)._members(mixture)
-        if not added.datasets:
+            raise ConfigError(f"{path}: has several mixtures ({', '.join(names)}); {hint}")
+        if not names:
             raise ConfigError(f"{path}: has neither datasets nor members of a mixture")
-        return [_alone(spec) for spec in added.datasets.values()]
+        return _join(self, added, file=path).resolve(",".join(names))
 
     def _members(self, mixture: Mixture) -> list[Selected]:
         members = []
         for member in mixture.members:
-            if member.dataset not in self.datasets:
-                spec = self.dataset(member.dataset)
-                raise ConfigError(
-                    f"{mixture.name}: {member.dataset} is the TFDS name of {spec.name}; write {spec.name}"
-                )
-            spec = self.datasets[member.dataset]
+            name, place = member.dataset, f"mixture {mixture.name}: members.{member.dataset}"
+            if name not in self.datasets:
+                same = [spec.name for spec in self.datasets.values() if spec.tfds_name == name]
+                hint = f"write {same[0]}" if same else closest(name, self.datasets, noun="datasets")
+                raise ConfigError(f"{place}: unknown dataset {name!r:.80}; {hint}")
+            spec = self.datasets[name]
             for split in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
                 if spec.splits and split not in (*spec.splits, "all"):
-                    hint = closest(split, spec.splits, noun="splits")
-                    raise ConfigError(f"{mixture.name}: {spec.name} has no split {split!r}; {hint}")
+                    raise ConfigError(f"{place}: no split {split!r}; {closest(split, spec.splits, noun='splits')}")
             members.append(Selected(member, spec))
         return members
 
@@ -221,16 +219,9 @@ def _packaged() -> Registry:
     return registry
 
 
-def _alone(spec: DatasetSpec) -> Selected:
-    return Selected(MixtureMember(dataset=spec.name, weight=1.0), spec)
-
-
 def _join(registry: Registry, added: Registry, *, file: str) -> Registry:
-    content = {
-        "datasets": {**registry.datasets, **added.datasets},
-        "mixtures": {**registry.mixtures, **added.mixtures},
-    }
-    return build(Registry, content, file=file)
+    datasets, mixtures = registry.datasets | added.datasets, registry.mixtures | added.mixtures
+    return build(Registry, {"datasets": datasets, "mixtures": mixtures}, file=file)
 
 
 def _read_file(path: Path, name: str) -> Registry:

@@ -33,17 +33,17 @@ def read_metadata(folder: Path) -> list[bytes]:
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error}); copy it again") from None
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"{path}: not metadata of TFDS ({str(error)[:300]}); copy it again") from None
+            raise SourceError(f"{path}: not a JSON file ({str(error)[:200]}); copy it again") from None
     return contents
 
 
 def _check_class(node: dict[str, Any]) -> dict[str, Any]:
-    """Raise ValueError if a feature is of a foreign class; "type" is the key of files from before TFDS 4.5."""
+    """Raise SourceError if a feature is of a foreign class; "type" is the key of files from before TFDS 4.5."""
     for key in ("pythonClassName", "python_class_name", "type"):
         name = node.get(key)
         if isinstance(name, str) and (key != "type" or "content" in node) and not _CLASS.fullmatch(name):
-            raise ValueError(
-                f"a feature is of the class {name!r:.100}, which is not one of TFDS's; to read it, TFDS would run the "
-                "code of that module. Do not convert what you do not trust"
+            raise SourceError(
+                f"features.json has a feature of the class {name!r:.100}, which is not one of TFDS's; to read it, TFDS "
+                "would run the code of that module. Do not convert what you do not trust"
             )
     return node

@@ -12,14 +12,14 @@ import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from stream.storage.remote import CHUNK, RemoteError, RemoteFolder
 
 _MAX_PUT = 5 << 30
 """Largest object that S3 takes in one request."""
 _MULTIPART = 5 << 20
-"""gcsfs sends a smaller file as a part of a message, whose end mark may be mistaken in the content."""
+"""gcsfs would send a smaller file as a part of a message; after a final "\\r" its end mark takes a byte of the file."""
 
 
 class StoreFolder(RemoteFolder):
@@ -37,7 +37,7 @@ class StoreFolder(RemoteFolder):
                     raise content
         return {paths[path]: bytes(content) for path, content in found.items() if not isinstance(content, Exception)}
 
-    def open(self, name: str, *, size: int) -> BinaryIO:
+    def open(self, name: str, *, size: int) -> io.BufferedReader:
         """Open an object of ``size`` bytes to read it in sequence."""
         return io.BufferedReader(_Reader(self, name, size), CHUNK)
 
@@ -67,30 +67,29 @@ class StoreFolder(RemoteFolder):
             RemoteError: The store has something else, which is removed.
             OSError: The file cannot be read.
         """
-        with path.open("rb") as file:
-            try:
-                self._put(file, path, name)
-            except RemoteError as error:
-                if error.refused:
-                    raise
-                # A network fails now and then, and the library does not start again at the beginning of the file.
-                self._put(file, path, name, bare=True)
+        try:
+            self._put(path, name)
+        except RemoteError as error:
+            if error.refused:
+                raise
+            # A network fails now and then, and the library does not start again at the beginning of the file.
+            self._put(path, name)
 
-    def _put(self, file: io.BufferedReader, path: Path, name: str, *, bare: bool = False) -> None:
-        size = path.stat().st_size
-        file.seek(0)
+    def _put(self, path: Path, name: str) -> None:
         key = f"{self.prefix}/{name}".lstrip("/")
-        with self.explained("written", name):
-            if self.scheme == "s3" and size <= _MAX_PUT:
-                # One request: the parts of a killed upload would stay, and cost money.
-                self.store.call_s3("put_object", Bucket=self.bucket, Key=key, Body=file)
-            elif self.scheme == "gs" and bare and size < _MULTIPART:
-                # gcsfs ends a part with "\n" and a mark, so a server may drop a final "\r" of the content.
-                address = f"{self.store.base.removesuffix('storage/v1/')}upload/storage/v1/b/{{}}/o"
-                self.store.call("POST", address, self.bucket, uploadType="media", name=key, data=file.read())
-            else:
-                self.store.put_file(str(path), f"{self.path}/{name}")
-        self._check(name, file)
+        with path.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(0)
+            with self.explained("written", name):
+                if self.scheme == "s3" and size <= _MAX_PUT:
+                    # One request: the parts of a killed upload would stay, and cost money.
+                    self.store.call_s3("put_object", Bucket=self.bucket, Key=key, Body=file)
+                elif self.scheme == "gs" and size < _MULTIPART:
+                    address = f"{self.store.base.removesuffix('storage/v1/')}upload/storage/v1/b/{{}}/o"
+                    self.store.call("POST", address, self.bucket, uploadType="media", name=key, data=file.read())
+                else:
+                    self.store.put_file(str(path), f"{self.path}/{name}")
+            self._check(name, file)
 
     def _check(self, name: str, file: io.BufferedReader | io.BytesIO) -> None:
         """Compare an object with its file by the store's MD5, or by its content if the store has no MD5."""

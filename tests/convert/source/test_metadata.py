@@ -45,7 +45,10 @@ def test_a_class_of_a_feature_is_not_imported(copied: Path, monkeypatch: pytest.
     class_name = "evil_module.Feature"
     evil = {"pythonClassName": class_name} if form == "pythonClassName" else {"type": class_name, "content": {}}
     change(copied, "features.json", lambda tree: tree["featuresDict"]["features"].update(evil=evil))
-    with pytest.raises(SourceError, match=r"class 'evil_module\.Feature', which is not one of TFDS's"):
+    with pytest.raises(
+        SourceError,
+        match=r"features\.json has a feature of the class 'evil_module\.Feature', which is not one of TFDS's",
+    ):
         find(copied)
     assert "evil_module" not in sys.modules
     assert not (copied / "ran").exists()
@@ -78,7 +81,7 @@ def test_a_split_that_cannot_be_a_folder_is_refused(copied: Path, name: Any) -> 
 @pytest.mark.parametrize("content", [b"[" * 10**6, b'{"a":' * 10**6, b"\xff\xfe", b'{"a": 1' + b"0" * 10**5 + b"}"])
 def test_metadata_nested_without_end_are_refused(copied: Path, name: str, content: bytes) -> None:
     (copied / name).write_bytes(content)
-    with pytest.raises(SourceError, match=f"{name}: not metadata of TFDS"):
+    with pytest.raises(SourceError, match=f"{name}: not a JSON file"):
         find(copied)
 
 
@@ -86,5 +89,5 @@ def test_metadata_nested_without_end_are_refused(copied: Path, name: str, conten
 def test_metadata_larger_than_any_are_not_read(copied: Path, name: str) -> None:
     with (copied / name).open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(SourceError, match=f"{name}: not metadata of TFDS .larger than"):
+    with pytest.raises(SourceError, match=f"{name}: not a JSON file .larger than"):
         find(copied)
