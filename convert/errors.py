@@ -1,13 +1,13 @@
-"""The errors of the conversion and the exit codes that they end in."""
+"""Errors of the conversion, and exit codes of its commands."""
 
 from __future__ import annotations
 
 EXIT_FAILED = 1
-"""The conversion stopped; what was finished stays, and the same command goes on from there."""
+"""The conversion stopped; finished shards stay, and the same command goes on."""
 EXIT_USAGE = 2
 """Nothing was started: a wrong name, path, option or configuration."""
 EXIT_DAMAGED = 3
-"""The conversion is complete, but damaged input was left out; see quarantine.jsonl."""
+"""The conversion is complete without some damaged input; see quarantine.jsonl."""
 EXIT_INTERRUPTED = 130
 """Ctrl-C."""
 
@@ -19,26 +19,30 @@ class ConvertError(Exception):
 
 
 class UsageError(ConvertError):
-    """What was asked for cannot be started: found before anything was written."""
+    """A request that cannot be started; nothing was written."""
 
     exit_code = EXIT_USAGE
 
 
 class SourceError(UsageError):
-    """The source is not there, incomplete, or not a TFDS dataset of the expected kind."""
+    """A source that is missing, incomplete, or not a TFDS dataset of the expected kind."""
 
 
 class ConflictError(UsageError):
-    """The output already holds something else: other parameters, another format version, another source."""
+    """An output that holds something else: other parameters, another format version, another source."""
 
 
 class ShardError(ConvertError):
-    """One shard could not be written or read; names the shard and the reason."""
+    """A shard that cannot be written or read; names the shard and the reason."""
 
 
 class DamagedRecord(ConvertError):
-    """A TFRecord entry that cannot be read. ``position`` is its number in the file, ``rest`` says that no further
-    record of the file can be read."""
+    """A TFRecord entry that cannot be read.
+
+    Attributes:
+        position: Number of the entry in the file.
+        rest: True if no further entry of the file can be read.
+    """
 
     def __init__(self, message: str, *, position: int, rest: bool) -> None:
         super().__init__(message)
@@ -47,7 +51,7 @@ class DamagedRecord(ConvertError):
 
 
 class MalformedEpisode(ConvertError):
-    """A record that was read but is not an episode of the declared features."""
+    """A readable record that is not an episode of the declared features."""
 
 
 class CorruptFrame(ConvertError):

@@ -1,14 +1,15 @@
-"""What is to be done to one dataset: the registry's entry meets the features of the source and the user's options."""
+"""The plan of a conversion: the registry's entry joined with the features of the source and the user's options."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from convert.errors import SourceError, UsageError
-from convert.registry.registry import Camera, DatasetSpec, Instruction, Part, Selected
+from convert.registry.dataset import Camera, DatasetSpec, Part
+from convert.registry.registry import Selected
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
@@ -20,9 +21,10 @@ from stream.storage.errors import closest
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user chose for all datasets; None means the registry's or mixture's own value.
+    """The user's choices for all datasets; None means the registry's or mixture's own value.
 
-    leave_out: patterns in the registry's notation that replace those of the registry.
+    Attributes:
+        leave_out: Patterns in the registry's notation that replace the patterns of the registry.
     """
 
     splits: tuple[str, ...] | None = None
@@ -38,13 +40,13 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetPlan:
-    """Everything that a worker needs for any shard or split of one dataset; small, and the same for all of them.
+    """Everything that a worker needs for any shard or split of one dataset.
 
     Attributes:
         output: Folder ``ROOT/<dataset>/<version>``.
         camera: Feature whose frames are stored.
         features: Features that the index gets.
-        language: Features that the instruction is read from; the first that is not empty wins.
+        language: Features of the instruction; the first that is not empty wins.
         action: Parts of the derived column ``action``.
         state: Parts of the derived column ``state``.
         staging: Local folder for files on their way to an object store, None for the system's.
@@ -74,7 +76,7 @@ class ShardJob:
     """One source shard to convert.
 
     Attributes:
-        spans: Ranges [start, stop) of record numbers that are wanted.
+        spans: Wanted ranges [start, stop) of record numbers.
         entry: Entry of the manifest, if the shard of a complete dataset is converted again.
     """
 
@@ -85,22 +87,20 @@ class ShardJob:
 
     @property
     def stem(self) -> str:
-        """What the names of the output files start with."""
+        """The beginning of the names of the output files."""
         return shard_stem(self.shard.split, self.shard.index, self.shard.count)
 
-    @property
-    def name(self) -> str:
-        """The stem."""
-        return self.stem
+    name = stem
+    """What messages call the job, as ``SplitJob.name`` does."""
 
     @property
     def episodes(self) -> int:
-        """Number of records that are wanted."""
+        """Count of wanted records."""
         return sum(stop - start for start, stop in self.spans)
 
     @property
     def size(self) -> int:
-        """Estimated bytes of the source that they take."""
+        """Estimated bytes of the wanted records."""
         return self.shard.bytes * self.episodes // max(self.shard.records, 1)
 
 
@@ -110,7 +110,7 @@ class SplitJob:
 
     Attributes:
         shards: Numbers of its converted shards, in order.
-        count: Number of the source's shards.
+        count: Count of the source's shards.
     """
 
     dataset: str
@@ -120,7 +120,7 @@ class SplitJob:
 
     @property
     def stems(self) -> list[str]:
-        """Return the stems of its converted shards, in order."""
+        """The stems of its converted shards, in order."""
         return [shard_stem(self.split, index, self.count) for index in self.shards]
 
     @property
@@ -130,15 +130,16 @@ class SplitJob:
 
     @property
     def size(self) -> int:
-        """Number of its shards."""
+        """Count of its shards."""
         return len(self.shards)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """One dataset to convert: the plan, its shards, and what the manifest will say of them.
+    """One dataset to convert.
 
-    parameters: all that changes the output; a conversion into a place with other parameters is refused.
+    Attributes:
+        parameters: Everything that changes the output; a folder with other parameters is not converted into.
     """
 
     spec: DatasetSpec
@@ -149,20 +150,20 @@ class Conversion:
 
     @property
     def warnings(self) -> list[str]:
-        """What the user should know before it is converted."""
-        plan = self.plan
+        """Warnings to show before the conversion."""
         found = [self.spec.warning] if self.spec.warning else []
-        offsets = frame_offsets(plan.frames, plan.offset)
-        if len(set(offsets)) < len(offsets):
+        offset, frames = self.plan.offset, self.plan.frames
+        count = len(offsets := frame_offsets(frames, offset))
+        if len(set(offsets)) < count:
             found.append(
-                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {len(offsets)} "
-                f"frames of {plan.offset + 1} steps"
+                f"--frames {frames} at offset {offset} stores some frames of a record twice: {count} frames of "
+                f"{offset + 1} steps"
             )
         return found
 
     @property
     def splits(self) -> list[str]:
-        """The splits that are converted, in the order of their jobs."""
+        """The splits to convert, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))
 
     def split_jobs(self, split: str) -> list[ShardJob]:
@@ -172,10 +173,8 @@ class Conversion:
 
 def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
     """Raise UsageError if an offset for all datasets is in seconds and some have no fixed rate; names all of them."""
-    if offset is None or not is_seconds(offset):
-        return
     without = [selected.spec.name for selected in selection if selected.spec.control_frequency is None]
-    if without:
+    if offset is not None and is_seconds(offset) and without:
         names = ",".join(without)
         raise UsageError(
             f"--offset {offset} is in seconds, but these have no fixed rate: {names}; give --offset in steps, or "
@@ -184,47 +183,30 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
 
 
 def plan_conversion(selected: Selected, source: SourceDataset, options: Options, *, output: str) -> Conversion:
-    """Plan the conversion of one dataset; reads metadata and file sizes only.
+    """Plan the conversion of one dataset from metadata and file sizes.
 
     Args:
-        output: the folder ``ROOT/<dataset>/<version>``.
+        selected: Dataset with its member of the mixture.
+        source: Source of the dataset.
+        options: Choices of the user.
+        output: Folder ``ROOT/<dataset>/<version>``.
 
     Raises:
-        UsageError: options, registry entry and features do not fit together; says which key, and the closest.
+        UsageError: Options, registry entry and features do not fit together; names the key, and the closest feature.
     """
     spec = selected.spec
-    by_name = {_notation(feature): feature for feature in source.features.values()}
-    leave_out = spec.leave_out if options.leave_out is None else options.leave_out
-    left = spec.model_copy(update={"leave_out": leave_out})
+    if options.leave_out is not None:
+        spec = spec.model_copy(update={"leave_out": options.leave_out})
+    finder = _Finder(spec, source)
     camera = spec.camera(options.camera) if options.camera else spec.primary
-    camera_feature = _camera_feature(spec, camera, by_name, source)
-    language = _language_features(spec.instruction, spec, by_name, source)
+    camera_feature = finder.camera(camera)
+    language = finder.language()
     for part in (*spec.action, *spec.state):
-        _check_part(part.path, part.dims, part.select, spec, by_name, source)
-        if left.leaves_out(part.path):
-            raise UsageError(
-                f"{spec.name}: {part.path} is part of action or state, so it cannot be left out "
-                f"({', '.join(leave_out)})"
-            )
-    if spec.action_text:
-        _find(spec.action_text, "action_text", spec, by_name, source)
-    if spec.success_path:
-        _find(spec.success_path, "success_path", spec, by_name, source)
-    robot_feature = _find(spec.robot_path, "robot_path", spec, by_name, source) if spec.robot_path else None
-    codes = spec.instruction is not None and spec.instruction.encoding == "utf8_codes"
-    cameras = {other.path for other in spec.cameras.values()}
-    features = tuple(
-        feature
-        for name, feature in by_name.items()
-        if feature.kind != "image"
-        and name not in cameras
-        and not left.leaves_out(name)
-        and not (codes and feature in language)
-    )
-    _check_sizes((*features, *language), spec)
-    offset = offset_in_steps(
-        options.offset if options.offset is not None else selected.offset, spec.control_frequency, dataset=spec.name
-    )
+        finder.check_part(part)
+    for role in ("action_text", "success_path"):
+        if path := getattr(spec, role):
+            finder.find(path, role)
+    offset = selected.offset if options.offset is None else options.offset
     plan = DatasetPlan(
         dataset=spec.name,
         version=spec.version,
@@ -232,20 +214,20 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         camera=camera_feature,
         channels=camera.channels,
         policy=options.policy,
-        offset=offset,
+        offset=offset_in_steps(offset, spec.control_frequency, dataset=spec.name),
         frames=check_frames(options.frames),
-        features=features,
+        features=finder.columns(language),
         language=language,
         language_encoding=spec.instruction.encoding if spec.instruction else "text",
         action=spec.action,
         state=spec.state,
         robot=spec.robot or "",
-        robot_feature=robot_feature,
+        robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         on_error=options.on_error,
         staging=options.staging,
     )
     return Conversion(
-        spec=spec,
+        spec=selected.spec,
         source=source,
         plan=plan,
         parameters=_parameters(plan, options),
@@ -260,10 +242,9 @@ def _jobs(dataset: str, source: SourceDataset, options: Options) -> Sequence[Sha
             for split in source.select_splits(options.splits)
             for shard in source.shards(split)
         ]
-    chosen = source.select_episodes(options.episodes)
     return [
         ShardJob(dataset=dataset, shard=shard, spans=spans[shard.index])
-        for split, spans in chosen.items()
+        for split, spans in source.select_episodes(options.episodes).items()
         for shard in source.shards(split)
         if shard.index in spans
     ]
@@ -289,83 +270,90 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
 
 
 def _notation(feature: Feature) -> str:
-    """The registry's notation of a path: a leading slash marks episode features."""
+    """Return the path of a feature in the registry's notation: a leading slash marks episode features."""
     return feature.name if feature.level == "step" else f"/{feature.path}"
 
 
-def _camera_feature(
-    spec: DatasetSpec, camera: Camera, by_name: Mapping[str, Feature], source: SourceDataset
-) -> Feature:
-    feature = _find(camera.path, "camera", spec, by_name, source)
-    if feature.kind == "image" and feature.dtype == "uint8" and not feature.sequences:
-        return feature
-    if feature.dtype == "uint8" and len(feature.shape) in (2, 3) and feature.encoding == "none":
-        return feature
-    raise UsageError(
-        f"{spec.name}: camera {camera.path} is {feature.dtype} {feature.shape}, not a picture; "
-        f"pictures are {', '.join(_pictures(by_name))}"
-    )
+class _Finder:
+    """The features of a source by the paths of a registry entry."""
 
+    def __init__(self, spec: DatasetSpec, source: SourceDataset) -> None:
+        self._spec = spec
+        self._file = f"{source.path}/features.json"
+        self._features = {_notation(feature): feature for feature in source.features.values()}
 
-def _pictures(by_name: Mapping[str, Feature]) -> list[str]:
-    return [
-        name
-        for name, feature in by_name.items()
-        if feature.kind == "image" and feature.dtype == "uint8" and feature.level == "step"
-    ]
+    def find(self, path: str, role: str) -> Feature:
+        """Return a feature; raises SourceError with the closest ones if it does not exist."""
+        if path in self._features:
+            return self._features[path]
+        last = path.rsplit("/", 1)[-1]
+        same = [name for name in self._features if name.rsplit("/", 1)[-1] == last]
+        same = same or difflib.get_close_matches(path, self._features, 1)
+        hint = f"did you mean {same[0]!r}?" if same else closest(path, self._features, noun="features")
+        raise SourceError(f"{self._spec.name}: {role} {path!r} is not in {self._file}; {hint}")
 
+    def camera(self, camera: Camera) -> Feature:
+        """Return the feature of a camera, which must hold pictures."""
+        feature = self.find(camera.path, "camera")
+        raw = feature.kind == "tensor" and len(feature.shape) in (2, 3) and feature.encoding == "none"
+        if feature.dtype == "uint8" and (raw or (feature.kind == "image" and not feature.sequences)):
+            return feature
+        pictures = [
+            name
+            for name, other in self._features.items()
+            if other.kind == "image" and other.dtype == "uint8" and other.level == "step"
+        ]
+        raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {', '.join(pictures)}")
 
-def _language_features(
-    instruction: Instruction | None, spec: DatasetSpec, by_name: Mapping[str, Feature], source: SourceDataset
-) -> tuple[Feature, ...]:
-    if instruction is None:
-        return ()
-    found = tuple(
-        _find(path, "instruction", spec, by_name, source) for path in (instruction.path, *instruction.alternatives)
-    )
-    for feature in found:
-        is_text = feature.dtype == "string" and feature.size == 1 and not feature.sequences
-        is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
-        if not (is_text if instruction.encoding == "text" else is_codes):
+    def language(self) -> tuple[Feature, ...]:
+        """Return the features of the instruction."""
+        instruction = self._spec.instruction
+        if instruction is None:
+            return ()
+        found = tuple(self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives))
+        for feature in found:
+            is_text = feature.dtype == "string" and feature.size == 1 and not feature.sequences
+            is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
+            if not (is_text if instruction.encoding == "text" else is_codes):
+                fault = f"which encoding {instruction.encoding} does not read"
+                raise self._unfit(f"instruction {feature.name}", feature, fault)
+        return found
+
+    def check_part(self, part: Part) -> None:
+        """Raise UsageError unless the feature of a part has its values and is not left out."""
+        feature = self.find(part.path, "action or state")
+        if feature.dtype == "string" or feature.size is None or feature.sequences:
+            raise self._unfit(part.path, feature, "not a vector of numbers")
+        if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
+            wanted = f"values {list(part.select)}" if part.select else f"all {part.dims}"
             raise UsageError(
-                f"{spec.name}: instruction {feature.name} is {feature.dtype} {feature.shape}, "
-                f"which encoding {instruction.encoding} does not read"
+                f"{self._spec.name}: {part.path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
             )
-    return found
+        if self._spec.leaves_out(part.path):
+            raise UsageError(
+                f"{self._spec.name}: {part.path} is part of action or state, so it cannot be left out "
+                f"({', '.join(self._spec.leave_out)})"
+            )
 
-
-def _check_part(
-    path: str,
-    dims: int,
-    select: tuple[int, ...] | None,
-    spec: DatasetSpec,
-    by_name: Mapping[str, Feature],
-    source: SourceDataset,
-) -> None:
-    feature = _find(path, "action or state", spec, by_name, source)
-    size = feature.size
-    if feature.dtype == "string" or size is None or feature.sequences:
-        raise UsageError(f"{spec.name}: {path} is {feature.dtype} {feature.shape}, not a vector of numbers")
-    if (select is None and dims != size) or (select is not None and max(select) >= size):
-        raise UsageError(
-            f"{spec.name}: {path} has {size} values {feature.shape}; the registry takes "
-            f"{f'values {list(select)}' if select else f'all {dims}'}"
+    def columns(self, language: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        """Return the features that become columns: all but pictures, left out features and coded instructions."""
+        cameras = {camera.path for camera in self._spec.cameras.values()}
+        codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
+        found = tuple(
+            feature
+            for name, feature in self._features.items()
+            if feature.kind != "image"
+            and name not in cameras
+            and not self._spec.leaves_out(name)
+            and not (codes and feature in language)
         )
+        for feature in (*found, *language):
+            if not feature.size:
+                raise UsageError(
+                    f"{self._spec.name}: {_notation(feature)} has the shape {feature.shape}; columns need a fixed size "
+                    "of 1 or more. Leave it out (--leave-out, or leave_out in the registry)"
+                )
+        return found
 
-
-def _check_sizes(features: Iterable[Feature], spec: DatasetSpec) -> None:
-    for feature in features:
-        if not feature.size:
-            raise UsageError(
-                f"{spec.name}: {_notation(feature)} has the shape {feature.shape}; columns need a fixed size of 1 or "
-                "more. Leave it out (--leave-out, or leave_out in the registry)"
-            )
-
-
-def _find(path: str, role: str, spec: DatasetSpec, by_name: Mapping[str, Feature], source: SourceDataset) -> Feature:
-    if path in by_name:
-        return by_name[path]
-    last = path.rsplit("/", 1)[-1]
-    same = [name for name in by_name if name.rsplit("/", 1)[-1] == last] or difflib.get_close_matches(path, by_name, 1)
-    hint = f"did you mean {same[0]!r}?" if same else closest(path, by_name, noun="features")
-    raise SourceError(f"{spec.name}: {role} {path!r} is not in {source.path}/features.json; {hint}")
+    def _unfit(self, name: str, feature: Feature, fault: str) -> UsageError:
+        return UsageError(f"{self._spec.name}: {name} is {feature.dtype} {feature.shape}, {fault}")

@@ -1,4 +1,4 @@
-"""Columns of episodes, joined into columns of Arrow."""
+"""Columns of episodes joined into columns of Arrow."""
 
 from __future__ import annotations
 
@@ -33,34 +33,28 @@ def arrow_field(feature: Feature) -> pa.Field:
 def arrow_array(feature: Feature, columns: Sequence[Column]) -> pa.Array:
     """Join the columns of one feature of several episodes, in order; rows of episodes that lack it are null."""
     size = feature.size or 0
-    absent = [column.values is None for column in columns]
     mask = None
-    if any(absent):
-        mask = pa.array(np.repeat(absent, [column.rows for column in columns]))
-    flat = mask if not feature.sequences and not feature.shape else None
+    if any(column.values is None for column in columns):
+        mask = np.repeat([column.values is None for column in columns], [column.rows for column in columns])
+    nested = bool(feature.sequences or feature.shape)
+    fillers = [0 if feature.sequences else column.rows * size for column in columns]
     if feature.dtype == "string":
         texts: list[str | None] = []
-        for column in columns:
-            filler: list[str | None] = [None] * (0 if feature.sequences else column.rows * size)
-            texts += filler if column.values is None else list(column.values)
+        for column, filler in zip(columns, fillers, strict=True):
+            texts += [None] * filler if column.values is None else list(column.values)
         array: pa.Array = pa.array(texts, pa.large_string())
         if arrow_field(feature).type == TEXT:
             return array.dictionary_encode()
     else:
         dtype = storage_dtype(feature)
-        parts = [
-            np.zeros(0 if feature.sequences else column.rows * size, dtype)
-            if column.values is None
-            else np.asarray(column.values, dtype)
-            for column in columns
-        ]
-        joined = np.concatenate(parts) if parts else np.zeros(0, dtype)
-        array = pa.array(joined, mask=np.asarray(flat) if flat is not None else None)
+        parts = [np.zeros(0, dtype)]
+        for column, filler in zip(columns, fillers, strict=True):
+            parts.append(np.zeros(filler, dtype) if column.values is None else np.asarray(column.values, dtype))
+        array = pa.array(np.concatenate(parts), mask=None if nested else mask)
+    nulls = None if mask is None else pa.array(mask)
     if feature.shape:
-        array = pa.FixedSizeListArray.from_arrays(array, size, mask=None if feature.sequences else mask)
+        array = pa.FixedSizeListArray.from_arrays(array, size, mask=None if feature.sequences else nulls)
     for level in reversed(range(len(feature.sequences))):
-        lengths = [column.lengths[level] for column in columns]
-        counts = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        array = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array, mask=mask if level == 0 else None)
+        offsets = np.cumsum(np.concatenate([[0], *(column.lengths[level] for column in columns)]), dtype=np.int64)
+        array = pa.LargeListArray.from_arrays(pa.array(offsets), array, mask=nulls if level == 0 else None)
     return array

@@ -1,4 +1,4 @@
-"""The instruction of every step, wherever and however a dataset stores it."""
+"""The instruction of every step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from convert.source.rlds import Column, Episode, decode_codes
 def step_language(
     episode: Episode, features: Sequence[Feature], *, encoding: Literal["text", "utf8_codes"]
 ) -> list[str]:
-    """Return the instruction at each step, ``""`` where there is none.
+    """Return the instruction at each step, ``""`` where it has none.
 
     Args:
-        features: of steps or of the episode; at each step the first that is not empty is taken.
-        encoding: ``utf8_codes`` for integer tensors with one UTF-8 byte a number.
+        episode: Episode.
+        features: Features of steps or of the episode; the first that is not empty at a step is taken.
+        encoding: ``utf8_codes`` for integer tensors with one UTF-8 byte per number.
     """
     texts = [""] * episode.num_steps
     for feature in features:

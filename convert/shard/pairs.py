@@ -1,4 +1,4 @@
-"""Which frames make a pair: the grammar of offsets and of stored frames, as integers in and integers out."""
+"""Frame pairs: the grammar of offsets and of stored frames, as integers in and integers out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from convert.errors import UsageError
 
 _OFFSET = re.compile(r"(?P<steps>[0-9]{1,9})|(?P<seconds>[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
-_FRAMES = re.compile(r"endpoints|all|stride:(?P<stride>[0-9]{1,9})|fixed:(?P<fixed>[0-9]{1,9})")
+_FRAMES = re.compile(r"endpoints|all|stride:(?P<stride>0*[1-9][0-9]{0,8})|fixed:(?P<fixed>[0-9]{1,9})")
 _MAX_OFFSET = 10_000
 _MAX_FIXED = 10_000
 
@@ -17,23 +17,21 @@ def offset_in_steps(text: str | int, control_frequency: float | None, *, dataset
     """Return an offset such as ``5`` or ``0.6s`` in steps.
 
     Args:
-        text: a number of steps, or seconds with an ``s`` behind.
-        control_frequency: steps a second, None if the dataset has no fixed rate.
-        dataset: for messages.
+        text: Number of steps, or of seconds with an ``s`` behind.
+        control_frequency: Steps per second, None if the dataset has no fixed rate.
+        dataset: Name for messages.
 
     >>> offset_in_steps("5", None, dataset="d"), offset_in_steps("0.6s", 5.0, dataset="d")
     (5, 3)
 
     Raises:
-        UsageError: neither form, below 1 or above 10,000 steps, or seconds for a dataset without a rate.
+        UsageError: Neither form, below 1 or above 10,000 steps, or seconds for a dataset without a rate.
     """
-    match = _match_offset(text, where=f"{dataset}: offset")
-    if match["steps"]:
-        steps = int(match["steps"])
-    elif control_frequency is None:
+    check_offset(text, name=f"{dataset}: offset")
+    number = float(str(text).strip().rstrip("s"))
+    if is_seconds(text) and control_frequency is None:
         raise UsageError(f"{dataset}: offset {text!r} is in seconds, but this dataset has no fixed rate; give steps")
-    else:
-        steps = math.floor(float(match["seconds"]) * control_frequency + 0.5)
+    steps = math.floor(number * (control_frequency or 0) + 0.5) if is_seconds(text) else int(number)
     if not 1 <= steps <= _MAX_OFFSET:
         rate = f" at {control_frequency:g} Hz" if control_frequency else ""
         raise UsageError(f"{dataset}: offset {text!r}{rate} is {steps} steps, expected 1 to {_MAX_OFFSET}")
@@ -49,20 +47,17 @@ def is_seconds(text: str | int) -> bool:
     return str(text).strip().endswith("s")
 
 
-def check_offset(text: str) -> str:
-    """Return ``--offset`` if it is a number of steps or of seconds, else raise UsageError; rates are not known here."""
-    _match_offset(text, where="--offset")
-    return text
+def check_offset(text: str | int, *, name: str = "--offset") -> str:
+    """Return an offset if it is a number of steps or of seconds, else raise UsageError with the name."""
+    if not _OFFSET.fullmatch(str(text).strip()):
+        raise UsageError(f"{name} {str(text)[:80]!r} is neither a number of steps (5) nor seconds (0.6s)")
+    return str(text)
 
 
 def check_frames(text: str) -> str:
     """Return ``--frames`` if it is one of ``endpoints | all | stride:S | fixed:N``, else raise UsageError."""
     match = _FRAMES.fullmatch(text)
-    if (
-        not match
-        or (match["stride"] and int(match["stride"]) < 1)
-        or (match["fixed"] and not 2 <= int(match["fixed"]) <= _MAX_FIXED)
-    ):
+    if not match or (match["fixed"] and not 2 <= int(match["fixed"]) <= _MAX_FIXED):
         raise UsageError(
             f"frames {text[:80]!r} is none of: endpoints, all, stride:S (S >= 1), fixed:N (N from 2 to {_MAX_FIXED:,})"
         )
@@ -70,7 +65,7 @@ def check_frames(text: str) -> str:
 
 
 def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
-    """Return which frames of [t, t+offset] a record stores, as distances from t; the first and last always.
+    """Return the stored frames of [t, t+offset], as distances from t; always with the first and the last.
 
     ``fixed:N`` spaces N frames evenly, rounded to whole steps, and repeats one where there are fewer steps than frames.
 
@@ -79,21 +74,12 @@ def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
     >>> frame_offsets("stride:2", 5), frame_offsets("fixed:3", 5)
     ((0, 2, 4, 5), (0, 3, 5))
     """
-    match = _FRAMES.fullmatch(check_frames(frames))
-    assert match
-    if match["stride"]:
-        return (*range(0, offset, int(match["stride"])), offset)
-    if match["fixed"]:
-        last = int(match["fixed"]) - 1
+    kind, _, number = check_frames(frames).partition(":")
+    if kind == "fixed":
+        last = int(number) - 1
         return tuple((2 * i * offset + last) // (2 * last) for i in range(last + 1))
-    return tuple(range(offset + 1)) if frames == "all" else (0, offset)
-
-
-def _match_offset(text: str | int, *, where: str) -> re.Match[str]:
-    match = _OFFSET.fullmatch(str(text).strip())
-    if not match:
-        raise UsageError(f"{where} {str(text)[:80]!r} is neither a number of steps (5) nor seconds (0.6s)")
-    return match
+    stride = {"all": 1, "endpoints": offset}.get(kind) or int(number)
+    return (*range(0, offset, stride), offset)
 
 
 def first_steps(num_steps: int, offset: int) -> range:

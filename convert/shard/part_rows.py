@@ -1,8 +1,9 @@
-"""The rows of one shard's part of the index, gathered episode by episode, and the tables that they become."""
+"""Rows of one shard's part of the index, gathered episode by episode, and their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,48 +11,32 @@ import pyarrow as pa
 
 from convert.shard.columns import arrow_array, arrow_field
 from convert.source.features import Feature
-from convert.source.rlds import Column, Episode
-from stream.format.names import TableKind
-from stream.format.schema import FIRST_FIELDS, RECORD_FIELDS, feature_column
+from convert.source.rlds import Column, Episode, absent_column
+from stream.format.names import TABLE_KINDS, TableKind
+from stream.format.schema import FIRST_FIELDS, feature_column
 
-_Head = dict[str, str | int]
+_LEVELS: dict[TableKind, str] = {"steps": "step", "episodes": "episode"}
 
 
 class PartRows:
     """Rows of a part. Numbers count in the shard.
 
     Attributes:
+        num_episodes: Episodes so far.
         num_steps: Steps so far.
         num_records: Records so far.
+        paired_episodes: Episodes with records so far.
+        longest: Steps of the longest episode so far.
     """
 
     def __init__(self, features: Sequence[Feature]) -> None:
-        self._features: dict[TableKind, list[Feature]] = {
-            "steps": [feature for feature in features if feature.level == "step"],
-            "episodes": [feature for feature in features if feature.level == "episode"],
+        self._features = {
+            kind: [feature for feature in features if feature.level == _LEVELS.get(kind)] for kind in TABLE_KINDS
         }
         # By level, because a step and its episode may have a feature of the same name.
-        self._columns: dict[TableKind, list[dict[str, Column]]] = {"steps": [], "episodes": []}
-        self._records: list[dict[str, np.ndarray]] = []
-        self._language: list[str] = []
-        self._heads: list[_Head] = []
-        self.num_steps = 0
-        self.num_records = 0
-
-    @property
-    def num_episodes(self) -> int:
-        """Episodes so far."""
-        return len(self._heads)
-
-    @property
-    def paired_episodes(self) -> int:
-        """Episodes with records so far."""
-        return sum(int(head["num_records"]) > 0 for head in self._heads)
-
-    @property
-    def longest(self) -> int:
-        """Steps of the longest episode so far."""
-        return max((int(head["num_steps"]) for head in self._heads), default=0)
+        self._columns: dict[TableKind, list[Mapping[str, Column]]] = {"steps": [], "episodes": []}
+        self._rows: dict[TableKind, list[dict[str, Any]]] = {kind: [] for kind in TABLE_KINDS}
+        self.num_episodes = self.num_steps = self.num_records = self.paired_episodes = self.longest = 0
 
     def add(
         self,
@@ -77,39 +62,36 @@ class PartRows:
             starts: First step of each record.
             offset: Distance of a record's last frame from its first.
         """
-        steps = 0 if episode is None else episode.num_steps
+        number, steps, records = self.num_episodes, 0 if episode is None else episode.num_steps, len(starts)
+        row = {
+            "episode": number,
+            "shard": 0,
+            "episode_id": f"{source_file}__{position}",
+            "source_file": source_file,
+            "source_position": position,
+            "status": status,
+            "num_steps": steps,
+            "first_steps_row": self.num_steps,
+            "num_records": records,
+            "first_record": self.num_records,
+            "language": next((text for text in language if text), ""),
+            "robot": robot,
+        }
+        self._rows["episodes"].append({name: [value] for name, value in row.items()})
+        self._rows["steps"].append({"episode": np.full(steps, number), "step": np.arange(steps), "language": language})
+        constants = {"episode": number, "offset": offset, "camera": 0, "shard": 0}
         first = np.array(starts, np.int64)
-        numbers = {"episode": self.num_episodes, "offset": offset, "camera": 0, "shard": 0}
-        self._records.append(
-            {
-                "step": first,
-                "steps_row": first + self.num_steps,
-                **{name: np.full(len(first), number) for name, number in numbers.items()},
-            }
+        self._rows["records"].append(
+            {name: np.full(records, value) for name, value in constants.items()}
+            | {"step": first, "steps_row": first + self.num_steps}
         )
-        self._heads.append(
-            {
-                "episode": self.num_episodes,
-                "shard": 0,
-                "episode_id": f"{source_file}__{position}",
-                "source_file": source_file,
-                "source_position": position,
-                "status": status,
-                "num_steps": steps,
-                "first_steps_row": self.num_steps,
-                "num_records": len(starts),
-                "first_record": self.num_records,
-                "language": next((text for text in language if text), ""),
-                "robot": robot,
-            }
-        )
-        found = {"steps": episode.steps, "episodes": episode.episode} if episode else {"steps": {}, "episodes": {}}
-        for kind, features in self._features.items():
-            absent = {feature.name: _absent(feature) for feature in features}
-            self._columns[kind].append({**absent, **found[kind]})
-        self._language += language
+        self._columns["steps"].append({} if episode is None else episode.steps)
+        self._columns["episodes"].append({} if episode is None else episode.episode)
+        self.num_episodes += 1
         self.num_steps += steps
-        self.num_records += len(starts)
+        self.num_records += records
+        self.paired_episodes += records > 0
+        self.longest = max(self.longest, steps)
 
     def tables(self, places: dict[str, np.ndarray]) -> dict[TableKind, pa.Table]:
         """Return the tables of the part.
@@ -117,49 +99,27 @@ class PartRows:
         Args:
             places: Columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records.
         """
-        lengths = np.array([head["num_steps"] for head in self._heads], np.int64)
-        steps = {
-            "episode": np.repeat(np.arange(len(lengths)), lengths),
-            "step": np.concatenate([np.zeros(0, np.int64), *map(np.arange, lengths)]),
-            "language": self._language,
-        }
-        return {
-            "episodes": self._table("episodes", {name: [head[name] for head in self._heads] for name in _EPISODES}),
-            "steps": self._table("steps", steps),
-            "records": self._record_table(places),
-        }
+        return {kind: self._table(kind, places if kind == "records" else {}) for kind in TABLE_KINDS}
 
-    def _record_table(self, places: dict[str, np.ndarray]) -> pa.Table:
-        none = np.zeros(0, np.int64)
-        joined = {
-            field.name: np.concatenate([none, *(rows[field.name] for rows in self._records)])
-            for field in RECORD_FIELDS
-            if field.name not in places
-        }
-        arrays = [_array({**joined, **places}[field.name], field) for field in RECORD_FIELDS]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(RECORD_FIELDS))
-
-    def _table(self, kind: TableKind, own: dict[str, Any]) -> pa.Table:
+    def _table(self, kind: TableKind, known: Mapping[str, np.ndarray]) -> pa.Table:
         fields = list(FIRST_FIELDS[kind])
-        arrays = [_array(own[field.name], field) for field in fields]
+        arrays = [
+            _array([known[field.name]] if field.name in known else [row[field.name] for row in self._rows[kind]], field)
+            for field in fields
+        ]
         for feature in self._features[kind]:
+            # An unreadable episode has no steps, and one row without a value in the table of episodes.
+            absent = absent_column(feature, rows=1 if kind == "episodes" else 0)
             field = arrow_field(feature)
             fields.append(field.with_name(feature_column(kind, field.name)))
-            arrays.append(arrow_array(feature, [row[feature.name] for row in self._columns[kind]]))
+            arrays.append(arrow_array(feature, [row.get(feature.name, absent) for row in self._columns[kind]]))
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-_EPISODES = [field.name for field in FIRST_FIELDS["episodes"]]
-
-
-def _array(values: Any, field: pa.Field) -> pa.Array:
+def _array(parts: Sequence[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_integer(field.type):
+        return pa.array(np.concatenate(parts) if parts else [], field.type)
+    texts = list(chain.from_iterable(parts))
     if pa.types.is_dictionary(field.type):
-        return pa.array(values, field.type.value_type).dictionary_encode()
-    return pa.array(values, field.type)
-
-
-def _absent(feature: Feature) -> Column:
-    """Return the column of an episode that could not be read: no steps, or one episode without a value."""
-    rows = 1 if feature.level == "episode" else 0
-    lengths = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
-    return Column(feature=feature, values=None, lengths=lengths, rows=rows)
+        return pa.array(texts, field.type.value_type).dictionary_encode()
+    return pa.array(texts, field.type)

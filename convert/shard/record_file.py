@@ -1,34 +1,50 @@
-"""The ArrayRecord file of a shard, written with our errors."""
+"""The ArrayRecord file of a shard: its writer, and the locations of its records.
+
+Source of the layout: doc/riegeli_records_file_format.md of google/riegeli. A file is a sequence of chunks, each with a
+header of 40 bytes and data, into which a header of 24 bytes is inserted at every border of a block of 64 KiB. With one
+record per chunk and no compression, the data are a zero, the length of the length, the length, and the record.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import struct
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import numpy as np
 import xxhash
 from array_record.python import array_record_module
 
 from convert.errors import ShardError
-from convert.shard.record_places import find_places
+from stream.format.names import BLOCK, BLOCK_HEADER
+from stream.format.record_file import RecordFile
+from stream.storage.errors import FormatError
 
 OPTIONS = "group_size:1,uncompressed"
-"""One record a chunk, not compressed: JPEG does not compress, and a random read wants one record."""
+"""One record per chunk for random reads; JPEG does not compress."""
+_HEADER = struct.Struct("<5Q")
+"""Header of a chunk: its own hash, size and hash of the data, kind in one byte and count of records in seven, size of
+the decoded data."""
+_RECORDS = ord("r")
 
 
 class RecordWriter:
-    """Writes one ArrayRecord file; a context manager that closes it.
+    """A writer of one ArrayRecord file; a context manager that closes it.
+
+    Args:
+        path: File.
+        output: Folder to name in messages.
 
     Raises:
-        ShardError: the disk is full or the file cannot be written; the library only says so in the text of a
-            RuntimeError.
+        ShardError: The disk is full or the file cannot be written; the library only says so in a RuntimeError.
+        OSError: The file cannot be made.
     """
 
     def __init__(self, path: Path, *, output: Path) -> None:
-        """``output``: the folder to name in messages."""
-        # The library reports a path that cannot be written no sooner than with the first record.
+        # The library would report a bad path with the first record only.
         path.touch()
         self._path = path
         self._output = output
@@ -49,19 +65,86 @@ class RecordWriter:
         """Return the columns of ``find_places``, once the file is closed."""
         return find_places(self._path, self._num_bytes, self._xxh3_64)
 
-    def __enter__(self) -> RecordWriter:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._writer.close()
-        except RuntimeError as failure:
-            if error is None:
-                raise self._explain(failure) from failure
+        except RuntimeError as error:
+            # The error that left the context is not replaced by its consequence.
+            if kind is None:
+                raise self._explain(error) from error
 
     def _explain(self, error: RuntimeError) -> ShardError:
         if os.strerror(errno.ENOSPC) in str(error):
             return ShardError(f"{self._output}: the disk is full; make room and run the same command again")
         return ShardError(f"{self._path}: ArrayRecord cannot be written: {error}")
+
+
+def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
+    """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
+
+    Every record is read from the location in the columns.
+
+    Args:
+        path: ArrayRecord file, closed by its writer.
+        num_bytes: Size of each written record, in order.
+        xxh3_64: Checksum of each record.
+
+    Raises:
+        ShardError: A record is missing or different.
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as opened:
+        positions = _find_positions(opened.fileno(), path, num_bytes)
+    file = RecordFile(str(path))
+    for record, place in enumerate(zip(positions, num_bytes, xxh3_64, strict=True)):
+        try:
+            file.read(*place)
+        except FormatError as error:
+            raise ShardError(f"{path}: record {record} {error}, read back; is the disk sound?") from None
+    return {
+        "position": np.array(positions, np.int64),
+        "num_bytes": np.array(num_bytes, np.int32),
+        "xxh3_64": np.array(xxh3_64, np.uint64),
+    }
+
+
+def _find_positions(fd: int, path: Path, num_bytes: Sequence[int]) -> list[int]:
+    positions: list[int] = []
+    # Counts bytes of chunks, without the headers of blocks.
+    chunk = 0
+    while len(positions) < len(num_bytes):
+        header = _read(fd, chunk, _HEADER.size)
+        if len(header) < _HEADER.size:
+            raise ShardError(f"{path}: ends after {len(positions)} of {len(num_bytes)} records")
+        _, size, _, kind, _ = _HEADER.unpack(header)
+        chunk += _HEADER.size + size
+        if kind & 0xFF != _RECORDS:
+            continue
+        length = num_bytes[len(positions)]
+        if kind >> 8 != 1 or not 3 <= size - length <= 7:
+            raise ShardError(
+                f"{path}: array_record wrote record {len(positions)} in an unknown layout; install the version of "
+                "array-record in constraints.txt"
+            )
+        positions.append(_in_file(chunk - length))
+    return positions
+
+
+def _in_file(place: int) -> int:
+    """Return the offset in the file of a byte of chunks.
+
+    >>> _in_file(0), _in_file(BLOCK - BLOCK_HEADER - 1), _in_file(BLOCK - BLOCK_HEADER)
+    (24, 65535, 65560)
+    """
+    return place + BLOCK_HEADER * (place // (BLOCK - BLOCK_HEADER) + 1)
+
+
+def _read(fd: int, place: int, size: int) -> bytes:
+    """Return a few bytes of chunks; at most one header of a block is among them."""
+    start = _in_file(place)
+    stored = os.pread(fd, _in_file(place + size - 1) + 1 - start, start)
+    border = -start % BLOCK
+    return stored if len(stored) <= border else stored[:border] + stored[border + BLOCK_HEADER :]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import tensorflow_datasets as tfds
 
 from convert.errors import SourceError
 
@@ -18,12 +19,13 @@ STEPS = "steps"
 class Feature:
     """One leaf of the feature tree.
 
-    path: flattened TFDS name, ``steps/observation/image``; keys of the tree may contain ``/`` and spaces themselves.
-    level: whether there is one value a step or one an episode.
-    shape: of one value; None where a dimension is not fixed.
-    dtype: numpy name, or ``string``.
-    encoding: of tensors; ``bytes`` and ``zlib`` store each value as one byte string.
-    sequences: the declared length of each ``Sequence`` around the value, outermost first, None where it varies.
+    Attributes:
+        path: Flattened TFDS name, ``steps/observation/image``; keys may contain ``/`` and spaces themselves.
+        level: One value per step, or one per episode.
+        shape: Shape of one value; None where a dimension is not fixed.
+        dtype: Name of numpy's, or ``string``.
+        encoding: Encoding of tensors; ``bytes`` and ``zlib`` store each value as one byte string.
+        sequences: Declared length of each ``Sequence`` around the value, outermost first, None where it varies.
     """
 
     path: str
@@ -41,7 +43,7 @@ class Feature:
 
     @property
     def size(self) -> int | None:
-        """How many numbers one value has, None if that varies."""
+        """Count of numbers in one value, None if it varies."""
         return math.prod(dim for dim in self.shape if dim is not None) if None not in self.shape else None
 
 
@@ -50,52 +52,35 @@ def flatten_features(tree: Any, *, where: str) -> dict[str, Feature]:
 
     Args:
         tree: ``builder.info.features``.
-        where: the dataset's folder, for messages.
+        where: Folder of the dataset, for messages.
 
     Returns:
         The leaves by their flattened path, sorted: the order in features.json is not kept by every reader.
 
     Raises:
-        SourceError: no ``steps``, so not an RLDS dataset, or a kind of feature that RLDS datasets do not have.
+        SourceError: The tree has no ``steps``, so it is not of an RLDS dataset, or another kind of feature than they.
     """
     if not hasattr(tree, "items") or STEPS not in tree:
         raise SourceError(f"{where}: features.json has no '{STEPS}', so this is not an RLDS dataset")
-    leaves = _walk(tree, "", level="episode", sequences=(), where=where)
+    leaves = _walk(tree, "", (), where)
     return {feature.path: feature for feature in sorted(leaves, key=lambda feature: feature.path)}
 
 
-def _walk(
-    node: Any, path: str, *, level: Literal["step", "episode"], sequences: tuple[int | None, ...], where: str
-) -> Iterator[Feature]:
-    import tensorflow_datasets as tfds
-
+def _walk(node: Any, path: str, sequences: tuple[int | None, ...], where: str) -> Iterator[Feature]:
     if isinstance(node, tfds.features.FeaturesDict):
         for key, child in node.items():
-            yield from _walk(child, f"{path}/{key}" if path else key, level=level, sequences=sequences, where=where)
+            yield from _walk(child, f"{path}/{key}" if path else key, sequences, where)
     elif isinstance(node, tfds.features.Dataset | tfds.features.Sequence):
-        if path == STEPS:
-            yield from _walk(node.feature, path, level="step", sequences=(), where=where)
-        else:
-            length = getattr(node, "_length", None)
-            yield from _walk(node.feature, path, level=level, sequences=(*sequences, length), where=where)
-    elif isinstance(node, tfds.features.Image):
-        info = node.get_tensor_info()
-        yield Feature(
-            path=path,
-            kind="image",
-            level=level,
-            shape=tuple(info.shape),
-            dtype=np.dtype(info.np_dtype).name,
-            sequences=sequences,
-        )
-    elif isinstance(node, tfds.features.Tensor):
+        inner = () if path == STEPS else (*sequences, getattr(node, "_length", None))
+        yield from _walk(node.feature, path, inner, where)
+    elif isinstance(node, tfds.features.Image | tfds.features.Tensor):
         info = node.get_tensor_info()
         dtype = np.dtype(info.np_dtype)
         encoding = getattr(node, "_encoding", None)
         yield Feature(
             path=path,
-            kind="tensor",
-            level=level,
+            kind="image" if isinstance(node, tfds.features.Image) else "tensor",
+            level="step" if path.startswith(f"{STEPS}/") else "episode",
             shape=tuple(info.shape),
             dtype="string" if dtype.kind in "OSU" else dtype.name,
             encoding=encoding.value if encoding is not None else "none",

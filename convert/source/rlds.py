@@ -1,4 +1,4 @@
-"""RLDS records: the bytes of one ``tf.train.Example`` become an episode, with its images left encoded.
+"""Parser of RLDS records: the bytes of one ``tf.train.Example`` become an episode, with its images left encoded.
 
 Source of the layout: tensorflow_datasets/core/example_serializer.py. Its own numpy parser mis-shapes fixed-length
 sequences inside steps and decodes nothing lazily, so only its compiled proto is used.
@@ -19,17 +19,17 @@ from convert.errors import MalformedEpisode
 from convert.source.features import Feature
 
 _MAX_ROWS = 1 << 31
-_MAX_INFLATED = 4 << 30
-"""Bytes of one feature of one episode; depth images of 1,000 steps are 1.2 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """The values of one feature in one episode.
 
-    values: all numbers, flat and row-major, in the feature's dtype, or a list of str; None where the episode has no
-    such feature. lengths: for each sequence level around the value, outermost first, how many items each row has.
-    rows: steps, or 1 for an episode feature.
+    Attributes:
+        values: All numbers, flat and row-major, in the feature's dtype, or a list of str; None if the episode lacks
+            the feature.
+        lengths: For each sequence level around the value, outermost first, the count of items of each row.
+        rows: Count of steps, or 1 for an episode feature.
     """
 
     feature: Feature
@@ -38,12 +38,20 @@ class Column:
     rows: int
 
 
+def absent_column(feature: Feature, rows: int) -> Column:
+    """Return the column of an episode that lacks a feature."""
+    lengths = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
+    return Column(feature=feature, values=None, lengths=lengths, rows=rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Episode:
     """One episode, images still encoded.
 
-    frames: one entry a step; bytes as stored, or a uint8 array [H, W, C] for raw tensors. steps, episode: columns by
-    name (``Feature.name``).
+    Attributes:
+        frames: One entry per step; bytes as stored, or a uint8 array [H, W, C] for raw tensors.
+        steps: Columns of step features by name (``Feature.name``).
+        episode: Columns of episode features by name.
     """
 
     num_steps: int
@@ -53,35 +61,35 @@ class Episode:
 
 
 class EpisodeParser:
-    """Parses the records of one dataset: the frames of one camera and the chosen other features."""
+    """A parser of the records of one dataset.
+
+    Args:
+        camera: Image feature, or raw uint8 tensor [H, W, C], whose frames are kept.
+        features: Other features to keep.
+    """
 
     def __init__(self, camera: Feature, features: Iterable[Feature]) -> None:
-        """``camera``: the image feature (or raw uint8 tensor [H, W, C]) to keep. ``features``: what else to keep."""
         self._camera = camera
         self._features = tuple(features)
 
     def parse(self, record: bytes) -> Episode:
         """Return the episode in ``record``.
 
-        The number of steps is the number of frames; flags such as ``is_last`` are not trusted, because they are unset
-        in several datasets.
+        The number of steps is the number of frames; flags such as ``is_last`` are unset in several datasets.
 
         Raises:
-            MalformedEpisode: not a ``tf.train.Example``, or a feature whose count does not fit the number of frames.
+            MalformedEpisode: Not a ``tf.train.Example``, or a feature whose count does not fit the number of frames.
         """
         try:
             protos = tf_example_pb2.Example.FromString(record).features.feature
         except DecodeError as error:
             raise MalformedEpisode(f"not a tf.train.Example ({error})") from None
         frames = _read_frames(self._camera, protos)
-        steps: dict[str, Column] = {}
-        episode: dict[str, Column] = {}
+        columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self._features:
-            if feature.level == "step":
-                steps[feature.name] = _read_column(feature, protos, rows=len(frames))
-            else:
-                episode[feature.name] = _read_column(feature, protos, rows=1)
-        return Episode(num_steps=len(frames), frames=frames, steps=steps, episode=episode)
+            rows = len(frames) if feature.level == "step" else 1
+            columns[feature.level][feature.name] = _read_column(feature, protos, rows=rows)
+        return Episode(num_steps=len(frames), frames=frames, steps=columns["step"], episode=columns["episode"])
 
 
 def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:
@@ -91,7 +99,6 @@ def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):
             raise MalformedEpisode(f"{camera.path}: expected encoded images, found numbers")
-        # Each frame is looked at once, so a list of copies would only cost memory.
         frames: Sequence[bytes] = proto.bytes_list.value
         return frames
     values = _numbers(camera, proto)
@@ -106,29 +113,24 @@ def _read_column(feature: Feature, protos: Any, *, rows: int) -> Column:
     plain = depth == 0 or (feature.level == "episode" and depth == 1)
     key = feature.path if plain else f"{feature.path}/ragged_flat_values"
     if key not in protos:
-        none = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(depth))
-        return Column(feature=feature, values=None, lengths=none, rows=rows)
-    lengths: list[np.ndarray] = []
+        return absent_column(feature, rows)
     proto = protos[key]
-    if feature.encoding != "none" and not depth and len(proto.bytes_list.value) != rows:
-        # Before they inflate: each may be a thousand times as long then.
-        raise MalformedEpisode(f"{feature.path}: {len(proto.bytes_list.value)} stored tensors for {rows} steps")
+    stored = len(proto.bytes_list.value)
+    if feature.encoding != "none" and not depth and stored != rows:
+        # Checked before they inflate to a thousand times their size.
+        raise MalformedEpisode(f"{feature.path}: {stored} stored tensors for {rows} steps")
     values, count = _values(feature, proto)
-    if depth and plain:
-        lengths = [np.array([count], np.int64)]
-    elif depth:
-        stored = depth if feature.level == "step" else depth - 1
-        for level in range(stored):
+    lengths: list[np.ndarray] = []
+    if not plain:
+        for level in range(depth if feature.level == "step" else depth - 1):
             name = f"{feature.path}/ragged_row_lengths_{level}"
-            stored_lengths = protos[name].int64_list.value if name in protos else ()
-            lengths.append(np.fromiter(stored_lengths, np.int64))
-        if feature.level == "episode":
-            lengths.insert(0, np.array([len(lengths[0])], np.int64))
+            lengths.append(np.fromiter(protos[name].int64_list.value if name in protos else (), np.int64))
+    if depth and feature.level == "episode":
+        lengths.insert(0, np.array([count if plain else len(lengths[0])], np.int64))
     expected = rows
     for level, row_lengths in enumerate(lengths):
-        if len(row_lengths) != expected or (
-            len(row_lengths) and not 0 <= row_lengths.min() <= row_lengths.max() < _MAX_ROWS
-        ):
+        sound = np.all((row_lengths >= 0) & (row_lengths < _MAX_ROWS))
+        if len(row_lengths) != expected or not sound:
             raise MalformedEpisode(
                 f"{feature.path}: level {level} has {len(row_lengths)} row lengths, expected {expected} of 0 or more"
             )
@@ -140,49 +142,39 @@ def _read_column(feature: Feature, protos: Any, *, rows: int) -> Column:
 
 
 def _values(feature: Feature, proto: Any) -> tuple[np.ndarray | list[str], int]:
-    """Return all values flat, and how many whole values (of the feature's shape) they are."""
-    if feature.dtype == "string":
-        texts = decode_texts(proto.bytes_list.value)
-        size = feature.size or 1
-        return texts, len(texts) // size if len(texts) % size == 0 else -1
-    if feature.encoding != "none":
-        return _decode_tensors(feature, proto.bytes_list.value)
-    numbers = _numbers(feature, proto)
-    size = _fixed_size(feature)
-    return numbers, len(numbers) // size if size and len(numbers) % size == 0 else -1
-
-
-def _fixed_size(feature: Feature) -> int:
-    if feature.size is None:
+    """Return all values flat, and the count of values of the feature's shape, -1 if the last one is not complete."""
+    size = feature.size
+    if size is None:
         raise MalformedEpisode(f"{feature.path}: shape {feature.shape} is not fixed; list it under leave_out")
-    return feature.size
+    values: np.ndarray | list[str]
+    if feature.dtype == "string":
+        values = decode_texts(proto.bytes_list.value)
+    elif feature.encoding != "none":
+        values = _decode_tensors(feature, size, proto.bytes_list.value)
+    else:
+        values = _numbers(feature, proto)
+    return values, len(values) // size if size and len(values) % size == 0 else -1
 
 
 def _numbers(feature: Feature, proto: Any) -> np.ndarray:
     """Return the numbers of a feature in its dtype (float64 as float32, which is what TFDS stores)."""
-    if proto.HasField("float_list"):
-        found: np.ndarray = _packed_floats(proto.float_list)
-    elif proto.HasField("int64_list"):
-        found = np.fromiter(proto.int64_list.value, np.int64, count=len(proto.int64_list.value))
-    elif proto.HasField("bytes_list") and len(proto.bytes_list.value):
-        raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found bytes; is it encoded (zlib)?")
-    else:
-        found = np.zeros(0, np.float32)
     dtype = storage_dtype(feature)
-    if found.dtype.kind == "f" and dtype.kind != "f":
-        if len(found):
+    if proto.HasField("float_list"):
+        floats = _packed_floats(proto.float_list)
+        if len(floats) and dtype.kind != "f":
             raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found floats")
-    elif dtype == np.uint64:
-        return found.view(np.uint64) if found.dtype == np.int64 else found.astype(np.uint64)
-    elif dtype.kind in "iu" and len(found):
-        info = np.iinfo(dtype)
-        if found.min() < info.min or found.max() > info.max:
-            raise MalformedEpisode(f"{feature.path}: values {found.min()} to {found.max()} do not fit {feature.dtype}")
-    return found.astype(dtype, copy=False)
+        return floats.astype(dtype, copy=False)
+    if len(proto.bytes_list.value):
+        raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found bytes; is it encoded (zlib)?")
+    found = np.fromiter(proto.int64_list.value, np.int64, count=len(proto.int64_list.value))
+    values = found.astype(dtype)
+    if dtype.kind in "iu" and (values.astype(np.int64) != found).any():
+        raise MalformedEpisode(f"{feature.path}: values {found.min()} to {found.max()} do not fit {feature.dtype}")
+    return values
 
 
 def _packed_floats(floats: Any) -> np.ndarray:
-    """Return a FloatList as float32. Its wire form is one packed field, 50 times faster to copy than item by item."""
+    """Return a FloatList as float32, from its wire form of one packed field: much faster than item by item."""
     count = len(floats.value)
     if not count:
         return np.zeros(0, np.float32)
@@ -193,33 +185,22 @@ def _packed_floats(floats: Any) -> np.ndarray:
     return np.frombuffer(packed, "<f4", count=count, offset=start + 1)
 
 
-def _decode_tensors(feature: Feature, stored: Sequence[bytes]) -> tuple[np.ndarray, int]:
+def _decode_tensors(feature: Feature, size: int, stored: Sequence[bytes]) -> np.ndarray:
     dtype = np.dtype(feature.dtype)
-    expected = _fixed_size(feature) * dtype.itemsize
-    if feature.encoding == "zlib" and expected * len(stored) > _MAX_INFLATED:
-        raise MalformedEpisode(
-            f"{feature.path}: {len(stored)} tensors of {feature.shape} of {dtype} inflate to "
-            f"{expected * len(stored):,} bytes, more than {_MAX_INFLATED:,}; list it under leave_out"
-        )
+    expected = size * dtype.itemsize
     parts = []
     for data in stored:
-        if feature.encoding == "zlib":
-            data = _inflate(feature, data, limit=expected + 1)
-        if len(data) != expected:
-            found = f"{len(data)} bytes" if len(data) <= expected else f"more than {expected} bytes"
+        try:
+            part = zlib.decompressobj().decompress(data, expected + 1) if feature.encoding == "zlib" else data
+        except zlib.error as error:
+            raise MalformedEpisode(f"{feature.path}: a stored tensor does not inflate ({error})") from None
+        if len(part) != expected:
+            found = f"{len(part)} bytes" if len(part) <= expected else f"more than {expected} bytes"
             raise MalformedEpisode(
                 f"{feature.path}: a stored tensor has {found}, {feature.shape} of {dtype} takes {expected}"
             )
-        parts.append(np.frombuffer(data, dtype))
-    joined = np.concatenate(parts) if parts else np.zeros(0, dtype)
-    return joined.astype(storage_dtype(feature), copy=False), len(parts)
-
-
-def _inflate(feature: Feature, data: bytes, *, limit: int) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(data, limit)
-    except zlib.error as error:
-        raise MalformedEpisode(f"{feature.path}: a stored tensor does not inflate ({error})") from None
+        parts.append(part)
+    return np.frombuffer(b"".join(parts), dtype).astype(storage_dtype(feature), copy=False)
 
 
 def storage_dtype(feature: Feature) -> np.dtype:
@@ -232,22 +213,18 @@ def storage_dtype(feature: Feature) -> np.dtype:
 
 
 def decode_texts(stored: Iterable[bytes]) -> list[str]:
-    """Decode UTF-8 texts; trailing NUL bytes, padding in several datasets, are dropped.
+    """Decode UTF-8 texts without their trailing NUL bytes, which several datasets pad with.
 
     >>> decode_texts([b"pick up the cup", b"open\\x00\\x00"])
     ['pick up the cup', 'open']
     """
-    known: dict[bytes, str] = {}
-    texts = []
-    for data in stored:
-        if data not in known:
-            known[data] = data.rstrip(b"\0").decode("utf-8", errors="replace")
-        texts.append(known[data])
-    return texts
+    items = list(stored)
+    texts = {data: data.rstrip(b"\0").decode("utf-8", errors="replace") for data in set(items)}
+    return [texts[data] for data in items]
 
 
 def decode_codes(values: np.ndarray) -> str:
-    """Decode a text that is stored as one UTF-8 byte a number, zero padded.
+    """Decode a text that is stored as one UTF-8 byte per number, padded with zeros.
 
     >>> decode_codes(np.array([99, 97, 102, 195, 169, 0, 0], np.int32))
     'café'

@@ -1,4 +1,4 @@
-"""Files that are on the disk when a function returns, and one clear error if the disk does not take them."""
+"""Durable writes: the content is on the disk when a function returns, or one clear error tells why not."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def describe_file(path: Path) -> FileEntry:
-    """Return the entry of a file, read whole; raises OSError if it cannot be read."""
+    """Return size and hash of a file; raises OSError if it cannot be read."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
 
 
 def describe_durably(path: Path) -> FileEntry:
-    """Return the entry of a file once it is on the disk."""
+    """Return size and hash of a file once it is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return describe_file(path)
@@ -39,7 +39,7 @@ def describe_durably(path: Path) -> FileEntry:
 
 @contextlib.contextmanager
 def writing(where: Path) -> Iterator[None]:
-    """Turn the errors of a file system that cannot be written into one clear error."""
+    """Turn the errors of writing into one clear error that names the folder."""
     try:
         yield
     except OSError as error:

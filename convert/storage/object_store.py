@@ -1,4 +1,4 @@
-"""Folders of object stores as ``convert`` uses them: files are read in sequence, and stored with a check.
+"""Folders of object stores that ``convert`` reads and writes.
 
 An object appears complete or not at all, so nothing here writes under temporary names.
 """
@@ -12,21 +12,21 @@ import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from stream.storage.remote import CHUNK, RemoteError, RemoteFolder
 
 _MAX_PUT = 5 << 30
-"""S3 takes no larger object in one request."""
+"""Largest object that S3 takes in one request."""
 _MULTIPART = 5 << 20
-"""gcsfs sends a smaller file as a part of a message, whose end is a line that the content must not be mistaken for."""
+"""gcsfs would send a smaller file as a part of a message; after a final "\\r" its end mark takes a byte of the file."""
 
 
 class StoreFolder(RemoteFolder):
     """A folder of an object store that can be written to, see ``stream.storage.remote.RemoteFolder``."""
 
     def read_some(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of several objects, read at the same time, of those that are there."""
+        """Return the contents of the objects that exist among several, read at the same time."""
         paths = {f"{self.path}/{name}": name for name in names}
         if not paths:
             return {}
@@ -37,17 +37,20 @@ class StoreFolder(RemoteFolder):
                     raise content
         return {paths[path]: bytes(content) for path, content in found.items() if not isinstance(content, Exception)}
 
-    def open(self, name: str, *, size: int) -> BinaryIO:
+    def open(self, name: str, *, size: int) -> io.BufferedReader:
         """Open an object of ``size`` bytes to read it in sequence."""
         return io.BufferedReader(_Reader(self, name, size), CHUNK)
 
     def write(self, name: str, content: bytes, *, unless_there: bool = False) -> None:
-        """Store an object and compare what the store says of it.
+        """Store an object and check what arrived.
 
         Args:
-            name: of the object.
-            content: all of it.
-            unless_there: leave one that is there as it is. Stores that do not know the condition replace it.
+            name: Name of the object.
+            content: Its content.
+            unless_there: Leave an existing object as it is. Stores that do not know the condition replace it.
+
+        Raises:
+            RemoteError: The store has something else, which is removed.
         """
         with self.explained("written", name):
             try:
@@ -55,72 +58,65 @@ class StoreFolder(RemoteFolder):
                 self.store.pipe_file(f"{self.path}/{name}", content, mode=mode)
             except FileExistsError:
                 return
-        self._compare(name, io.BytesIO(content))
+        self._check(name, io.BytesIO(content))
 
     def upload(self, path: Path, name: str) -> None:
-        """Store a file and compare size and hash that the store says of it; it is read back if the store has none.
+        """Store a file and check what arrived.
 
         Raises:
-            RemoteError: the store has something else, which is removed.
-            OSError: the file cannot be read.
+            RemoteError: The store has something else, which is removed.
+            OSError: The file cannot be read.
         """
-        with path.open("rb") as file:
-            try:
-                self._put(file, path, name)
-            except RemoteError as error:
-                if error.refused:
-                    raise
-                # A network fails now and then, and the library does not start again at the beginning of the file.
-                self._put(file, path, name, bare=True)
+        try:
+            self._put(path, name)
+        except RemoteError as error:
+            if error.refused:
+                raise
+            # A network fails now and then, and the library does not start again at the beginning of the file.
+            self._put(path, name)
 
-    def _put(self, file: io.BufferedReader, path: Path, name: str, *, bare: bool = False) -> None:
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
+    def _put(self, path: Path, name: str) -> None:
         key = f"{self.prefix}/{name}".lstrip("/")
-        with self.explained("written", name):
-            if self.scheme == "s3" and size <= _MAX_PUT:
-                # In one request from the disk: parts of one that was killed would stay, and cost money.
-                self.store.call_s3("put_object", Bucket=self.bucket, Key=key, Body=file)
-            elif self.scheme == "gs" and bare and size < _MULTIPART:
-                # gcsfs ends the part with "\n" and its mark. Whoever reads that as "\r\n" and the mark drops the last
-                # byte of a file that ends with "\r", as one of 256 does.
-                address = f"{self.store.base.removesuffix('storage/v1/')}upload/storage/v1/b/{{}}/o"
-                self.store.call("POST", address, self.bucket, uploadType="media", name=key, data=file.read())
-            else:
-                self.store.put_file(str(path), f"{self.path}/{name}")
-        self._compare(name, file)
+        with path.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(0)
+            with self.explained("written", name):
+                if self.scheme == "s3" and size <= _MAX_PUT:
+                    # One request: the parts of a killed upload would stay, and cost money.
+                    self.store.call_s3("put_object", Bucket=self.bucket, Key=key, Body=file)
+                elif self.scheme == "gs" and size < _MULTIPART:
+                    address = f"{self.store.base.removesuffix('storage/v1/')}upload/storage/v1/b/{{}}/o"
+                    self.store.call("POST", address, self.bucket, uploadType="media", name=key, data=file.read())
+                else:
+                    self.store.put_file(str(path), f"{self.path}/{name}")
+            self._check(name, file)
 
-    def _compare(self, name: str, file: io.BufferedReader | io.BytesIO) -> None:
+    def _check(self, name: str, file: io.BufferedReader | io.BytesIO) -> None:
+        """Compare an object with its file by the store's MD5, or by its content if the store has no MD5."""
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
+        expected = hashlib.file_digest(file, _md5).digest()
         info = self.info(name)
         if info is not None and int(info["size"]) == size:
-            expected = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).digest()
             if _stored_md5(info) == expected:
                 return
             # An ETag is no MD5 in buckets with keys of their own, and objects made of parts have none.
-            with contextlib.suppress(RemoteError):
-                if self._md5(name, size) == expected:
+            with contextlib.suppress(RemoteError), self.open(name, size=size) as stored:
+                if hashlib.file_digest(stored, _md5).digest() == expected:
                     return
         self.remove([name])
         found = "nothing" if info is None else f"other content ({int(info['size']):,} bytes)"
         raise RemoteError(f"{self.url}/{name}: after {size:,} bytes were stored, the store has {found}; try again")
 
-    def _md5(self, name: str, size: int) -> bytes:
-        digest = hashlib.md5(usedforsecurity=False)
-        for start in range(0, size, CHUNK):
-            digest.update(self.read_range(name, start, min(size, start + CHUNK)))
-        return digest.digest()
-
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, as far as they are there."""
+        """Remove the objects that exist among several."""
         for name in names:
             with self.explained("removed", name), contextlib.suppress(FileNotFoundError):
                 self.store.rm_file(f"{self.path}/{name}")
 
 
 class _Reader(io.RawIOBase):
-    """Reads an object in sequence."""
+    """A reader of an object in sequence."""
 
     def __init__(self, folder: RemoteFolder, name: str, size: int) -> None:
         super().__init__()
@@ -133,18 +129,19 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        stop = min(self._size, self._position + len(view))
-        if stop <= self._position:
-            return 0
-        content = self._folder.read_range(self._name, self._position, stop)
-        view[: len(content)] = content
+        start, stop = self._position, min(self._size, self._position + len(buffer))
+        if start < stop:
+            buffer[: stop - start] = self._folder.read_range(self._name, start, stop)
         self._position = stop
-        return len(content)
+        return stop - start
+
+
+def _md5() -> Any:
+    return hashlib.md5(usedforsecurity=False)
 
 
 def _stored_md5(info: dict[str, Any]) -> bytes | None:
-    """The MD5 of an object that its store knows."""
+    """Return the MD5 of an object that its store knows."""
     if found := info.get("md5Hash"):
         return base64.b64decode(found)
     etag = str(info.get("ETag", "")).strip('"')

@@ -1,8 +1,8 @@
-"""Temporary folders on the local disk, gone when their user is.
+"""Temporary folders on the local disk that end with their user.
 
-A folder is locked as long as it is used, and the kernel gives the lock back however a process ends. An unlocked folder
-was left by a process that was killed, and the next one that makes such a folder removes it. Locks may be seen by one
-machine only, though a disk is shared by many; so names carry the machine, and each removes its own.
+A used folder is locked, and the kernel frees the lock however a process ends. The next process that makes such a folder
+removes the unlocked ones of killed processes. Other machines may not see a lock on a shared disk, so names carry the
+machine, and each machine removes its own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 
 STAGING = "pairstream-staging-"
-"""Prefix of the folders for files on their way to or from an object store. No folder that is not locked may have it."""
+"""Prefix of the folders for files on their way to or from an object store. Unlocked folders with it are removed."""
 
 
 @cache
 def machine() -> str:
-    """Return the name of the running kernel, within which locks are seen for sure: letters and digits."""
+    """Return an identifier of the running kernel, all of whose processes see the locks: letters and digits."""
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -32,21 +32,21 @@ def machine() -> str:
 
 
 def staging_base(staging: str | None) -> Path:
-    """Return the folder that staging folders are made in: the one that was asked for, or that of the system."""
+    """Return the folder for staging folders: the chosen one, or the system's."""
     return Path(staging or tempfile.gettempdir())
 
 
 @contextlib.contextmanager
 def stage(base: Path, *, prefix: str = STAGING) -> Iterator[Path]:
-    """Make a folder for the time of the context; raises OSError if it cannot be made."""
+    """Make a folder that exists during the context; raises OSError if it cannot be made."""
     sweep(base, prefix=prefix)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{machine()}-", dir=base))
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        # Without locks nobody removes it either.
+        # A file system without locks has no sweeping either.
         with contextlib.suppress(OSError):
             fcntl.flock(held, fcntl.LOCK_EX)
-        # Another process may have swept it before it was locked.
+        # Another process may have swept the folder before it was locked.
         if folder.is_dir():
             break
         os.close(held)

@@ -118,7 +118,8 @@ def test_a_dataset_is_what_is_published(name: str) -> None:
     assert spec.instruction is not None
     height, width, _ = spec.primary.shape
     splits = ",".join(f"{split}={episodes}" for split, episodes in spec.splits.items())
-    numeric = [spec.action_dim, spec.state_dim, spec.control_frequency, spec.steps_per_episode]
+    dims = [sum(part.dims for part in parts) for parts in (spec.action, spec.state)]
+    numeric = [*dims, spec.control_frequency, spec.steps_per_episode]
     assert [
         next(camera for camera in spec.cameras if spec.cameras[camera] == spec.primary),
         f"{height}x{width}",

@@ -126,8 +126,8 @@ def test_the_pixels_of_a_raw_camera_are_no_column(dataset: RldsDataset) -> None:
     assert "raw" not in columns(plan(dataset, cameras=cameras))
 
 
-def test_an_unknown_camera_lists_the_closest(dataset: RldsDataset) -> None:
-    with pytest.raises(UsageError, match=r"did you mean 'image'\?"):
+def test_an_unknown_camera_lists_the_cameras(dataset: RldsDataset) -> None:
+    with pytest.raises(UsageError, match=r"no camera 'imgae'; it has image \(primary\)"):
         plan(dataset, Options(camera="imgae"))
 
 

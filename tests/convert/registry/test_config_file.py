@@ -7,7 +7,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from convert.registry.config_file import MAX_BYTES, ConfigError, Document, dotted, shown
+from convert.registry.config_file import MAX_BYTES, ConfigError, read_yaml
 from convert.registry.registry import load_registry
 
 GOOD = """\
@@ -34,50 +34,37 @@ mixtures:
 """
 
 
-def read(tmp_path: Path, text: str | bytes) -> Document:
+def read(tmp_path: Path, text: str | bytes) -> Any:
     path = tmp_path / "my.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return Document(path, name="my.yaml")
+    return read_yaml(path, name="my.yaml")
 
 
-def test_a_document_is_plain_dicts_lists_and_scalars(tmp_path: Path) -> None:
-    document = read(tmp_path, "a: [1, 2.5, true, null, 'x', 2024-02-30]\nb: {c: 0.6s}")
-    assert document.data == {"a": [1, 2.5, True, None, "x", "2024-02-30"], "b": {"c": "0.6s"}}
+def test_a_file_is_read_as_texts_nulls_lists_and_mappings(tmp_path: Path) -> None:
+    content = read(tmp_path, "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s}\nc:\n")
+    assert content == {
+        "a": ["1", "2.5", "true", None, None, "null", "2024-02-30"],
+        "b": {"on": "0.6s"},
+        "c": None,
+    }
 
 
-def test_an_error_tells_the_line_of_the_innermost_part_that_exists(tmp_path: Path) -> None:
-    document = read(tmp_path, "a:\n  b:\n    - x: 1\n    - y: 2\n")
-    assert str(document.error("wrong", "a", "b", 1, "z")) == "my.yaml:4: a.b[1].z: wrong"
+def test_a_python_object_is_not_made(tmp_path: Path) -> None:
+    assert read(tmp_path, "a: !!python/object/apply:os.system [ls]\n") == {"a": ["ls"]}
 
 
 REFUSED: dict[str, tuple[str | bytes, str]] = {
-    "a key twice": ("a: 1\nb: 2\na: 3\n", "my.yaml:3: a: this key is here twice, first in line 1; remove one"),
-    "a key twice in braces": ("a: {b: 1, b: 1}\n", "my.yaml:1: a.b: this key is here twice"),
-    "an open bracket": ("a: [1, 2\n", "my.yaml:2: not YAML: "),
-    "two colons": ("a: b: c\n", "my.yaml:1: not YAML: mapping values are not allowed here"),
-    "an anchor": ("a: &x 1\nb: *x\n", "my.yaml:1: anchors and aliases"),
-    "an alias": ("a: *x\n", "my.yaml:1: anchors and aliases"),
-    "a key that YAML reads as true": ("on: 1\n", "my.yaml:1: the key True is not text; put it in quotes"),
-    "a number as key": ("a: {1: 2}\n", "my.yaml:1: a: the key 1 is not text"),
-    "a list as key": ("? [a, b]\n: 1\n", "my.yaml:1: 'seq' is not allowed here"),
-    "a Python object": (
-        "a: !!python/object/apply:os.system [ls]\n",
-        "a: 'python/object/apply:os.system' is not allowed",
-    ),
-    "a private tag": ("a: !mine 1\n", "'!mine' is not allowed here"),
-    "a set": ("a: !!set {x, y}\n", "'set' is not allowed here"),
-    "binary": ("a: !!binary aGk=\n", "'binary' is not allowed here"),
-    "a wrong integer": ("a: !!int x\n", "my.yaml:1: a: cannot be read as a value: 'x'"),
-    "a wrong boolean": ("a: !!bool x\n", "my.yaml:1: a: cannot be read as a value: 'x'"),
-    "a merge key": ("<<: {a: 1}\n", "'merge' is not allowed here"),
-    "an endless integer": ("a: " + "9" * 5000, "my.yaml:1: a: cannot be read as a value: '999"),
-    "half a character": ('a: "\\ud800"\n', "cannot be read as a value"),
-    "two documents": ("--- 1\n--- 2\n", "not YAML: but found another document"),
-    "deep brackets": ("[" * 100_000, "my.yaml:1: nested more than 40 levels deep"),
-    "deep dashes": ("- " * 100, "nested more than 40 levels deep"),
-    "a control character": ("a: \x01\n", "not YAML: unacceptable character"),
-    "another encoding": (b"a: \xff\n", "is not UTF-8 text (byte 3)"),
-    "a large file": (b" " * (MAX_BYTES + 1), "has more than the 1,000,000 bytes"),
+    "a key twice": ("a: 1\nb: 2\na: 3\n", "the mapping of line 1 has the key 'a' twice"),
+    "a key twice in braces": ("a:\n  {b: 1, b: 1}\n", "the mapping of line 2 has the key 'b' twice"),
+    "an open bracket": ("a: [1, 2\n", "not a YAML file (while parsing"),
+    "two colons": ("a: b: c\n", "mapping values are not allowed here"),
+    "an alias": ("a: &x 1\nb: *x\n", "aliases (*) are not allowed (line 2)"),
+    "a list as key": ("? [a, b]\n: 1\n", "unhashable key"),
+    "two documents": ("--- 1\n--- 2\n", "but found another document"),
+    "deep brackets": ("[" * 100_000, "recursion"),
+    "a control character": ("a: \x01\n", "special characters are not allowed"),
+    "another encoding": (b"a: \xff\n", "can't decode byte 0xff"),
+    "a large file": (b" " * (MAX_BYTES + 1), "larger than 1,000,000 bytes"),
 }
 
 
@@ -86,35 +73,24 @@ def test_what_a_configuration_has_no_use_for_is_refused(tmp_path: Path, case: st
     text, message = REFUSED[case]
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
+    assert str(caught.value).startswith("my.yaml: not a YAML file (")
     assert message in str(caught.value)
 
 
 def test_aliases_cannot_blow_a_small_file_up(tmp_path: Path) -> None:
     bomb = "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 20))
-    with pytest.raises(ConfigError, match="anchors and aliases"):
+    with pytest.raises(ConfigError, match="aliases"):
         read(tmp_path, bomb)
 
 
 @pytest.mark.parametrize(("name", "reason"), [("none.yaml", "No such file"), ("", "directory"), ("a\0b", "null byte")])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"shown: cannot be read: .*{reason}"):
-        Document(tmp_path / name, name="shown")
+    with pytest.raises(ConfigError, match=f"shown: .*{reason}"):
+        read_yaml(tmp_path / name, name="shown")
 
 
-def test_a_config_error_is_a_value_error_that_knows_file_and_field(tmp_path: Path) -> None:
-    with pytest.raises(ValueError) as caught:
-        read(tmp_path, "a: {b: 1, b: 2}")
-    assert isinstance(caught.value, ConfigError)
-    assert (caught.value.file, caught.value.field) == ("my.yaml", "a.b")
-
-
-def test_a_place_in_a_file_is_written_with_dots_and_indices() -> None:
-    assert dotted(("datasets", "my set", "action", 0, "mode")) == "datasets.'my set'.action[0].mode"
-
-
-def test_values_are_shown_on_one_line() -> None:
-    values: list[object] = ["é\n", [1], {}, 10**5000]
-    assert [shown(value) for value in values] == ["'\\xe9\\n'", "a list", "a mapping", "a huge number"]
+def test_a_config_error_is_a_value_error() -> None:
+    assert issubclass(ConfigError, ValueError)
 
 
 def test_the_good_file_of_the_fuzz_tests_is_good(tmp_path: Path) -> None:

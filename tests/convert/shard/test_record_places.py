@@ -11,8 +11,7 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError
-from convert.shard.record_file import OPTIONS
-from convert.shard.record_places import find_places
+from convert.shard.record_file import OPTIONS, find_places
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.format.record_file import RecordFile
 
@@ -84,7 +83,7 @@ def test_a_record_of_more_blocks_than_one_call_may_read_is_found(tmp_path: Path)
 def test_a_record_that_was_not_written_is_an_error(tmp_path: Path) -> None:
     records = random_records([500, 70_000, 500])
     write(tmp_path / "x", records)
-    with pytest.raises(ShardError, match="in a way that is not known here"):
+    with pytest.raises(ShardError, match="in an unknown layout"):
         places_of(tmp_path / "x", [*records[:2], records[2] + b"more"])
     with pytest.raises(ShardError, match=r"record 1 cannot be read \(its bytes .*is the disk sound"):
         places_of(tmp_path / "x", [records[0], records[1][::-1], records[2]])
@@ -94,7 +93,7 @@ def test_a_record_that_was_not_written_is_an_error(tmp_path: Path) -> None:
 def test_another_layout_than_ours_is_an_error(tmp_path: Path, options: str) -> None:
     records = [b"a" * 5000, b"b" * 5000]
     write(tmp_path / "x", records, options)
-    with pytest.raises(ShardError, match=r"in a way that is not known here|ends after 0 of 2"):
+    with pytest.raises(ShardError, match=r"in an unknown layout|ends after 0 of 2"):
         places_of(tmp_path / "x", records)
 
 
@@ -103,7 +102,7 @@ def test_a_file_that_ends_early_is_an_error(tmp_path: Path, left: int) -> None:
     records = random_records([2000, 100_000, 500])
     write(tmp_path / "x", records)
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:left])
-    with pytest.raises(ShardError, match=r"ends after \d of 3|record \d cannot be read|not known here"):
+    with pytest.raises(ShardError, match=r"ends after \d of 3|record \d cannot be read|in an unknown layout"):
         places_of(tmp_path / "x", records)
 
 

@@ -45,7 +45,10 @@ def test_a_class_of_a_feature_is_not_imported(copied: Path, monkeypatch: pytest.
     class_name = "evil_module.Feature"
     evil = {"pythonClassName": class_name} if form == "pythonClassName" else {"type": class_name, "content": {}}
     change(copied, "features.json", lambda tree: tree["featuresDict"]["features"].update(evil=evil))
-    with pytest.raises(SourceError, match=r"class 'evil_module\.Feature', which is not one of TFDS's"):
+    with pytest.raises(
+        SourceError,
+        match=r"features\.json has a feature of the class 'evil_module\.Feature', which is not one of TFDS's",
+    ):
         find(copied)
     assert "evil_module" not in sys.modules
     assert not (copied / "ran").exists()
@@ -64,14 +67,13 @@ def test_files_outside_of_the_dataset_are_not_opened(copied: Path, template: str
 
 def test_the_name_of_a_dataset_does_not_lead_outside(copied: Path) -> None:
     change(copied, "dataset_info.json", lambda info: info.update(name="../../../etc/demo"))
-    with pytest.raises(SourceError):
-        find(copied).shards("train")
+    assert [Path(shard.path).parent for shard in find(copied).shards("train")] == [copied]
 
 
 @pytest.mark.parametrize("name", ["../train", "/train", "..", "tr/ain", "", 5, "a" * 300])
 def test_a_split_that_cannot_be_a_folder_is_refused(copied: Path, name: Any) -> None:
     change(copied, "dataset_info.json", lambda info: info["splits"][0].update(name=name))
-    with pytest.raises(SourceError, match="which cannot be a folder's name"):
+    with pytest.raises(SourceError, match=r"has a split .*; splits become folders|TFDS cannot read its metadata"):
         find(copied)
 
 
@@ -87,5 +89,5 @@ def test_metadata_nested_without_end_are_refused(copied: Path, name: str, conten
 def test_metadata_larger_than_any_are_not_read(copied: Path, name: str) -> None:
     with (copied / name).open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(SourceError, match=f"{name}: larger than"):
+    with pytest.raises(SourceError, match=f"{name}: not a JSON file .larger than"):
         find(copied)

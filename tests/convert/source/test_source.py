@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convert.errors import SourceError, UsageError
-from convert.source.source import SourceDataset, find_source, merge_spans, shard_spans
+from convert.source.source import SourceDataset, find_source, shard_spans
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 LENGTHS = {"train": (4, 0, 3, 3), "val": (2,), "test": ()}
@@ -246,20 +246,13 @@ def test_any_text_is_an_expression_or_refused(source: SourceDataset, expression:
         assert "episodes" in str(error)
 
 
-LENGTH_LISTS = st.lists(st.integers(0, 9), max_size=6)
+BOUNDS = st.none() | st.integers(-40, 40)
 
 
-@given(LENGTH_LISTS, st.integers(0, 40), st.integers(0, 40))
-def test_the_spans_of_shards_are_the_range_of_the_split(lengths: list[int], start: int, stop: int) -> None:
+@given(st.lists(st.integers(0, 9), max_size=6), st.lists(st.builds(slice, BOUNDS, BOUNDS), max_size=3))
+def test_the_spans_of_shards_are_the_slices_of_the_split(lengths: list[int], slices: list[slice]) -> None:
     numbers = [(shard, position) for shard, length in enumerate(lengths) for position in range(length)]
-    found = [
-        (shard, position) for shard, span in shard_spans(lengths, start=start, stop=stop) for position in range(*span)
-    ]
-    assert found == numbers[start:stop]
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=8))
-def test_merged_spans_cover_the_same_numbers_and_are_apart(spans: list[tuple[int, int]]) -> None:
-    merged = merge_spans(spans)
-    assert [number for span in merged for number in range(*span)] == sorted({n for span in spans for n in range(*span)})
-    assert all(first[1] < second[0] for first, second in pairwise(merged))
+    found = shard_spans(lengths, slices)
+    positions = [(shard, position) for shard, spans in found.items() for span in spans for position in range(*span)]
+    assert positions == sorted({number for chosen in slices for number in numbers[chosen]})
+    assert all(first[1] < second[0] for spans in found.values() for first, second in pairwise(spans))
