@@ -12,7 +12,7 @@ from convert.verify.files import is_unchanged
 from convert.verify.report import Finding, Findings
 from convert.verify.rows import Report, check_rows
 from convert.verify.split_shard import SplitShard, changed_columns, list_shards, open_index_table
-from convert.verify.vectors import check_derived, differing_statistics
+from convert.verify.vectors import check_derived, compute_statistics, differing_statistics
 from stream.format.manifest import SplitEntry, Statistics
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS
@@ -89,7 +89,7 @@ def _check_vectors(
     report = partial(findings.add, f"{folder.name}/{table_file('steps')}")
     try:
         if check_derived(steps, shards, spec, deep=deep, report=report) and deep:
-            for vector, _, text in differing_statistics(folder, spec, statistics):
+            for vector, _, text in differing_statistics(statistics, compute_statistics(folder, spec)):
                 findings.add(MANIFEST_NAME, f"statistics of {folder.name} {vector}: {text}")
     except FormatError as error:
         findings.add(MANIFEST_NAME, str(error))

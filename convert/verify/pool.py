@@ -113,7 +113,7 @@ class WorkerPool:
 
 def progress_bar(total: int, unit: str, stream: TextIO | None) -> tqdm[Any]:
     """Return a progress bar: in place on a terminal, else shown every 30 seconds; ``stream`` None shows none."""
-    every = 0.2 if stream is not None and stream.isatty() else 30.0
+    terminal = stream is not None and stream.isatty()
     return tqdm(
         total=total,
         unit=unit,
@@ -121,8 +121,8 @@ def progress_bar(total: int, unit: str, stream: TextIO | None) -> tqdm[Any]:
         file=stream,
         disable=stream is None,
         leave=False,
-        delay=every,
-        mininterval=every,
+        delay=0 if terminal else 30,
+        mininterval=0.2 if terminal else 30,
         miniters=0,
     )
 

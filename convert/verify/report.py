@@ -120,7 +120,7 @@ class Report:
     datasets: Sequence[DatasetReport]
 
     @cached_property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> tuple[Problem, ...]:
         """Findings of all datasets, sorted by file. A swapped file is told to which path its bytes belong."""
         owners: dict[str | None, Path] = {}
         for dataset in self.datasets:
@@ -141,7 +141,7 @@ class Report:
                         problem=text + (f"; these are the bytes of {owners[sha256]}" if sha256 in owners else ""),
                     )
                 )
-        return found
+        return tuple(found)
 
     @property
     def ok(self) -> bool:

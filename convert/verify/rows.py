@@ -78,12 +78,12 @@ class RowChecks:
             lambda row: f"{column} is {values[row]:,} after {values[row - 1]:,}, expected more",
         )
 
-    def check_count(self, what: str, shard: SplitShard, found: int, said: int) -> bool:
+    def check_count(self, what: str, shard: SplitShard, found: int | np.integer, said: int) -> bool:
         """Check a count of a shard against the manifest; return whether they are equal."""
         if found != said:
             text = f"has {found:,} {what} in {shard.entry.name}, the manifest says {said:,}"
             self._note((what, "shards"), text, 1)
-        return found == said
+        return bool(found == said)
 
     def close(self) -> bool:
         """Report what was found; return whether there is nothing."""
@@ -158,15 +158,15 @@ def _check_episodes(own: Columns, texts: Columns, shard: SplitShard, offset: int
     checks.compare("source_file", shard, texts["source_file"], np.full(len(position), entry.source_file, object))
     checks.compare("episode_id", shard, texts["episode_id"], np.array(ids, object))
 
-    equal.append(checks.check_count("steps", shard, int(steps.sum()), entry.steps))
-    equal.append(checks.check_count("records", shard, int(records.sum()), entry.records))
+    equal.append(checks.check_count("steps", shard, steps.sum(), entry.steps))
+    equal.append(checks.check_count("records", shard, records.sum(), entry.records))
     checks.check_count("episodes with records", shard, np.count_nonzero(records > 0), entry.paired_episodes)
     for reason in _NO_RECORDS:
         found = np.count_nonzero(status == reason)
         checks.check_count(f"episodes of status {reason}", shard, found, entry.left_out.get(reason, 0))
     if offset is not None:
         left_out = entry.left_out.get("pair_of_corrupt_frame", 0)
-        checks.check_count("pairs without a record", shard, int((possible - records).sum()), left_out)
+        checks.check_count("pairs without a record", shard, (possible - records).sum(), left_out)
     return all(equal)
 
 

@@ -70,18 +70,17 @@ def check_derived(
     return checks.close() and sound
 
 
-def differing_statistics(
-    folder: Path, spec: Mapping[str, Any], statistics: Mapping[str, Statistics]
-) -> Iterator[tuple[str, str, str]]:
-    """Compute the statistics of a split again, and yield each difference as (vector, dimension, sentence).
-
-    Args:
-        folder: Folder of the split. Its ``steps`` have the vectors of ``spec``.
-        spec: Registry entry in the manifest.
-        statistics: Statistics of the split in the manifest.
-    """
+def compute_statistics(folder: Path, spec: Mapping[str, Any]) -> dict[str, Statistics]:
+    """Return the statistics of the vectors of ``spec`` in the folder of a split; raises FormatError."""
     action, state = (spec_parts(spec, vector) for vector in DERIVED)
-    for vector, expected in split_statistics(folder, action=action, state=state).items():
+    return dict(split_statistics(folder, action=action, state=state).items())
+
+
+def differing_statistics(
+    statistics: Mapping[str, Statistics], computed: Mapping[str, Statistics]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each difference between statistics in the manifest and computed ones as (vector, dimension, sentence)."""
+    for vector, expected in computed.items():
         found = statistics.get(vector)
         if found is None or found.names != expected.names:
             names = ", ".join(found.names) if found else "nothing"
@@ -94,7 +93,7 @@ def differing_statistics(
                 before, now = getattr(found, key)[dim], getattr(expected, key)[dim]
                 if not _is_close(before, now, expected.std[dim] or 0.0):
                     yield vector, name, f"{key} of {name} is {before}, the steps give {now}"
-    for other in sorted(set(statistics) - {vector for vector in DERIVED if spec.get(vector)}):
+    for other in sorted(set(statistics) - set(computed)):
         yield other, "", "has statistics, the registry entry has no such vector"
 
 
