@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import xxhash
 
+from convert.doctor import rules
 from convert.doctor.findings import Example, Notes
 from convert.doctor.open_shard import OpenShard
-from convert.doctor.rules import (
-    EXTREME_RANGES,
-    GRIPPER_TOLERANCE,
-    LEAST_EPISODE_STEPS,
-    LEAST_EPISODES,
-    LEAST_GRIPPER_STEPS,
-    LEAST_STEPS,
-    OUTLIER_SCORE,
-    SPREAD_FLOOR,
-)
 from convert.doctor.spec import Description, Dimension
 from convert.verify.vectors import differing_statistics
 from stream.format.manifest import Statistics
-from stream.format.names import DERIVED
-
-
-@dataclass(frozen=True)
-class ShardColumns:
-    """Facts about the episodes of a shard that have records.
-
-    Attributes:
-        rows: Rows of the episodes, counted in the shard, int [episodes].
-        digests: Digest of the actions and the first record of each, uint64 [episodes].
-        means: Mean of the action of each, float32 [episodes, dimensions].
-        stds: Standard deviation of the action of each, float32 [episodes, dimensions].
-        constant: Number of episodes whose action never changes.
-        texts: Up to two different instructions.
-    """
-
-    rows: np.ndarray
-    digests: np.ndarray
-    means: np.ndarray
-    stds: np.ndarray
-    constant: int
-    texts: frozenset[str]
 
 
 def check_statistics(
@@ -72,54 +40,58 @@ def _check_range(vector: str, dimension: Dimension, dim: int, statistics: Statis
     if least is None or most is None or low is None or high is None:
         return
     told, gripper = f"{vector} {dimension.name}", dimension.part.gripper
-    if high > low and max(most - high, low - least) / (high - low) > EXTREME_RANGES:
+    if high > low and max(most - high, low - least) / (high - low) > rules.EXTREME_RANGES:
         text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
         notes.add("extreme_values", split, text)
-    if count < LEAST_STEPS or dimension.part.mode == "flag":
+    if count < rules.LEAST_STEPS or dimension.part.mode == "flag":
         return
     if least == most:
         rule = "gripper_still" if gripper is not None else "dimension_dead"
         notes.add(rule, split, f"{told} is {least:.4g} at all {count:,} steps")
-    elif gripper is not None and count >= LEAST_GRIPPER_STEPS:
+    elif gripper is not None and count >= rules.LEAST_GRIPPER_STEPS:
         middle = (gripper.open + gripper.closed) / 2
         if most <= middle or least >= middle:
             text = f"{told} is from {least:.4g} to {most:.4g} at all {count:,} steps"
             notes.add("gripper_one_sided", split, f"{text}, open is {gripper.open:g} and closed {gripper.closed:g}")
 
 
-def check_columns(shard: OpenShard, spec: Description, notes: Notes) -> ShardColumns:
-    """Check all steps of a shard; raises FormatError and OSError."""
+def check_vectors(shard: OpenShard, spec: Description, notes: Notes) -> np.ndarray:
+    """Check actions and states of all steps of a shard.
+
+    Returns:
+        Facts about the episodes with records, a structured array [episodes]: ``shard`` is left to the caller, ``row``
+        is counted in the shard, ``digest`` is of the actions and the first record, ``mean`` and ``std`` are of the
+        action, and ``constant`` is whether the action never changes.
+
+    Raises:
+        FormatError, OSError: The index cannot be read.
+    """
     vectors = {which: shard.vector(which, len(dimensions)) for which, dimensions in spec.dimensions.items()}
-    for which in DERIVED:
-        _check_finite(shard, which, spec.dimensions[which], vectors[which], notes)
+    for which, values in vectors.items():
+        _check_finite(shard, which, spec.dimensions[which], values, notes)
         for dim, dimension in enumerate(spec.dimensions[which]):
-            _check_gripper(shard, dimension, vectors[which][:, dim], notes)
-    texts = _check_instructions(shard, notes) if spec.informative else frozenset[str]()
-    values, moving = vectors["action"], spec.moving
-    identity = values if values.shape[1] else vectors["state"]
+            _check_gripper(shard, dimension, values[:, dim], notes)
+    actions, moving = (
+        vectors["action"],
+        [dim for dim, (_, part) in enumerate(spec.dimensions["action"]) if part.mode != "flag"],
+    )
+    identity = actions if actions.shape[1] else vectors["state"]
     checksums = shard.column("records", "xxh3_64")
-    rows, digests, means, stds, constant = [], [], [], [], 0
-    for row, start, stop in shard.paired_episodes():
-        steps, length = values[start:stop], stop - start
+    spans = list(shard.paired_episodes())
+    figures = [(name, np.float32, actions.shape[1:]) for name in ("mean", "std")]
+    names = [("shard", np.int64), ("row", np.int64), ("digest", np.uint64), ("constant", bool)]
+    facts = np.zeros(len(spans), [*names, *figures])
+    for fact, (row, start, stop) in zip(facts, spans, strict=True):
+        steps, length = actions[start:stop], stop - start
         seed = int(checksums[shard.records_of(row)[0]]) ^ length
-        rows.append(row)
-        digests.append(xxhash.xxh3_64_intdigest(identity[start:stop].tobytes(), seed=seed))
+        fact["row"], fact["digest"] = row, xxhash.xxh3_64_intdigest(identity[start:stop].tobytes(), seed=seed)
         with np.errstate(all="ignore"):
-            means.append(steps.mean(0, dtype=np.float64))
-            stds.append(steps.std(0, dtype=np.float64))
-        if moving and length >= LEAST_EPISODE_STEPS and (steps[:, moving] == steps[0, moving]).all():
-            constant += 1
+            fact["mean"], fact["std"] = steps.mean(0, dtype=np.float64), steps.std(0, dtype=np.float64)
+        if moving and length >= rules.LEAST_EPISODE_STEPS and (steps[:, moving] == steps[0, moving]).all():
+            fact["constant"] = True
             text = f"{length:,} steps with one action, {_short(steps[0, moving])}"
             notes.add("constant_action", shard.place.split, partial(shard.example, row, text))
-    shape = (len(rows), values.shape[1])
-    return ShardColumns(
-        np.array(rows, np.int64),
-        np.array(digests, np.uint64),
-        np.array(means, np.float32).reshape(shape),
-        np.array(stds, np.float32).reshape(shape),
-        constant,
-        texts,
-    )
+    return facts
 
 
 def _check_finite(
@@ -139,7 +111,7 @@ def _check_gripper(shard: OpenShard, dimension: Dimension, values: np.ndarray, n
     if gripper is None:
         return
     low, high = sorted((gripper.open, gripper.closed))
-    slack = GRIPPER_TOLERANCE * (high - low)
+    slack = rules.GRIPPER_TOLERANCE * (high - low)
     ends = f"open is {gripper.open:g} and closed {gripper.closed:g}"
     shard.note_steps(
         "gripper_range",
@@ -150,7 +122,7 @@ def _check_gripper(shard: OpenShard, dimension: Dimension, values: np.ndarray, n
     )
 
 
-def _check_instructions(shard: OpenShard, notes: Notes) -> frozenset[str]:
+def check_instructions(shard: OpenShard, notes: Notes) -> frozenset[str]:
     """Note episodes with steps without an instruction; return up to two different instructions."""
     numbers, texts = shard.language()
     empty = np.array([not text.strip() for text in texts], bool)[numbers] if texts else np.zeros(0, bool)
@@ -162,42 +134,36 @@ def _check_instructions(shard: OpenShard, notes: Notes) -> frozenset[str]:
     return frozenset(texts[number] for number in sorted(used)[:2])
 
 
-def check_split(split: str, shards: Sequence[ShardColumns], notes: Notes) -> None:
-    """Check all shards of a split together; ``notes`` has the findings of each."""
-    episodes = sum(len(shard.rows) for shard in shards)
-    if episodes >= LEAST_EPISODE_STEPS and sum(shard.constant for shard in shards) == episodes:
+def check_split(split: str, episodes: np.ndarray, texts: Collection[str], notes: Notes) -> None:
+    """Check all episodes of a split together: the facts of ``check_vectors`` and some of their instructions."""
+    if len(episodes) >= rules.LEAST_EPISODE_STEPS and episodes["constant"].all():
         notes.move("constant_action", split, "actions_dead")
-    texts = frozenset[str]().union(*(shard.texts for shard in shards))
     if texts and not any(text.strip() for text in texts):
         notes.move("instruction_empty", split, "instructions_missing")
-    elif len(texts) == 1 and episodes >= LEAST_EPISODES:
-        example = partial(Example, text=f"all {episodes:,} episodes", instruction=next(iter(texts)))
-        notes.add("instruction_same", split, example, count=episodes)
+    elif len(texts) == 1 and len(episodes) >= rules.LEAST_EPISODES:
+        example = partial(Example, text=f"all {len(episodes):,} episodes", instruction=next(iter(texts)))
+        notes.add("instruction_same", split, example, count=len(episodes))
 
 
-def far_episodes(spec: Description, columns: Sequence[ShardColumns]) -> Iterator[tuple[int, str]]:
-    """Yield (number among all episodes, reason) of each episode whose action is far from the others.
+def far_episodes(spec: Description, episodes: np.ndarray) -> Iterator[tuple[int, str]]:
+    """Yield (number, reason) of each episode of a dataset whose action is far from the others.
 
     The figures are mean and standard deviation of each dimension that is neither a flag nor a gripper.
     """
-    figures = {
-        f"{name} of action {spec.dimensions['action'][dim].name}": np.concatenate(
-            [getattr(shard, f"{name}s")[:, dim].astype(np.float64) for shard in columns]
-        )
+    figures = [
+        (f"{name} of action {dimension.name}", episodes[name][:, dim].astype(np.float64))
         for name in ("mean", "std")
-        for dim in (spec.smooth if columns else ())
-    }
-    if not figures or len(next(iter(figures.values()))) < LEAST_EPISODES:
+        for dim, dimension in enumerate(spec.dimensions["action"])
+        if dimension.part.mode != "flag" and dimension.part.quantity != "gripper"
+    ]
+    if not figures or len(episodes) < rules.LEAST_EPISODES:
         return
-    scores = np.array([robust_scores(values) for values in figures.values()])
-    for episode in np.flatnonzero(scores.max(axis=0) > OUTLIER_SCORE).tolist():
-        name, values = list(figures.items())[scores[:, episode].argmax()]
-        middle = float(np.median(values[np.isfinite(values)]))
-        yield (
-            episode,
-            f"{name} is {values[episode]:.4g}, the median of all episodes {middle:.4g} "
-            f"(robust z {scores[:, episode].max():,.0f})",
-        )
+    scores = np.array([robust_scores(values) for _, values in figures])
+    for episode in np.flatnonzero(scores.max(axis=0) > rules.OUTLIER_SCORE).tolist():
+        worst = scores[:, episode].argmax()
+        name, values = figures[worst]
+        text = f"{name} is {values[episode]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
+        yield episode, f"{text} (robust z {scores[worst, episode]:,.0f})"
 
 
 def robust_scores(values: np.ndarray) -> np.ndarray:
@@ -213,7 +179,7 @@ def robust_scores(values: np.ndarray) -> np.ndarray:
         return np.zeros(len(values))
     low, middle, high = np.quantile(values[finite], (0.01, 0.5, 0.99))
     apart = np.where(finite, np.abs(values - middle), 0)
-    unit = max(1.4826 * float(np.median(apart[finite])), SPREAD_FLOOR * float(high - low))
+    unit = max(1.4826 * float(np.median(apart[finite])), rules.SPREAD_FLOOR * float(high - low))
     return apart / unit if unit > 0 else np.zeros(len(values))
 
 

@@ -151,7 +151,3 @@ def _refuse_source(root: Path) -> None:
                     f"python -m convert.run --datasets {folder.parent.name} --source {folder.parent.parent} "
                     "--episodes 'train[:20]' --output DIR, then python -m convert.doctor DIR"
                 )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

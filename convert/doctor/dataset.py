@@ -8,24 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from convert.doctor.checks import ShardColumns, check_columns, check_split, check_statistics, far_episodes
+from convert.doctor.checks import check_instructions, check_split, check_statistics, check_vectors, far_episodes
 from convert.doctor.findings import Example, Finding, Notes
 from convert.doctor.frames import FrameFacts, check_pairs, check_shares, first_picture
 from convert.doctor.open_shard import OpenShard
 from convert.doctor.rules import DAMAGED_SHARE, PAIRLESS_SHARE
 from convert.doctor.spec import Description, describe
 from convert.report import fault, first_line
+from convert.verify.index import check_index
 from convert.verify.manifest import changed_entry, reindex_hint
 from convert.verify.pool import Crashed, WorkerPool
-from convert.verify.split_shard import SplitShard, changed_columns, list_shards, open_index_table
+from convert.verify.report import VersionFolder
+from convert.verify.split_shard import SplitShard, list_shards
 from convert.verify.vectors import compute_statistics
 from stream.format.manifest import Manifest, SplitEntry, Statistics, read_manifest
-from stream.format.names import MANIFEST_NAME, TABLE_KINDS, table_file
+from stream.format.names import MANIFEST_NAME
 from stream.storage.errors import FormatError
 
 _DAMAGE = ("unreadable", "malformed", "missing_feature")
@@ -35,35 +37,16 @@ _LEAST_OF_A_SPLIT = 4
 
 
 @dataclass(kw_only=True)
-class DatasetReport:
+class DatasetReport(VersionFolder):
     """A dataset and what was found.
 
     Attributes:
-        folder: ``ROOT/<dataset>/<version>``, absolute.
-        manifest: Manifest, None if it is missing or damaged.
         notes: What was found.
         frames: Facts about the decoded pairs of each split.
     """
 
-    folder: Path
-    manifest: Manifest | None = None
     notes: Notes = field(default_factory=Notes)
     frames: dict[str, FrameFacts] = field(default_factory=dict)
-
-    @property
-    def dataset(self) -> str:
-        """Name of the dataset."""
-        return self.folder.parent.name
-
-    @property
-    def version(self) -> str:
-        """Version of the dataset."""
-        return self.folder.name
-
-    @property
-    def splits(self) -> dict[str, SplitEntry]:
-        """Splits of the manifest."""
-        return self.manifest.splits if self.manifest is not None else {}
 
     @property
     def total(self) -> FrameFacts:
@@ -90,7 +73,7 @@ class DatasetReport:
 
 def read_dataset(folder: Path) -> DatasetReport:
     """Read the manifest of a version folder and check it; never raises."""
-    report = DatasetReport(folder=folder.absolute())
+    report = DatasetReport(folder=folder)
     notes = report.notes
     try:
         manifest = read_manifest(folder)
@@ -164,19 +147,26 @@ def look_at(
         for shard in shards
     ]
     report.frames = {name: FrameFacts() for name in splits}
-    found: list[tuple[SplitShard, ShardColumns]] = []
-    for shard, facts in zip(shards, pool.run(reads, shown=shown, sizes=[1] * len(reads)), strict=True):
+    found: list[np.ndarray] = []
+    texts: dict[str, set[str]] = {name: set() for name in splits}
+    for number, facts in enumerate(pool.run(reads, shown=shown, sizes=[1] * len(reads))):
+        shard = shards[number]
         if isinstance(facts, Crashed):
             _note_unreadable(shard, f"the process that read it was ended by {facts.reason}", notes)
             continue
         notes.update(facts.notes)
         report.frames[shard.split] += facts.frames
-        if facts.columns is not None:
-            found.append((shard, facts.columns))
-    for name in splits:
-        check_split(name, [columns for shard, columns in found if shard.split == name], notes)
+        texts[shard.split] |= facts.texts
+        if facts.episodes is not None and len(facts.episodes):
+            facts.episodes["shard"] = number
+            found.append(facts.episodes)
     check_shares(report.frames, notes)
-    _compare_episodes(found, spec, notes, pictures=pictures)
+    if found:
+        episodes = np.concatenate(found)
+        of_split = np.array([shard.split for shard in shards])[episodes["shard"]]
+        for name in splits:
+            check_split(name, episodes[of_split == name], texts[name], notes)
+        _compare_episodes(shards, episodes, spec, notes, pictures=pictures)
 
 
 def choose_records(manifest: Manifest, *, frames: int, seed: int) -> dict[str, np.ndarray]:
@@ -197,46 +187,40 @@ def _within(chosen: np.ndarray, rows: slice) -> list[int]:
 
 
 def read_split(folder: Path, split: SplitEntry, spec: dict[str, Any], *, statistics: dict[str, Statistics]) -> Notes:
-    """Check the tables of the index of a split and its statistics; never raises."""
-    notes = Notes()
-    for kind in TABLE_KINDS:
-        path = folder / table_file(kind)
+    """Check the tables of the index of a split as ``convert.verify`` does, and its statistics; never raises."""
+    notes, name = Notes(), folder.name
+    found = check_index(folder.parent, name, split, offset=None, spec=spec, statistics=statistics, deep=False)
+    for file, text in {finding.file: finding.text for finding in reversed(found)}.items():
+        notes.add("unreadable", name, partial(Example, shard=Path(file).name, text=text))
+    if split.steps and not found:
         try:
-            table = open_index_table(folder, kind, split.index[kind], getattr(split, kind))
-            faults = list(changed_columns(table, split.index[kind]))
-        except Exception as error:
-            faults = [fault(error, path)]
-        for text in faults[:1]:
-            notes.add("unreadable", folder.name, partial(Example, shard=path.name, text=text))
-    if split.steps and not notes.count("unreadable", folder.name):
-        try:
-            check_statistics(folder.name, describe(spec), statistics, compute_statistics(folder, spec), notes)
-        except Exception as error:
-            path = folder / table_file("steps")
-            notes.add("unreadable", folder.name, partial(Example, shard=path.name, text=fault(error, path)))
+            check_statistics(name, describe(spec), statistics, compute_statistics(folder, spec), notes)
+        except (FormatError, OSError) as error:
+            notes.add("unreadable", name, fault(error, folder))
     return notes
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardFacts:
-    """Findings in one shard; ``columns`` is None if its index cannot be read."""
+class ShardFacts(NamedTuple):
+    """Facts about one shard; ``episodes`` is None if its index cannot be read. See ``check_vectors``."""
 
     notes: Notes
-    columns: ShardColumns | None
+    episodes: np.ndarray | None
+    texts: frozenset[str]
     frames: FrameFacts
 
 
 def read_shard(shard: SplitShard, spec: Description, records: Sequence[int], *, pictures: bool) -> ShardFacts:
     """Check all rows and some records of a shard; never raises, whatever the files hold."""
-    notes, frames, columns = Notes(), FrameFacts(), None
+    notes, frames, episodes, texts = Notes(), FrameFacts(), None, frozenset[str]()
     try:
         opened = OpenShard(shard)
-        columns = check_columns(opened, spec, notes)
+        texts = check_instructions(opened, notes) if spec.informative else texts
+        episodes = check_vectors(opened, spec, notes)
         _ = opened.file
         frames = check_pairs(opened, records, notes, pictures=pictures)
     except Exception as error:
         _note_unreadable(shard, first_line(error), notes)
-    return ShardFacts(notes=notes, columns=columns, frames=frames)
+    return ShardFacts(notes, episodes, texts, frames)
 
 
 def _note_unreadable(shard: SplitShard, reason: str, notes: Notes) -> None:
@@ -245,32 +229,24 @@ def _note_unreadable(shard: SplitShard, reason: str, notes: Notes) -> None:
 
 
 def _compare_episodes(
-    found: Sequence[tuple[SplitShard, ShardColumns]], spec: Description, notes: Notes, *, pictures: bool
+    shards: Sequence[SplitShard], episodes: np.ndarray, spec: Description, notes: Notes, *, pictures: bool
 ) -> None:
-    """Compare all episodes of a dataset: outliers, and episodes that exist twice."""
-    if not found:
-        return
-    columns = [facts for _, facts in found]
-    rows = np.concatenate([facts.rows for facts in columns])
-    shards = np.repeat(np.arange(len(found)), [len(facts.rows) for facts in columns])
+    """Note outliers among all episodes of a dataset, and episodes that exist twice."""
 
     def example(episode: int, text: str, *, picture: bool = False) -> Example:
-        shard, row = OpenShard(found[shards[episode]][0]), int(rows[episode])
+        shard, row = OpenShard(shards[episodes["shard"][episode]]), int(episodes["row"][episode])
         return shard.example(row, text, picture=partial(first_picture, shard, row) if picture else None)
 
-    for episode, text in far_episodes(spec, columns):
-        notes.add("outlier_episode", found[shards[episode]][0].split, partial(example, episode, text))
-
-    def twin_example(episode: int, original: int) -> Example:
-        split = found[shards[original]][0].split
+    def twin_example(episode: int, original: int, split: str) -> Example:
         text = f"same actions and first frame as {example(original, '').place} of {split}"
         return example(episode, text, picture=pictures)
 
-    digests = np.concatenate([facts.digests for facts in columns])
-    _, firsts, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    for episode, text in far_episodes(spec, episodes):
+        notes.add("outlier_episode", shards[episodes["shard"][episode]].split, partial(example, episode, text))
+    _, firsts, inverse = np.unique(episodes["digest"], return_index=True, return_inverse=True)
     originals = firsts[inverse]
-    for episode in np.flatnonzero(originals != np.arange(len(originals))).tolist():
+    for episode in np.flatnonzero(originals != np.arange(len(episodes))).tolist():
         original = int(originals[episode])
-        one, other = (found[shards[number]][0].split for number in (original, episode))
+        one, other = (shards[episodes["shard"][number]].split for number in (original, episode))
         rule = "duplicate_episode" if one == other else "leakage"
-        notes.add(rule, other, partial(twin_example, episode, original))
+        notes.add(rule, other, partial(twin_example, episode, original, one))

@@ -10,21 +10,9 @@ from functools import partial
 import cv2
 import numpy as np
 
+from convert.doctor import rules
 from convert.doctor.findings import Example, Notes
 from convert.doctor.open_shard import OpenShard
-from convert.doctor.rules import (
-    BLACK_LEVEL,
-    BLACK_SHARE,
-    BLANK_SHARE,
-    CAST_DATASETS,
-    CAST_FLOOR,
-    CAST_NEARER,
-    CAST_SCORE,
-    FLAT_DEVIATION,
-    FROZEN_LEVELS,
-    FROZEN_SHARE,
-    LEAST_SAMPLED,
-)
 from convert.errors import CorruptFrame
 from convert.report import first_line
 from convert.shard.images import decode_frame, encode_jpeg
@@ -115,11 +103,11 @@ def first_picture(shard: OpenShard, row: int) -> bytes | None:
 def check_shares(splits: dict[str, FrameFacts], notes: Notes) -> None:
     """Check the shares of blank frames and of frozen pairs in each split."""
     for split, facts in splits.items():
-        if facts.pairs * 2 >= LEAST_SAMPLED and facts.blank >= BLANK_SHARE * facts.pairs * 2:
+        if facts.pairs * 2 >= rules.LEAST_SAMPLED and facts.blank >= rules.BLANK_SHARE * facts.pairs * 2:
             black, constant = (notes.count(rule, split) for rule in ("frame_black", "frame_constant"))
             text = f"{black:,} black and {constant:,} constant of {facts.pairs * 2:,} decoded frames"
             notes.move("frame_black" if black >= constant else "frame_constant", split, "frames_blank", text=text)
-        if facts.pairs >= LEAST_SAMPLED and facts.frozen > FROZEN_SHARE * facts.pairs:
+        if facts.pairs >= rules.LEAST_SAMPLED and facts.frozen > rules.FROZEN_SHARE * facts.pairs:
             text = f"{facts.frozen:,} of {facts.pairs:,} decoded pairs"
             notes.add("frozen_pairs", split, text, count=facts.frozen)
 
@@ -132,23 +120,23 @@ def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:
     Args:
         casts: Red minus blue of some pairs of each dataset.
     """
-    levels = {name: float(np.median(values)) for name, values in casts.items() if len(values) >= LEAST_SAMPLED}
-    if len(levels) < CAST_DATASETS:
+    levels = {name: float(np.median(values)) for name, values in casts.items() if len(values) >= rules.LEAST_SAMPLED}
+    if len(levels) < rules.CAST_DATASETS:
         return {}
     found = {}
     for name, level in levels.items():
         others = np.array([other for key, other in levels.items() if key != name])
         middle = float(np.median(others))
-        unit = max(CAST_FLOOR, 1.4826 * float(np.median(np.abs(others - middle))))
+        unit = max(rules.CAST_FLOOR, 1.4826 * float(np.median(np.abs(others - middle))))
         apart, exchanged = abs(level - middle), abs(-level - middle)
-        if apart > CAST_SCORE * unit and exchanged < CAST_NEARER * apart:
+        if apart > rules.CAST_SCORE * unit and exchanged < rules.CAST_NEARER * apart:
             found[name] = f"red minus blue is {level:+.0f} of 255, of the other datasets {middle:+.0f}"
     return found
 
 
 def same_picture(first: np.ndarray, last: np.ndarray) -> bool:
     """Return whether two frames, uint8 [H, W, 3], differ by no more than rounding."""
-    return first.shape == last.shape and int(cv2.absdiff(first, last).max()) <= FROZEN_LEVELS
+    return first.shape == last.shape and int(cv2.absdiff(first, last).max()) <= rules.FROZEN_LEVELS
 
 
 def thumbnail(frames: Sequence[np.ndarray]) -> bytes:
@@ -165,10 +153,10 @@ def thumbnail(frames: Sequence[np.ndarray]) -> bytes:
 
 def _blank(frame: np.ndarray) -> str:
     """Return the rule that applies to a frame without content, or an empty text."""
-    bright = cv2.countNonZero(cv2.inRange(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), BLACK_LEVEL, 255))
-    if bright <= BLACK_SHARE * frame.shape[0] * frame.shape[1]:
+    bright = cv2.countNonZero(cv2.inRange(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), rules.BLACK_LEVEL, 255))
+    if bright <= rules.BLACK_SHARE * frame.shape[0] * frame.shape[1]:
         return "frame_black"
-    return "frame_constant" if float(cv2.meanStdDev(frame)[1].max()) < FLAT_DEVIATION else ""
+    return "frame_constant" if float(cv2.meanStdDev(frame)[1].max()) < rules.FLAT_DEVIATION else ""
 
 
 def _decode_ends(shard: OpenShard, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:

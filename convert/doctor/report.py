@@ -10,6 +10,7 @@ from convert.doctor.dataset import DatasetReport
 from convert.doctor.findings import Finding
 from convert.doctor.rules import SEVERITIES, Severity
 from convert.report import format_table, human_seconds
+from convert.verify.report import count_noun
 from stream.storage.arguments import printable
 
 HEADER = ("dataset", "splits", "episodes", "pairs", "looked at", "frozen", *(f"{severity}s" for severity in SEVERITIES))
@@ -65,10 +66,10 @@ class Diagnosis:
 
     def summary(self) -> str:
         """Return one line about what was looked at and how much was found."""
-        found = ", ".join(_count(self.count(severity), severity) for severity in SEVERITIES)
+        found = ", ".join(count_noun(self.count(severity), severity) for severity in SEVERITIES)
         pairs = sum(dataset.total.pairs for dataset in self.datasets)
         return (
-            f"{found} in {_count(len(self.datasets), 'dataset')}: all indexes and {pairs:,} pairs of frames, "
+            f"{found} in {count_noun(len(self.datasets), 'dataset')}: all indexes and {pairs:,} pairs of frames, "
             f"{human_seconds(self.seconds)}"
         )
 
@@ -102,7 +103,3 @@ def _describe(finding: Finding) -> list[str]:
         said = f" ({said[:_TEXT]}{'...' if len(said) > _TEXT else ''})" if said else ""
         lines.append(f"  {example.place}: {printable(example.text, latin=True)}{said}")
     return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

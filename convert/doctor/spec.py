@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from convert.index.derived import part_names
@@ -21,8 +19,7 @@ class Dimension(NamedTuple):
     part: Part
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(NamedTuple):
     """Content of a registry entry.
 
     Attributes:
@@ -32,16 +29,6 @@ class Description:
 
     dimensions: dict[str, tuple[Dimension, ...]]
     informative: bool
-
-    @cached_property
-    def moving(self) -> list[int]:
-        """Dimensions of the action that are no flags."""
-        return [dim for dim, found in enumerate(self.dimensions["action"]) if found.part.mode != "flag"]
-
-    @cached_property
-    def smooth(self) -> list[int]:
-        """Dimensions of the action that are neither flags nor grippers."""
-        return [dim for dim in self.moving if self.dimensions["action"][dim].part.quantity != "gripper"]
 
 
 def describe(spec: Mapping[str, Any]) -> Description:

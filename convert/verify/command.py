@@ -160,7 +160,3 @@ def _shard_checks(report: DatasetReport, deep: bool) -> Iterator[_Check]:
             for shard in list_shards(report.folder, split, entry):
                 run = partial(check_shard, shard, frame_offsets=offsets, deep=deep, index_sound=sound)
                 yield _Check(report, run, f"{split}/{shard.path.name}", shard.entry.file.bytes)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

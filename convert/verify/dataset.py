@@ -11,7 +11,7 @@ from convert.errors import UsageError
 from convert.journal.journal import FOLDER, Journal
 from convert.report import fault
 from convert.verify.manifest import changed_entry, check_quarantine, contradictions, reindex_hint
-from convert.verify.report import DatasetReport, Findings
+from convert.verify.report import DatasetReport, Findings, VersionFolder
 from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import (
     FETCHED_NAME,
@@ -49,11 +49,11 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
     found = _versions(top)
     if not found:
         raise UsageError(f"{root}: nothing was converted here; expected <dataset>/<version>/{MANIFEST_NAME} below it")
-    known = {_names(folder)[0] for folder in found}
+    known = [VersionFolder(folder=folder).dataset for folder in found]
     for name in names or ():
         if name not in known:
-            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, known, noun='datasets')}")
-    chosen = [folder for folder in found if names is None or _names(folder)[0] in names]
+            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, set(known), noun='datasets')}")
+    chosen = [folder for folder, name in zip(found, known, strict=True) if names is None or name in names]
     for folder in chosen:
         if (folder / FETCHED_NAME).exists():
             raise UsageError(
@@ -65,8 +65,7 @@ def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> 
 
 def survey(folder: Path) -> DatasetReport:
     """Read the manifest of a version folder, and compare it with itself and with the files around it."""
-    dataset, version = _names(folder)
-    report = DatasetReport(dataset=dataset, version=version, folder=folder)
+    report = DatasetReport(folder=folder)
     findings = Findings()
     journal = (folder / FOLDER).exists()
     try:
@@ -81,7 +80,8 @@ def survey(folder: Path) -> DatasetReport:
     except (FormatError, OSError) as error:
         findings.add(MANIFEST_NAME, fault(error, folder / MANIFEST_NAME))
     if (manifest := report.manifest) is not None:
-        for key, found, expected in (("dataset", manifest.dataset, dataset), ("version", manifest.version, version)):
+        for key in ("dataset", "version"):
+            found, expected = getattr(manifest, key), getattr(report, key)
             if found != expected:
                 findings.add(MANIFEST_NAME, f"is of {key} {found!r}, its folder says {expected!r}")
         for text in contradictions(manifest):
@@ -100,26 +100,20 @@ def survey(folder: Path) -> DatasetReport:
 def _versions(root: Path) -> list[Path]:
     if _is_version(root):
         return [root]
-    found = []
-    for child in _folders(root):
-        if _is_version(child):
-            found.append(child)
-        else:
-            found += [inner for inner in _folders(child) if _is_version(inner) or _VERSION.fullmatch(inner.name)]
+    children = [folder for folder in root.glob("[!.]*") if folder.is_dir()]
+    found = [folder for folder in children if _is_version(folder)]
+    for child in set(children) - set(found):
+        inner = (folder for folder in child.glob("[!.]*") if folder.is_dir())
+        found += [folder for folder in inner if _VERSION.fullmatch(folder.name) or _is_version(folder)]
     return sorted(found)
 
 
 def _is_version(folder: Path) -> bool:
     """Return whether something was converted into this folder, even if only some files of it are left."""
     return any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME)) or any(
-        _SHARD_FILE.fullmatch(name) and name.startswith(f"{split.name}-")
-        for split in _folders(folder)
-        for name in _listdir(split)
+        _is_output_file(file.name) and file.name.startswith(f"{file.parent.name}-")
+        for file in folder.glob("[!.]*/*.arrayrecord")
     )
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [path for name in _listdir(folder) if not name.startswith(".") and (path := folder / name).is_dir()]
 
 
 def _listdir(folder: Path) -> list[str]:
@@ -131,11 +125,6 @@ def _listdir(folder: Path) -> list[str]:
 
 def _is_output_file(name: str) -> bool:
     return bool(_SHARD_FILE.fullmatch(name)) or name in map(table_file, TABLE_KINDS)
-
-
-def _names(folder: Path) -> tuple[str, str]:
-    absolute = Path(os.path.abspath(folder))
-    return absolute.parent.name, absolute.name
 
 
 def _check_files(folder: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:

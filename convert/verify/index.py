@@ -11,7 +11,7 @@ from convert.report import fault, first_line
 from convert.verify.files import is_unchanged
 from convert.verify.report import Finding, Findings
 from convert.verify.rows import Report, check_rows
-from convert.verify.split_shard import SplitShard, changed_columns, list_shards, open_index_table
+from convert.verify.split_shard import changed_columns, list_shards, open_index_table
 from convert.verify.vectors import check_derived, compute_statistics, differing_statistics
 from stream.format.manifest import SplitEntry, Statistics
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, TableKind, table_file
@@ -56,8 +56,16 @@ def check_index(
                 reports[kind](fault(error, path))
     try:
         check_rows(tables, shards, offset=offset, reports=reports)
-        if "steps" in tables:
-            _check_vectors(folder / split, tables["steps"], shards, spec, statistics, deep, findings)
+        try:
+            sound = "steps" in tables and check_derived(
+                tables["steps"], shards, spec, deep=deep, report=reports["steps"]
+            )
+            if sound and deep:
+                computed = compute_statistics(folder / split, spec)
+                for vector, _, text in differing_statistics(statistics, computed):
+                    findings.add(MANIFEST_NAME, f"statistics of {split} {vector}: {text}")
+        except FormatError as error:
+            findings.add(MANIFEST_NAME, str(error))
     except Exception as error:
         reports["episodes"](f"tables could not be compared: {type(error).__name__}: {first_line(error)}")
     return findings.close()
@@ -75,21 +83,3 @@ def _open(path: Path, kind: TableKind, entry: SplitEntry, report: Report) -> Tab
         if nulls := arrow.column(field.name).null_count:
             raise FormatError(f"column {field.name} has {nulls:,} nulls, expected none")
     return table
-
-
-def _check_vectors(
-    folder: Path,
-    steps: Table,
-    shards: list[SplitShard],
-    spec: Mapping[str, Any],
-    statistics: Mapping[str, Statistics],
-    deep: bool,
-    findings: Findings,
-) -> None:
-    report = partial(findings.add, f"{folder.name}/{table_file('steps')}")
-    try:
-        if check_derived(steps, shards, spec, deep=deep, report=report) and deep:
-            for vector, _, text in differing_statistics(statistics, compute_statistics(folder, spec)):
-                findings.add(MANIFEST_NAME, f"statistics of {folder.name} {vector}: {text}")
-    except FormatError as error:
-        findings.add(MANIFEST_NAME, str(error))

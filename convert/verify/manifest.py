@@ -161,7 +161,7 @@ def _strange_names(split: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
         if match is None:
             yield f"split {split} lists a shard {shard.name!r}, expected {split}-00000-of-00001"
             continue
-        count = count or match["count"]
-        if match["count"] != count or not last < int(match["index"]) < int(count):
+        index, count = int(match["index"]), count or match["count"]
+        if match["count"] != count or not last < index < int(count):
             yield f"split {split} lists {shard.name!r} after number {last} of {count}"
-        last = int(match["index"])
+        last = index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -62,31 +63,41 @@ class Problem:
 
 
 @dataclass(kw_only=True)
-class DatasetReport:
-    """One version of a dataset.
+class VersionFolder:
+    """One version of a dataset, ``ROOT/<dataset>/<version>``; ``manifest`` is None if it is missing or damaged."""
 
-    Attributes:
-        dataset: Name of its first folder.
-        version: Name of its second folder.
-        folder: ``ROOT/<dataset>/<version>``.
-        manifest: Manifest, None if it is missing or damaged.
-        findings: Everything that is wrong.
-        notes: Remarks that are no problems.
-        incomplete: Whether the conversion can be resumed.
-    """
-
-    dataset: str
-    version: str
     folder: Path
     manifest: Manifest | None = None
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    incomplete: bool = False
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+        return Path(os.path.abspath(self.folder)).parent.name
+
+    @property
+    def version(self) -> str:
+        """Version of the dataset."""
+        return Path(os.path.abspath(self.folder)).name
 
     @property
     def splits(self) -> dict[str, SplitEntry]:
         """Splits of the manifest."""
         return self.manifest.splits if self.manifest is not None else {}
+
+
+@dataclass(kw_only=True)
+class DatasetReport(VersionFolder):
+    """Findings in one version of a dataset.
+
+    Attributes:
+        findings: Everything that is wrong.
+        notes: Remarks that are no problems.
+        incomplete: Whether the conversion can be resumed.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    incomplete: bool = False
 
     @property
     def verdict(self) -> str:
@@ -168,11 +179,11 @@ class Report:
         lines += [f"{problem.file}: {problem.problem}" for problem in self.problems]
         if self.problems:
             names = sorted({problem.dataset for problem in self.problems})
-            lines += [f"{_count(len(self.problems), 'problem')} in {', '.join(names)}", *self._remedies()]
+            lines += [f"{count_noun(len(self.problems), 'problem')} in {', '.join(names)}", *self._remedies()]
         else:
             shards = sum(entry["shards"] for entry in entries)
             how = "every frame decoded" if self.deep else "sizes, checksums and indexes; --deep decodes every frame"
-            lines.append(f"no problems in {_count(shards, 'shard')} ({how}), {human_seconds(self.seconds)}")
+            lines.append(f"no problems in {count_noun(shards, 'shard')} ({how}), {human_seconds(self.seconds)}")
         return "\n".join(lines)
 
     def _remedies(self) -> list[str]:
@@ -190,5 +201,10 @@ class Report:
         return lines
 
 
-def _count(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_noun(1, "shard"), count_noun(1200, "shard")
+    ('1 shard', '1,200 shards')
+    """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
