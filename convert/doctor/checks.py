@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -19,8 +20,8 @@ from stream.format.manifest import Statistics
 def check_statistics(
     split: str,
     spec: Description,
-    stored: Mapping[str, Statistics],
-    computed: Mapping[str, Statistics],
+    stored: Mapping[Any, Statistics],
+    computed: Mapping[Any, Statistics],
     notes: Notes,
 ) -> None:
     """Check the statistics of a split in the manifest, ``stored``, against ``computed``, and the range of each one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -78,11 +78,11 @@ def read_dataset(folder: Path) -> DatasetReport:
     try:
         manifest = read_manifest(folder)
         describe(manifest.spec)
+        report.manifest = manifest
     except (FormatError, OSError) as error:
         text = fault(error, folder / MANIFEST_NAME)
         notes.add("incomplete", None, partial(Example, shard=MANIFEST_NAME, text=text))
         return report
-    report.manifest = manifest
     if keys := changed_entry(manifest):
         notes.add("registry_changed", None, reindex_hint(folder, keys))
     for name, split in manifest.splits.items():
@@ -119,15 +119,9 @@ def look_at(
         return
     notes, splits, spec = report.notes, report.splits, describe(report.manifest.spec)
     shown.set_description_str(report.dataset, refresh=False)
-    statistics = report.manifest.statistics
+    manifest, folder = report.manifest, report.folder
     checks = [
-        partial(
-            read_split,
-            report.folder / name,
-            split,
-            report.manifest.spec,
-            statistics=dict(statistics.get(name, {}).items()),
-        )
+        partial(read_split, folder / name, split, manifest.spec, manifest.statistics.get(name, {}))
         for name, split in splits.items()
     ]
     for name, result in zip(splits, pool.run(checks, shown=shown, sizes=[0] * len(checks)), strict=True):
@@ -135,12 +129,12 @@ def look_at(
             notes.add("unreadable", name, f"the process that read the index was ended by {result.reason}")
         else:
             notes.update(result)
-    chosen = choose_records(report.manifest, frames=frames, seed=seed)
+    chosen = choose_records(manifest, frames=frames, seed=seed)
     shards = [
         shard
         for name, split in splits.items()
         if not notes.count("unreadable", name)
-        for shard in list_shards(report.folder, name, split)
+        for shard in list_shards(folder, name, split)
     ]
     reads = [
         partial(read_shard, shard, spec, _within(chosen[shard.split], shard.rows("records")), pictures=pictures)
@@ -186,7 +180,7 @@ def _within(chosen: np.ndarray, rows: slice) -> list[int]:
     return inside
 
 
-def read_split(folder: Path, split: SplitEntry, spec: dict[str, Any], *, statistics: dict[str, Statistics]) -> Notes:
+def read_split(folder: Path, split: SplitEntry, spec: dict[str, Any], statistics: Mapping[Any, Statistics]) -> Notes:
     """Check the tables of the index of a split as ``convert.verify`` does, and its statistics; never raises."""
     notes, name = Notes(), folder.name
     found = check_index(folder.parent, name, split, offset=None, spec=spec, statistics=statistics, deep=False)

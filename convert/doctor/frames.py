@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -85,9 +85,11 @@ def check_pairs(shard: OpenShard, records: Sequence[int], notes: Notes, *, pictu
         facts.casts.append(float(np.mean([red - blue for red, _, blue, _ in map(cv2.mean, pair)])))
         if same_picture(first, last):
             facts.frozen += 1
-            if row not in looked_at:
-                looked_at.add(row)
-                _check_frozen(shard, row, first, first_step, example, notes, pictures=pictures)
+            if row not in looked_at and (ends := _same_ends(shard, row, first)):
+                thumb = partial(thumbnail, ends) if pictures else None
+                text = f"its first frame, its frame of step {first_step} and its last frame are the same picture"
+                notes.add("frozen_episode", split, partial(example, text, picture=thumb))
+            looked_at.add(row)
         elif pictures and len(facts.samples) < _SAMPLES:
             facts.samples.append(example(f"steps {first_step} and {last_step}", picture=thumb))
     return facts
@@ -164,23 +166,11 @@ def _decode_ends(shard: OpenShard, begin: int, end: int) -> tuple[np.ndarray, np
     return decode_frame(shard.end_frames(begin)[0]), decode_frame(shard.end_frames(end)[1])
 
 
-def _check_frozen(
-    shard: OpenShard,
-    row: int,
-    frame: np.ndarray,
-    step: int,
-    example: Callable[..., Example],
-    notes: Notes,
-    *,
-    pictures: bool,
-) -> None:
-    """Check whether the first and the last frame of an episode are the same picture as a frame of a frozen pair."""
+def _same_ends(shard: OpenShard, row: int, frame: np.ndarray) -> list[np.ndarray]:
+    """Return the first frame of an episode, ``frame``, and the last frame; nothing if they are different pictures."""
     records = shard.records_of(row)
-    try:
+    with contextlib.suppress(FormatError, CorruptFrame):
         first, last = _decode_ends(shard, records[0], records[-1])
-    except (FormatError, CorruptFrame):
-        return
-    if same_picture(frame, first) and same_picture(frame, last):
-        thumb = partial(thumbnail, (first, frame, last)) if pictures else None
-        text = f"its first frame, its frame of step {step} and its last frame are the same picture"
-        notes.add("frozen_episode", shard.place.split, partial(example, text, picture=thumb))
+        if same_picture(frame, first) and same_picture(frame, last):
+            return [first, frame, last]
+    return []

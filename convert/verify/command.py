@@ -143,7 +143,7 @@ def _index_checks(report: DatasetReport, deep: bool) -> Iterator[_Check]:
                 entry,
                 offset=pair_offsets(report.manifest)[0],
                 spec=report.manifest.spec,
-                statistics=dict(report.manifest.statistics.get(split, {}).items()),
+                statistics=report.manifest.statistics.get(split, {}),
                 deep=deep,
             )
             size = sum(table.bytes for table in entry.index.values())

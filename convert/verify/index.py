@@ -27,7 +27,7 @@ def check_index(
     *,
     offset: int | None,
     spec: Mapping[str, Any],
-    statistics: Mapping[str, Statistics],
+    statistics: Mapping[Any, Statistics],
     deep: bool,
 ) -> list[Finding]:
     """Check the index of one split; never raises, whatever the files hold.

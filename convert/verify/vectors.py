@@ -66,18 +66,26 @@ def check_derived(
             report(f"column {vector}: {shown}, the manifest's registry entry says {size} values of float32")
             sound = False
         elif deep and parts and steps.rows:
-            sound &= _compare_vector(steps, vector, parts, shards, checks)
+            raw = steps.arrow()
+            faults = [
+                f"{vector} takes {part.path}, but {fault}" for part in parts if (fault := find_fault(raw.schema, part))
+            ]
+            for text in faults:
+                report(text)
+            sound &= not faults
+            for shard in shards if not faults else ():
+                _compare_rows(vector, parts, raw, steps.array(vector)[shard.rows("steps")], shard, checks)
     return checks.close() and sound
 
 
-def compute_statistics(folder: Path, spec: Mapping[str, Any]) -> dict[str, Statistics]:
+def compute_statistics(folder: Path, spec: Mapping[str, Any]) -> Mapping[Any, Statistics]:
     """Return the statistics of the vectors of ``spec`` in the folder of a split; raises FormatError."""
     action, state = (spec_parts(spec, vector) for vector in DERIVED)
-    return dict(split_statistics(folder, action=action, state=state).items())
+    return split_statistics(folder, action=action, state=state)
 
 
 def differing_statistics(
-    statistics: Mapping[str, Statistics], computed: Mapping[str, Statistics]
+    statistics: Mapping[Any, Statistics], computed: Mapping[Any, Statistics]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield each difference between statistics in the manifest and computed ones as (vector, dimension, sentence)."""
     for vector, expected in computed.items():
@@ -95,20 +103,6 @@ def differing_statistics(
                     yield vector, name, f"{key} of {name} is {before}, the steps give {now}"
     for other in sorted(set(statistics) - set(computed)):
         yield other, "", "has statistics, the registry entry has no such vector"
-
-
-def _compare_vector(
-    steps: Table, vector: str, parts: Sequence[Part], shards: Sequence[SplitShard], checks: RowChecks
-) -> bool:
-    """Compare a derived column with the raw columns; return whether the raw columns exist."""
-    raw = steps.arrow()
-    for part in parts:
-        if fault := find_fault(raw.schema, part):
-            checks.report(f"{vector} takes {part.path}, but {fault}")
-            return False
-    for shard in shards:
-        _compare_rows(vector, parts, raw, steps.array(vector)[shard.rows("steps")], shard, checks)
-    return True
 
 
 def _compare_rows(
