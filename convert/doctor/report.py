@@ -1,55 +1,56 @@
-"""What ``convert.doctor`` found, told in the terminal and as JSON."""
+"""Result of ``convert.doctor`` as text and as JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from convert.doctor.dataset import DatasetReport
-from convert.doctor.rules import SEVERITIES, Finding, Severity
+from convert.doctor.findings import Finding
+from convert.doctor.rules import SEVERITIES, Severity
 from convert.report import format_table, human_seconds
+from convert.verify.report import count_noun
 from stream.storage.arguments import printable
 
+HEADER = ("dataset", "splits", "episodes", "pairs", "looked at", "frozen", *(f"{severity}s" for severity in SEVERITIES))
 _TEXT = 60
 """Letters of an instruction in a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """All datasets that were looked at. frames, seed: of the options; seconds: how long it took."""
+    """All datasets that were looked at; ``seconds`` is the time that it took."""
 
     root: str
     frames: int
     seed: int
     seconds: float
-    datasets: tuple[DatasetReport, ...]
+    datasets: Sequence[DatasetReport]
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> list[Finding]:
         """Findings of all datasets."""
-        return tuple(finding for dataset in self.datasets for finding in dataset.findings)
+        return [finding for dataset in self.datasets for finding in dataset.findings]
 
     def count(self, severity: Severity) -> int:
         """Return the number of findings of a severity."""
-        return sum(dataset.count(severity) for dataset in self.datasets)
+        return _severities(self.findings)[f"{severity}s"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
+        """Return the content of ``--json``."""
         return {
             "root": self.root,
             "frames": self.frames,
             "seed": self.seed,
-            **{f"{severity}s": self.count(severity) for severity in SEVERITIES},
+            **_severities(self.findings),
             "datasets": [
                 {
                     "dataset": dataset.dataset,
                     "version": dataset.version,
                     "splits": list(dataset.splits),
-                    "episodes": dataset.episodes,
-                    "records": dataset.records,
-                    "pairs_looked_at": dataset.pairs,
-                    "pairs_frozen": dataset.frozen,
-                    **{f"{severity}s": dataset.count(severity) for severity in SEVERITIES},
+                    **dataset.counts(),
+                    **_severities(dataset.findings),
                 }
                 for dataset in self.datasets
             ],
@@ -57,58 +58,48 @@ class Diagnosis:
         }
 
     def to_text(self) -> str:
-        """Return a table of the datasets, the findings with examples, and a line that sums it up."""
-        rows: list[list[object]] = [
-            [
-                dataset.dataset,
-                ", ".join(dataset.splits) or "-",
-                dataset.episodes,
-                dataset.records,
-                dataset.pairs,
-                frozen_share(dataset),
-                *(dataset.count(severity) for severity in SEVERITIES),
-            ]
-            for dataset in self.datasets
-        ]
-        header = ["dataset", "splits", "episodes", "pairs", "looked at", "frozen", *(f"{s}s" for s in SEVERITIES)]
-        lines = [format_table(header, rows)]
-        for severity in SEVERITIES:
-            for finding in self.findings:
-                if finding.rule.severity == severity:
-                    lines += ["", *_tell(finding)]
-        lines += ["", self.summary()]
-        return "\n".join(lines)
+        """Return a table of the datasets, the findings with examples, and a summary."""
+        lines = [format_table(HEADER, [table_row(dataset) for dataset in self.datasets])]
+        for finding in sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.rule.severity)):
+            lines += ["", *_describe(finding)]
+        return "\n".join([*lines, "", self.summary()])
 
     def summary(self) -> str:
-        """One line: what was looked at and how much was found."""
-        found = ", ".join(_count(self.count(severity), severity) for severity in SEVERITIES)
-        pairs = sum(dataset.pairs for dataset in self.datasets)
+        """Return one line about what was looked at and how much was found."""
+        found = ", ".join(count_noun(self.count(severity), severity) for severity in SEVERITIES)
+        pairs = sum(dataset.total.pairs for dataset in self.datasets)
         return (
-            f"{found} in {_count(len(self.datasets), 'dataset')}: all indexes and {pairs:,} pairs of frames, "
+            f"{found} in {count_noun(len(self.datasets), 'dataset')}: all indexes and {pairs:,} pairs of frames, "
             f"{human_seconds(self.seconds)}"
         )
 
 
-def title(finding: Finding) -> str:
-    """Return one line about a finding: where, which rule, how often, and what it means."""
-    where = f"{finding.dataset} {finding.split}" if finding.split else finding.dataset
-    unit = finding.rule.unit if finding.count != 1 else finding.rule.unit.removesuffix("s")
-    return f"{where}: {finding.rule.name}, {finding.count:,} {unit}: {finding.rule.meaning}"
+def table_row(dataset: DatasetReport) -> list[str | int]:
+    """Return the cells of a dataset below ``HEADER``."""
+    counts = dataset.counts()
+    pairs, frozen = counts["pairs_looked_at"], counts["pairs_frozen"]
+    return [
+        dataset.dataset,
+        ", ".join(dataset.splits) or "-",
+        counts["episodes"],
+        counts["records"],
+        pairs,
+        f"{frozen / pairs:.0%}" if pairs else "-",
+        *_severities(dataset.findings).values(),
+    ]
 
 
-def frozen_share(dataset: DatasetReport) -> str:
-    """Return the share of frozen pairs among those that were looked at."""
-    return f"{dataset.frozen / dataset.pairs:.0%}" if dataset.pairs else "-"
+def _severities(findings: Sequence[Finding]) -> dict[str, int]:
+    found = [finding.rule.severity for finding in findings]
+    return {f"{severity}s": found.count(severity) for severity in SEVERITIES}
 
 
-def _tell(finding: Finding) -> list[str]:
-    lines = [f"{finding.rule.severity}: {title(finding)}"]
+def _describe(finding: Finding) -> list[str]:
+    rule, where = finding.rule, f"{finding.dataset} {finding.split or ''}".rstrip()
+    unit = rule.unit if finding.count != 1 else rule.unit.removesuffix("s")
+    lines = [f"{rule.severity}: {where}: {rule.name}, {finding.count:,} {unit}: {rule.meaning}"]
     for example in finding.examples:
         said = printable(example.instruction, latin=True)
         said = f" ({said[:_TEXT]}{'...' if len(said) > _TEXT else ''})" if said else ""
         lines.append(f"  {example.place}: {printable(example.text, latin=True)}{said}")
     return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,41 +1,26 @@
-"""The vectors and instructions of a dataset, dimension by dimension, as the registry entry in a manifest says."""
+"""Vectors and instructions of a dataset, from the registry entry in its manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from convert.index.derived import part_names
-from convert.registry.dataset import Gripper
+from convert.registry.dataset import Part
 from convert.verify.vectors import spec_parts
 from stream.format.names import DERIVED
 from stream.storage.errors import FormatError
 
 
-@dataclass(frozen=True)
-class Dimension:
-    """One dimension of an action or state.
-
-    Attributes:
-        name: Name of the dimension.
-        path: Feature that the dimension comes from.
-        mode: Mode of the registry's part.
-        quantity: Quantity of the registry's part.
-        gripper: Values that mean open and closed, None if the registry does not know.
-    """
+class Dimension(NamedTuple):
+    """Name of one dimension of an action or state, and the part that it belongs to."""
 
     name: str
-    path: str
-    mode: str
-    quantity: str
-    gripper: Gripper | None
+    part: Part
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a registry entry says of a dataset.
+class Description(NamedTuple):
+    """Content of a registry entry.
 
     Attributes:
         dimensions: Dimensions of ``action`` and of ``state``.
@@ -45,33 +30,14 @@ class Description:
     dimensions: dict[str, tuple[Dimension, ...]]
     informative: bool
 
-    @cached_property
-    def moving(self) -> list[int]:
-        """Dimensions of the action that are no flags."""
-        return [dim for dim, found in enumerate(self.dimensions["action"]) if found.mode != "flag"]
-
-    @cached_property
-    def smooth(self) -> list[int]:
-        """Dimensions of the action that are neither flags nor grippers."""
-        return [dim for dim in self.moving if self.dimensions["action"][dim].quantity != "gripper"]
-
-    def grippers(self, which: str) -> list[tuple[int, Dimension, Gripper]]:
-        """Return the dimensions of a vector that are grippers with a convention."""
-        return [
-            (dim, found, found.gripper) for dim, found in enumerate(self.dimensions[which]) if found.gripper is not None
-        ]
-
 
 def describe(spec: Mapping[str, Any]) -> Description:
-    """Return what is needed of the registry entry in a manifest. Raises FormatError if it is of another form."""
+    """Return the description of a registry entry; raises FormatError if it has another form."""
     dimensions = {}
     for vector in DERIVED:
         parts = spec_parts(spec, vector)
         owners = [part for part in parts for _ in range(part.dims)]
-        dimensions[vector] = tuple(
-            Dimension(name, part.path, part.mode, part.quantity, part.gripper)
-            for name, part in zip(part_names(parts), owners, strict=True)
-        )
+        dimensions[vector] = tuple(map(Dimension, part_names(parts), owners))
     instruction = spec.get("instruction")
     if instruction is not None and not isinstance(instruction, Mapping):
         raise FormatError(f"field spec.instruction: found {instruction!r:.80}, expected a mapping or null")

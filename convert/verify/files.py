@@ -3,42 +3,53 @@
 from __future__ import annotations
 
 import hashlib
+import stat
+from io import BufferedReader
 from pathlib import Path
 
 from convert.report import human_bytes
 from convert.verify.report import Findings
-from convert.verify.split_shard import open_regular
 from stream.format.manifest import FileEntry
 
 
-def hash_file(path: Path) -> FileEntry:
-    """Return the size and SHA-256 of a file, reading it once; raises OSError."""
-    with open_regular(path) as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
-
-
 def is_unchanged(path: Path, entry: FileEntry, *, name: str, findings: Findings) -> bool:
-    """Return whether a file is the one in the manifest; if not, add a finding.
+    """Return whether a file has the size and SHA-256 of its manifest entry; add a finding if not.
 
     Args:
         path: File.
-        entry: Manifest's entry of the file.
-        name: File below the version folder, for the finding.
-        findings: List of findings to add to.
+        entry: Manifest entry of the file.
+        name: Path of the file below the version folder, for the finding.
+        findings: Findings to add to.
     """
     try:
-        found = hash_file(path)
+        with open_regular(path) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = file.tell()
     except FileNotFoundError:
         findings.add(name, f"is not there, expected {human_bytes(entry.bytes)}")
         return False
     except OSError as error:
         findings.add(name, f"cannot be read: {error.strerror or error}")
         return False
-    if (found.bytes, found.sha256) == (entry.bytes, entry.sha256):
-        return True
-    text = f"has SHA-256 {found.sha256}, expected {entry.sha256}"
-    if found.bytes != entry.bytes:
-        text = f"has {found.bytes:,} bytes, expected {entry.bytes:,}"
-    findings.add(name, text, sha256=found.sha256)
-    return False
+    if size != entry.bytes:
+        findings.add(name, f"has {size:,} bytes, expected {entry.bytes:,}", sha256=digest)
+    elif digest != entry.sha256:
+        findings.add(name, f"has SHA-256 {digest}, expected {entry.sha256}", sha256=digest)
+    return (size, digest) == (entry.bytes, entry.sha256)
+
+
+def check_regular(path: Path) -> None:
+    """Raise OSError if ``path`` exists and is not a file; opening a pipe would wait without end."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "device or pipe"
+        raise OSError(None, f"it is a {what}, expected a file", str(path))
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file to read; raises OSError as ``check_regular`` does."""
+    check_regular(path)
+    return path.open("rb")

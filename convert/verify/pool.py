@@ -1,7 +1,7 @@
-"""Processes that check one thing at a time, and of which any may die.
+"""Worker processes that may die.
 
-What they open may be damaged in any way. A process that a library takes down with it costs only the task that it was
-at, and it is known which that was; the pools of the standard library lose all tasks, or wait for the lost one for ever.
+A damaged file can take down the process that opens it. Such a death costs only the task at hand. The pools of the
+standard library lose all tasks when a process dies, or wait for it without end.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
-Task = TypeVar("Task")
+from tqdm import tqdm
+
 Result = TypeVar("Result")
 
 _TICK = 0.5
@@ -24,112 +25,110 @@ _TICK = 0.5
 
 @dataclass(frozen=True)
 class Crashed:
-    """The result of a task whose process died. reason: how, for messages."""
+    """Result of a task whose process died; ``reason`` names the signal or the exit code."""
 
     reason: str
 
 
-@dataclass
-class _Worker(Generic[Task]):
-    process: BaseProcess
-    pipe: Connection
-    at: int | None = None
-
-
 class WorkerPool:
-    """Up to ``jobs`` processes, started when there is work; leave it as a context manager and they are gone.
+    """Up to ``jobs`` processes, started on demand and terminated when the context ends.
 
-    With one job everything is done in this process, and whatever takes that down takes down the caller.
+    With one job, tasks run in this process, and a crash ends the caller.
     """
 
     def __init__(self, jobs: int) -> None:
-        """Start nothing yet."""
+        """Start no process yet."""
         self._jobs = jobs
-        self._context = multiprocessing.get_context("spawn")
-        self._workers: list[_Worker[Any]] = []
+        self._workers: dict[Connection, BaseProcess] = {}
 
     def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join()
-            worker.pipe.close()
-        self._workers.clear()
+        for process in self._workers.values():
+            process.terminate()
+        for pipe, process in self._workers.items():
+            process.join()
+            pipe.close()
 
     def run(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], *, tick: Callable[[], None]
-    ) -> Iterator[tuple[int, Result | Crashed]]:
-        """Yield (task number, result) as they are done.
+        self, tasks: Sequence[Callable[[], Result]], *, shown: tqdm[Any], sizes: Sequence[int]
+    ) -> list[Result | Crashed]:
+        """Run tasks and return their results in the order of the tasks.
 
         Args:
-            function: at the top level of a module. It must not raise.
-            tasks: one argument each.
-            tick: called at least twice a second, to show progress.
+            tasks: Functions that can be pickled and do not raise.
+            shown: Progress bar.
+            sizes: Progress that each task makes.
         """
-        if self._jobs == 1:
-            for index, task in enumerate(tasks):
-                yield index, function(task)
-                tick()
-            return
-        waiting = iter(enumerate(tasks))
-        while len(self._workers) < min(self._jobs, len(tasks)):
-            self._workers.append(self._start())
-        for worker in self._workers:
-            _give(worker, function, next(waiting, None))
-        while busy := {worker.pipe: worker for worker in self._workers if worker.at is not None}:
-            ready = set(wait(list(busy), timeout=_TICK))
-            for worker in [worker for pipe, worker in busy.items() if pipe in ready]:
-                number = worker.at
-                assert number is not None
-                result: Result | Crashed
+        results: dict[int, Result | Crashed] = {}
+        waiting, idle = list(enumerate(tasks))[::-1], list(self._workers)
+        busy: dict[Connection, int] = {}
+        while self._jobs == 1 and waiting:
+            number, task = waiting.pop()
+            results[number] = task()
+            shown.update(sizes[number])
+        while waiting or busy:
+            while waiting and len(busy) < self._jobs:
+                pipe = idle.pop() if idle else self._start()
+                busy[pipe], task = waiting.pop()
+                # If the process is dead, reading its answer reports it.
+                with contextlib.suppress(ConnectionError):
+                    pipe.send(task)
+            for ready in wait(list(busy), timeout=_TICK):
+                pipe = cast(Connection, ready)
+                number = busy.pop(pipe)
                 try:
-                    result = worker.pipe.recv()
+                    results[number] = pipe.recv()
+                    idle.append(pipe)
                 except (EOFError, ConnectionError):
-                    result = self._replace(worker)
-                _give(worker, function, next(waiting, None))
-                yield number, result
-            tick()
+                    results[number] = self._bury(pipe)
+                shown.update(sizes[number])
+            shown.update(0)
+        return [results[number] for number in range(len(tasks))]
 
-    def _start(self) -> _Worker[Any]:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs,), name="verify", daemon=True)
-        # Started by the first of them, it would unblock what is blocked here.
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs,), name="verify", daemon=True)
+        # The resource tracker would unblock SIGINT if the process started it.
         resource_tracker.ensure_running()
-        # Ctrl-C reaches the whole group: one that is still starting would print a traceback.
+        # Ctrl-C reaches the whole group, and a starting process would print a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        return _Worker(process=process, pipe=ours)
+        self._workers[ours] = process
+        return ours
 
-    def _replace(self, worker: _Worker[Any]) -> Crashed:
-        worker.process.join()
-        code = worker.process.exitcode or 0
-        worker.pipe.close()
-        fresh = self._start()
-        worker.process, worker.pipe, worker.at = fresh.process, fresh.pipe, None
+    def _bury(self, pipe: Connection) -> Crashed:
+        process = self._workers.pop(pipe)
+        process.join()
+        pipe.close()
+        code = process.exitcode or 0
         return Crashed(f"signal {-code}" if code < 0 else f"exit code {code}")
 
 
-def _give(worker: _Worker[Task], function: Callable[[Task], Any], item: tuple[int, Task] | None) -> None:
-    worker.at = None
-    if item is not None:
-        worker.at = item[0]
-        # A process that died meanwhile is found out when its answer is read.
-        with contextlib.suppress(ConnectionError):
-            worker.pipe.send((function, item[1]))
+def progress_bar(total: int, unit: str, stream: TextIO | None) -> tqdm[Any]:
+    """Return a progress bar: in place on a terminal, else shown every 30 seconds; ``stream`` None shows none."""
+    terminal = stream is not None and stream.isatty()
+    return tqdm(
+        total=total,
+        unit=unit,
+        unit_scale=True,
+        file=stream,
+        disable=stream is None,
+        leave=False,
+        delay=0 if terminal else 30,
+        mininterval=0.2 if terminal else 30,
+        miniters=0,
+    )
 
 
 def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        try:
-            function, task = pipe.recv()
-            pipe.send(function(task))
-        except (EOFError, ConnectionError):
-            return
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(pipe.recv()())

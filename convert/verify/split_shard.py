@@ -1,13 +1,12 @@
-"""A shard of a converted split: its ArrayRecord file and its rows in the split's index."""
+"""A shard of a converted split: its ArrayRecord file and its rows in the index of the split."""
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 
+from convert.verify.files import check_regular
 from stream.format.manifest import ShardEntry, SplitEntry, TableEntry
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.record_file import RecordFile
@@ -21,11 +20,11 @@ class SplitShard:
     Attributes:
         folder: Folder of the split.
         split: Name of the split.
-        number: Position in the manifest's list of shards of the split.
-        entry: Manifest's entry of the shard.
+        number: Position in the list of shards in the manifest.
+        entry: Manifest entry of the shard.
         first: First row of the shard, by table.
-        totals: Rows of the whole split, by table.
-        index: Manifest's entries of the tables.
+        totals: Number of rows of the split, by table.
+        index: Manifest entries of the tables.
     """
 
     folder: str
@@ -37,11 +36,6 @@ class SplitShard:
     index: Mapping[TableKind, TableEntry]
 
     @property
-    def name(self) -> str:
-        """Stem of the shard."""
-        return self.entry.name
-
-    @property
     def path(self) -> Path:
         """Path of the ArrayRecord file."""
         return Path(self.folder, shard_file(self.entry.name))
@@ -51,7 +45,7 @@ class SplitShard:
         return slice(self.first[kind], self.first[kind] + getattr(self.entry, kind))
 
     def open_table(self, kind: TableKind) -> Table:
-        """Open a table of the split's index; raises FormatError or OSError."""
+        """Open a table of the index; raises FormatError or OSError."""
         return open_index_table(Path(self.folder), kind, self.index[kind], self.totals[kind])
 
     def open_records(self) -> RecordFile:
@@ -61,7 +55,7 @@ class SplitShard:
 
 
 def list_shards(folder: Path, split: str, entry: SplitEntry) -> list[SplitShard]:
-    """Return the shards of a split in the manifest's order; ``folder`` is the dataset's, with the manifest."""
+    """Return the shards of a split in the order of the manifest; ``folder`` is the folder of the dataset."""
     totals = {kind: getattr(entry, kind) for kind in TABLE_KINDS}
     shards, first = [], dict.fromkeys(TABLE_KINDS, 0)
     for number, shard in enumerate(entry.shards):
@@ -81,14 +75,14 @@ def list_shards(folder: Path, split: str, entry: SplitEntry) -> list[SplitShard]
 
 
 def open_index_table(folder: Path, kind: TableKind, entry: TableEntry, rows: int) -> Table:
-    """Open a table of the index in a split's folder; raises FormatError or OSError."""
+    """Open a table of the index in the folder of a split; raises FormatError or OSError."""
     path = folder / table_file(kind)
     check_regular(path)
     return open_table(path, kind, entry=entry, rows=rows)
 
 
-def changed_columns(table: Table, entry: TableEntry) -> Iterable[str]:
-    """Yield a sentence about each column that is not the one in the manifest."""
+def changed_columns(table: Table, entry: TableEntry) -> Iterator[str]:
+    """Yield a sentence about each column that differs from its manifest entry."""
     for names, what in (
         (set(table.columns) - set(entry.columns), "not in"),
         (set(entry.columns) - set(table.columns), "only in"),
@@ -99,24 +93,3 @@ def changed_columns(table: Table, entry: TableEntry) -> Iterable[str]:
         expected = entry.columns.get(name)
         if expected is not None and (found := hash_column(table.content, column)) != expected:
             yield f"column {name!r} has XXH3 {found}, expected {expected}"
-
-
-def check_regular(path: Path) -> None:
-    """Raise OSError if something other than a file is at ``path``; to open a pipe would wait without end.
-
-    A missing file passes: the functions that open files have a sentence for that.
-    """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(mode):
-        raise OSError(
-            None, f"it is a {'folder' if stat.S_ISDIR(mode) else 'device or pipe'}, expected a file", str(path)
-        )
-
-
-def open_regular(path: Path) -> BufferedReader:
-    """Open a file to read; raises OSError as ``check_regular`` does."""
-    check_regular(path)
-    return path.open("rb")

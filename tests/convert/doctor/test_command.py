@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import convert.doctor.command
+import convert.doctor.dataset
 from convert.doctor.command import examine, main
 from convert.shard.images import decode_jpeg
 from tests.fixtures.command import run
@@ -136,7 +136,7 @@ def test_progress_is_shown_on_a_terminal_only_and_wiped(sound: Path) -> None:
     terminal, file = Terminal(), StringIO()
     examine(sound, progress=terminal)
     examine(sound, progress=file)
-    assert "shards, " in terminal.getvalue() and terminal.getvalue().endswith("\x1b[K")
+    assert " shards/s" in terminal.getvalue() and terminal.getvalue().endswith(" \r")
     assert file.getvalue() == ""
 
 
@@ -180,7 +180,7 @@ def test_ctrl_c_is_one_line(sound: Path, capsys: pytest.CaptureFixture[str], mon
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert.doctor.command, "check_shard", interrupted)
+    monkeypatch.setattr(convert.doctor.dataset, "read_shard", interrupted)
     assert main([str(sound)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

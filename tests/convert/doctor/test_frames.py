@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convert.doctor.dataset import Patient
+from convert.doctor.dataset import choose_records
+from convert.doctor.findings import Notes
 from convert.doctor.frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
-from convert.doctor.rules import Notes
-from convert.doctor.shard import check_shard
 from convert.shard.images import decode_jpeg
+from stream.format.manifest import read_manifest
 from stream.format.names import decode_record, encode_record
 from tests.fixtures.datasets.doctor_root import STEPS, Splits, diagnose, found, make_root, set_pictures
 from tests.fixtures.datasets.rewritten_records import rewrite_records
@@ -30,7 +30,7 @@ def test_black_frames_are_counted(tmp_path: Path) -> None:
     # It is the first frame of one pair and the last of another.
     assert found(diagnosis) == {("frame_black", "train"): 2}
     assert [example.text.split(",")[0] for example in diagnosis.findings[0].examples] == ["frames of steps 4"] * 2
-    assert [example.place.source_position for example in diagnosis.findings[0].examples] == [1, 1]
+    assert [example.source_position for example in diagnosis.findings[0].examples] == [1, 1]
 
 
 def test_constant_frames_are_counted(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_a_frozen_episode_is_found_though_most_pairs_are_well(tmp_path: Path) ->
 
     diagnosis = diagnose(make_root(tmp_path, plant))
     assert found(diagnosis) == {("frozen_episode", "train"): 1}
-    assert diagnosis.datasets[0].frozen == PAIRS
-    assert diagnosis.findings[0].examples[0].place.source_position == 2
+    assert diagnosis.datasets[0].total.frozen == PAIRS
+    assert diagnosis.findings[0].examples[0].source_position == 2
 
 
 def test_many_frozen_pairs_are_found_though_no_episode_is_frozen(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_many_frozen_pairs_are_found_though_no_episode_is_frozen(tmp_path: Path)
 @pytest.mark.parametrize(("pairs", "frozen", "said"), [(100, 20, False), (100, 21, True), (7, 7, False)])
 def test_more_than_a_fifth_of_enough_pairs_is_many(pairs: int, frozen: int, said: bool) -> None:
     notes = Notes()
-    check_shares({"train": FrameFacts(pairs=pairs, frozen=frozen, frames=2 * pairs)}, notes)
+    check_shares({"train": FrameFacts(pairs=pairs, frozen=frozen)}, notes)
     assert notes.count("frozen_pairs", "train") == (frozen if said else 0)
 
 
@@ -82,8 +82,8 @@ def test_a_damaged_frame_is_an_error(tmp_path: Path) -> None:
     cut_record_short(root / "demo" / "1.0.0", record=5)
     diagnosis = diagnose(root)
     assert found(diagnosis) == {("frame_damaged", "val"): 1}
-    place = diagnosis.findings[0].examples[0].place
-    assert (place.record, place.step) == (5, 5)
+    example = diagnosis.findings[0].examples[0]
+    assert (example.record, example.step) == (5, 5)
 
 
 def cut_record_short(folder: Path, *, record: int) -> None:
@@ -136,19 +136,16 @@ def test_the_cast_of_a_dataset_is_red_minus_blue(tmp_path: Path, red_first: bool
                 for episode in shard:
                     set_pictures(episode, stored)
 
-    patient = Patient(make_root(tmp_path, plant) / "demo" / "1.0.0", frames=16, seed=0, pictures=False)
-    patient.take([check_shard(task) for task in patient.tasks])
-    assert np.median(patient.casts) == pytest.approx(100 if red_first else -100, abs=8)
+    (dataset,) = diagnose(make_root(tmp_path, plant), frames=16).datasets
+    assert np.median(dataset.total.casts) == pytest.approx(100 if red_first else -100, abs=8)
 
 
 def test_the_pairs_that_are_looked_at_depend_on_the_seed_only(tmp_path: Path) -> None:
-    folder = make_root(tmp_path) / "demo" / "1.0.0"
+    manifest = read_manifest(make_root(tmp_path) / "demo" / "1.0.0")
 
-    def chosen(seed: int) -> list[tuple[str, tuple[int, ...]]]:
-        patient = Patient(folder, frames=20, seed=seed, pictures=False)
-        return [(task.place.name, task.records) for task in patient.tasks]
+    def chosen(seed: int) -> dict[str, list[int]]:
+        return {split: rows.tolist() for split, rows in choose_records(manifest, frames=20, seed=seed).items()}
 
     assert chosen(0) == chosen(0) != chosen(1)
     # 36 and 12 pairs of 48, so of 10 there are 8 and 4: no split gets fewer.
-    assert sum(len(records) for stem, records in chosen(0) if stem.startswith("val")) == 4
-    assert sum(len(records) for stem, records in chosen(0) if stem.startswith("train")) == 8
+    assert {split: len(rows) for split, rows in chosen(0).items()} == {"train": 8, "val": 4}

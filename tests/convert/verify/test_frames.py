@@ -68,10 +68,10 @@ RECORD_EDITS: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
     (with_frame(0, lambda frame: b""), "frame 0 of 4: 0 bytes that are no JPEG"),
     (with_frame(3, enlarge), "frame 3 of 4: is 80x64, the manifest says 64x64"),
     (with_frame(1, as_png), "that are no JPEG"),
-    (with_frame(1, another_picture), "its frame of step 1 is not the one that an earlier record has"),
+    (with_frame(1, another_picture), "its frame of step 1 is not the frame of an earlier record"),
     (another_magic, "step 0): record starts with b'FRM2'"),
     (one_frame_less, "holds 3 frames, the manifest says 4"),
-    (another_order, "is not the one that an earlier record has of this step"),
+    (another_order, "is not the frame of an earlier record"),
 ]
 
 

@@ -9,13 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from convert.verify import rows as verify_rows
-from convert.verify import vectors as verify_vectors
-from convert.verify.rows import _pieces
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from tests.fixtures.conversion_damage import (
     OTHER,
@@ -71,7 +67,7 @@ EDITS: list[tuple[TableKind, str, int, Any, str]] = [
     ("records", "episode", 0, -1, f"(row 0 of {STEM}): episode is -1"),
     ("records", "step", 0, -1, "is outside its episode"),
     ("records", "step", -1, 2**31 - 1, "is outside its episode"),
-    ("records", "step", 1, 0, f"(row 1 of {STEM}): step is 0 after 0 of the same episode"),
+    ("records", "step", 1, 0, f"(row 1 of {STEM}): step is 0 after 0, expected more"),
     ("records", "camera", 1, 1, f"(row 1 of {STEM}): camera is 1, expected 0"),
     ("records", "offset", 2, 4, f"(row 2 of {STEM}): offset is 4, expected 3"),
     ("records", "steps_row", 0, plus_one, f"(row 0 of {STEM}): steps_row is"),
@@ -81,14 +77,14 @@ EDITS: list[tuple[TableKind, str, int, Any, str]] = [
     ("steps", "episode", 0, 1, f"(row 0 of {STEM}): episode is 1, expected"),
     ("episodes", "episode", 1, 0, f"(row 1 of {STEM}): episode is 0, expected"),
     ("episodes", "shard", 1, 0, f"(row 1 of {STEM}): shard is 0, expected 1"),
-    ("episodes", "num_steps", 0, plus_one, "num_steps adds up to"),
+    ("episodes", "num_steps", 0, plus_one, f"steps in {STEM}, the manifest says"),
     ("episodes", "num_steps", 0, -5, "num_steps is -5, expected 0"),
     ("episodes", "first_steps_row", 1, plus_one, f"(row 1 of {STEM}): first_steps_row is"),
-    ("episodes", "num_records", 0, plus_one, "num_records adds up to"),
+    ("episodes", "num_records", 0, plus_one, f"records in {STEM}, the manifest says"),
     ("episodes", "first_record", 1, plus_one, f"(row 1 of {STEM}): first_record is"),
     ("episodes", "status", 0, "fine", f"(row 0 of {STEM}): status is 'fine'"),
-    ("episodes", "status", 0, "unreadable", f"episodes of {STEM} of status unreadable, the manifest left"),
-    ("episodes", "status", 0, "missing_feature", f"1 episodes of {STEM} of status missing_feature"),
+    ("episodes", "status", 0, "unreadable", f"has 1 episodes of status unreadable in {STEM}, the manifest says 0"),
+    ("episodes", "status", 0, "missing_feature", f"has 1 episodes of status missing_feature in {STEM}"),
     ("episodes", "source_file", 1, "x", f"(row 1 of {STEM}): source_file is 'x'"),
     ("episodes", "episode_id", 1, "x", f"(row 1 of {STEM}): episode_id is 'x'"),
     ("episodes", "source_position", 1, 0, f"(row 1 of {STEM}): source_position is 0 after 0"),
@@ -122,26 +118,12 @@ def test_a_table_of_another_form_is_found_out(
     assert {problem.file for problem in report.problems} == {str(folder / "train" / table_file(kind))}
 
 
-@pytest.mark.parametrize("piece", [1, 3, 7])
-def test_tables_are_compared_across_the_borders_of_pieces(
-    root: Path, folder: Path, piece: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(verify_rows, "_PIECE", piece)
-    monkeypatch.setattr(verify_vectors, "_PIECE", piece)
-    assert verify(root).ok
+def test_a_wrong_row_of_each_table_is_found_at_once(root: Path, folder: Path) -> None:
     change_value(folder, "records", "step", 1, 0)
     change_value(folder, "steps", "step", 2, 5)
     report = verify(root, deep=False)
     assert f"(row 1 of {STEM}): step is 0 after 0" in problems(report)
     assert f"(row 2 of {STEM}): step is 5, expected 2" in problems(report)
-
-
-def test_rows_are_given_to_their_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_rows, "_PIECE", 4)
-    lengths = np.array([0, 3, 0, 0, 7, 1, 0])
-    pieces = list(_pieces(lengths))
-    assert [(piece.start, piece.stop) for piece, _ in pieces] == [(0, 4), (4, 8), (8, 11)]
-    assert np.concatenate([owner for _, owner in pieces]).tolist() == np.repeat(np.arange(7), lengths).tolist()
 
 
 def test_more_rows_that_are_wrong_are_counted(root: Path, folder: Path) -> None:
@@ -205,7 +187,7 @@ def test_columns_that_the_manifest_does_not_have_are_found(root: Path, folder: P
 
 def test_records_that_the_shard_does_not_have_are_found(root: Path, folder: Path) -> None:
     edit_manifest(folder, lambda manifest: entry_of(manifest).update(paired_episodes=1))
-    assert f"episodes of {STEM} have records, the manifest says 1" in problems(verify(root, deep=False))
+    assert f"episodes with records in {STEM}, the manifest says 1" in problems(verify(root, deep=False))
 
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
