@@ -117,7 +117,7 @@ def test_each_column_is_used_once_and_has_its_checksum_and_size(made: Path) -> N
 
 
 def test_a_column_that_is_not_there_is_an_error_that_names_it(made: Path) -> None:
-    with pytest.raises(FormatError, match=r"steps\.arrow: column 'missing' is not in the file and the manifest"):
+    with pytest.raises(FormatError, match=r"steps\.arrow: column 'missing' is not in both the file and the manifest"):
         columns_of(made, [("steps", "missing")])
 
 
