@@ -29,7 +29,7 @@ class RecordFile:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise FormatError(
-                f"{path}: not there, though the manifest names it; run the same `python -m convert.run` command "
+                f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command "
                 "again, or copy it again"
             ) from None
         found = os.fstat(self._fd).st_size

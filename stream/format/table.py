@@ -188,7 +188,7 @@ def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = 
         content = map_file(path)
     except FileNotFoundError:
         raise FormatError(
-            f"{path}: not there, though the manifest names it; run the same `python -m convert.run` command again, or "
+            f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command again, or "
             "copy it again"
         ) from None
     if entry is not None and content.size != entry.bytes:
@@ -249,7 +249,7 @@ def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, 
             raise FormatError(f"{path}: two columns {name!r}")
         found[name] = _column(array, begin)
         if any(not 0 <= start <= stop <= content.size for start, stop in found[name].spans):
-            raise FormatError(f"{path}: column {name!r} does not lie in the file; it is compressed or damaged")
+            raise FormatError(f"{path}: column {name!r} is not stored plainly; it is compressed or damaged")
     return found
 
 

@@ -127,10 +127,7 @@ class RemoteFolder:
     def read(self, name: str) -> bytes:
         """Return the content of an object; raise FileNotFoundError if it does not exist."""
         with self.explained("read", name):
-            try:
-                return bytes(self.store.cat_file(f"{self.path}/{name}"))
-            except FileNotFoundError:
-                raise FileNotFoundError(f"{self.url}/{name}: no such object") from None
+            return bytes(self.store.cat_file(f"{self.path}/{name}"))
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of an object; raise RemoteError if it is shorter."""
@@ -152,7 +149,7 @@ class RemoteFolder:
             if done in ("listed", "written"):
                 bucket = f"{self.scheme}://{self.bucket}"
                 raise RemoteError(f"{where}: no such bucket: {bucket}; check its name", refused=True) from None
-            raise
+            raise FileNotFoundError(f"{where}: no such object") from None
         except ImportError as error:
             extra = "s3" if self.scheme == "s3" else "gcs"
             library = _LIBRARIES[self.scheme]
