@@ -1,1 +1,1 @@
-"""The files of a converted root: names, records, manifest, tables and index."""
+"""The files of a converted root: their names, and reading and writing records, manifests and index tables."""

@@ -1,4 +1,4 @@
-"""What a converted root holds: datasets, versions, splits, shards and counts, from the manifests alone."""
+"""Catalog of a converted root: its datasets, versions, splits and shards, read from the manifests alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.format.shards import SplitShards
 from stream.storage.errors import ArgumentError, FormatError, closest
-from stream.storage.remote import Folder, LocalFolder, is_remote, join
+from stream.storage.remote import Folder, LocalFolder, is_remote
 
 _THREADS = 16
-"""Folders that are listed at the same time."""
+"""Folders listed at the same time."""
 _TFDS_FILE = "dataset_info.json"
 
 
@@ -28,11 +28,12 @@ class Dataset:
     """A converted dataset.
 
     Attributes:
-        name: Name of the first folder.
+        name: Name of the dataset, the first folder below the root.
+        version: Name of the folder below it.
         folder: ``ROOT/<dataset>/<version>``.
-        manifest: Manifest without its shards, whose objects are large.
+        manifest: Manifest without its lists of shards, which take much memory as objects.
         shards: Shards by split.
-        fetched: Shards that are present, None if all are.
+        fetched: Shards that are present, or None if all are.
     """
 
     name: str
@@ -51,23 +52,23 @@ class Dataset:
 
     @cached_property
     def fields(self) -> Fields:
-        """What a loader takes of the free fields of the manifest; raises FormatError if they cannot be used."""
+        """Fields of the manifest's free-form parts that a loader uses; raise FormatError if one is wrong."""
         return read_fields(self.manifest, where=str(self.folder / MANIFEST_NAME))
 
     @property
     def shard_lengths(self) -> dict[str, list[int]]:
-        """Episodes of each shard, by split, in the order of the source."""
+        """Episode counts of the shards, by split, in the order of the source."""
         return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
 
 
 class Catalog:
-    """The datasets below a root. A manifest is read when its dataset is opened, once.
+    """The datasets below a root; each manifest is read once, when its dataset is opened.
 
     Args:
         root: Folder that ``convert.run`` wrote to.
 
     Raises:
-        ArgumentError: There is no such folder.
+        ArgumentError: The folder does not exist.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -78,14 +79,12 @@ class Catalog:
                 f"{root}: a loader reads local folders; bring what a mixture needs with "
                 f"`python -m stream.fetch {root} LOCAL --mixture MIXTURE`, and open LOCAL"
             )
-        # Absolute: files are opened later too, and other processes may have another current folder.
+        # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))
-        self.where = str(self.root)
-        """The root, to name in messages."""
         try:
             found = self.root.is_dir()
         except OSError as error:
-            raise ArgumentError(f"{self.where:.200}: cannot be opened ({error.strerror})") from None
+            raise ArgumentError(f"{self.root!s:.200}: cannot be opened ({error.strerror})") from None
         if not found:
             raise ArgumentError(f"{self.root}: no such folder; give the --output of a conversion")
         self._source: Folder = LocalFolder(self.root)
@@ -93,7 +92,7 @@ class Catalog:
 
     @cached_property
     def versions(self) -> dict[str, list[str]]:
-        """The versions of each dataset, complete or not, oldest first."""
+        """Versions of each dataset, oldest first, incomplete ones included."""
         names = [name for name in self._source.folders() if not name.startswith(".")]
         with ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(lambda name: (self._source / name).folders(), names))
@@ -101,10 +100,11 @@ class Catalog:
         return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
 
     def check_converted(self, *folders: str) -> None:
-        """Raise ArgumentError if what lies below the root is a TFDS dataset, which is what ``convert.run`` reads.
+        """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``.
 
         Args:
-            folders: Patterns of folders below the root; by default all, unless a converted dataset is among them.
+            folders: Patterns of folders to check; by default the root and two levels below it, unless the root holds a
+                converted dataset.
         """
         for folder in folders or (("*/*", "*", ".") if not self.complete else ()):
             for file in self.root.glob(f"{folder}/{_TFDS_FILE}"):
@@ -115,32 +115,30 @@ class Catalog:
 
     @property
     def complete(self) -> list[str]:
-        """Names of the datasets that have a manifest, that is, whose conversion is complete."""
+        """Names of the datasets with a complete conversion, that is, with a manifest."""
         return [name for name in self.versions if self._newest(name)]
 
     def open(self, name: str) -> Dataset:
         """Open a dataset.
 
         Args:
-            name: ``bridge``, which takes the highest version that is complete, or ``bridge:0.1.0``.
+            name: ``bridge`` for its highest complete version, or ``bridge:0.1.0``.
 
         Raises:
-            ArgumentError: not there, or not complete; lists the closest names.
-            stream.storage.errors.FormatError: its manifest cannot be used.
+            ArgumentError: The dataset does not exist or is not complete; the message lists the closest names.
+            FormatError: The manifest cannot be used.
         """
         if name not in self._open:
             base, _, version = name.partition(":")
-            place = join(self.where, base)
             if base not in self.versions:
                 self.check_converted()
                 raise ArgumentError(
-                    f"{self.where}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
+                    f"{self._source}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
                     "Convert it with `python -m convert.run`, or leave it out with weight 0"
                 )
+            place, versions = self._source / base, ", ".join(self.versions[base])
             if version and version not in self.versions[base]:
-                raise ArgumentError(
-                    f"{place}: no version {version!r}; versions there: {', '.join(self.versions[base])}"
-                )
+                raise ArgumentError(f"{place}: no version {version!r}; versions there: {versions}")
             version = version or self._newest(base)
             if not version or not self._has(MANIFEST_NAME, base, version):
                 if any(self._has(FETCHED_NAME, base, each) for each in self.versions[base]):
@@ -150,8 +148,8 @@ class Catalog:
                     )
                 self.check_converted(f"{base}/{version or '*'}")
                 raise ArgumentError(
-                    f"{place}: no {MANIFEST_NAME} in {version or ', '.join(self.versions[base])}, so its "
-                    "conversion is not complete; run the same `python -m convert.run` command again to finish it"
+                    f"{place}: no {MANIFEST_NAME} in {version or versions}, so its conversion is not complete; run "
+                    "the same `python -m convert.run` command again to finish it"
                 )
             self._open[name] = self._read(base, version)
         return self._open[name]
@@ -161,8 +159,8 @@ class Catalog:
         manifest, fetched = read_manifest(folder), read_fetched(folder)
         if fetched is not None and fetched.data != manifest.checksum:
             raise FormatError(
-                f"{folder}: {FETCHED_NAME} is of another conversion than {MANIFEST_NAME}; remove this folder, and "
-                "fetch the dataset again"
+                f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; remove this folder, "
+                "and fetch the dataset again"
             )
         return Dataset.of(name, version, folder, manifest, fetched)
 
@@ -175,7 +173,7 @@ class Catalog:
 
 
 def version_key(version: str) -> tuple[list[int], str]:
-    """Return a key to sort versions by.
+    """Return a sort key that compares the numbers of a version as numbers.
 
     >>> sorted(["0.10.0", "0.9.0"], key=version_key)
     ['0.9.0', '0.10.0']

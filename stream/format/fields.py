@@ -1,7 +1,7 @@
-"""The parts of a manifest that a loader takes from its free fields: the pairs' offset, the frames' size, the vectors.
+"""Fields that a loader uses of a manifest's free-form parts: offset of pairs, sizes of frames, columns of vectors.
 
-``parameters``, ``spec`` and ``image`` are what the conversion had, in full; a loader takes a few numbers of them, which
-say how much memory a batch needs.
+``parameters``, ``spec`` and ``image`` record the complete settings of a conversion. The loader's few fields decide how
+much memory a batch needs, so they are validated strictly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_DIMS = 2**16
 
 
 class Part(BaseModel):
-    """Values of one column that stand next to each other in a vector: those of ``select``, or all ``dims`` of them."""
+    """Consecutive dimensions of a vector that come from one column: the values in ``select``, or all ``dims``."""
 
     path: str
     dims: Annotated[int, Field(strict=True, ge=1, le=_MAX_DIMS)] | None = None
@@ -31,7 +31,7 @@ class Part(BaseModel):
 
     @property
     def indices(self) -> Sequence[int]:
-        """Which values of the column they are."""
+        """Indices of the values in the column."""
         return range(self.dims or 0) if self.select is None else self.select
 
     @model_validator(mode="after")
@@ -48,7 +48,7 @@ _Parts = Annotated[tuple[Part, ...], Field(max_length=1000)]
 
 
 class Fields(BaseModel):
-    """What a loader takes of ``parameters``, ``spec`` and ``image``; the sizes of frames are "HxW"."""
+    """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW"."""
 
     offset: int = Field(strict=True, ge=1, le=1_000_000, validation_alias=AliasPath("parameters", "offset"))
     frame_offsets: tuple[_Index, ...] = Field(
@@ -63,10 +63,10 @@ class Fields(BaseModel):
 
 
 def read_fields(manifest: Manifest, *, where: str) -> Fields:
-    """Return what a loader takes of ``parameters``, ``spec`` and ``image``.
+    """Return a loader's fields of a manifest.
 
     Raises:
-        FormatError: Names ``where``, the field and what stands there.
+        FormatError: A field is wrong; the message names ``where``, the field and its value.
     """
     try:
         return Fields.model_validate({key: getattr(manifest, key) for key in ("parameters", "spec", "image")})

@@ -1,10 +1,10 @@
-"""The index of one split of a dataset: its tables, its shards, and a check of the columns that are used."""
+"""The index of one split of a dataset: its tables and shards, and the check of the columns in use."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 4 << 20
 _AT_ONCE = 64 << 20
-"""Bytes that are checked when a mixture is opened; what is larger is checked while training runs."""
-_PAUSE_S = 0.1
+"""Bytes of the largest index that is checked when a mixture is opened, not while training runs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +31,7 @@ class SplitIndex:
 
     Attributes:
         member: Number of the dataset in the mixture.
-        dataset: Name of the dataset.
-        split: Name of the split.
+        dataset, split: Names of dataset and split.
         folder: Folder of the split.
         shards: Shards of the split.
         episodes, steps, records: Tables of the index.
@@ -49,12 +47,12 @@ class SplitIndex:
     records: Table
 
     def table(self, kind: TableKind) -> Table:
-        """Return a table."""
+        """Return the table of a kind."""
         table: Table = getattr(self, kind)
         return table
 
     def record_path(self, shard: int) -> str:
-        """Return the ArrayRecord file of a shard."""
+        """Return the path of a shard's ArrayRecord file."""
         return os.path.join(self.folder, shard_file(self.shards.stem(shard)))
 
 
@@ -62,7 +60,7 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
     """Open a split of a dataset.
 
     Raises:
-        FormatError: A table is missing, damaged, or not the one that the manifest describes.
+        FormatError: A table is missing or damaged, or differs from the manifest.
         OSError: A table cannot be read.
     """
     folder = dataset.folder / split
@@ -83,7 +81,7 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
 
 @dataclass(frozen=True)
 class UsedColumn:
-    """A column that batches are made of, with the XXH3 that the manifest says of it."""
+    """A column that batches need, with its XXH3 in the manifest."""
 
     table: Table
     name: str
@@ -91,7 +89,7 @@ class UsedColumn:
 
     @property
     def bytes(self) -> int:
-        """Size of the column."""
+        """Size of the column in the file."""
         return sum(stop - start for start, stop in self.table.columns[self.name].spans)
 
 
@@ -103,11 +101,11 @@ def used_columns(
     Args:
         dataset: Dataset of the index.
         index: Split of the dataset.
-        columns: Columns by table and name.
-        first: First split that samples of the dataset are in, whose columns have the same types.
+        columns: Table and name of each column.
+        first: Split of the same dataset to compare the types of columns with.
 
     Raises:
-        FormatError: A column is missing, or of another type than in ``first``.
+        FormatError: A column is missing, or its type differs from ``first``.
     """
     entries = dataset.manifest.splits[index.split].index
     found = []
@@ -115,7 +113,7 @@ def used_columns(
         table, other = index.table(kind), first.table(kind)
         if name not in entries[kind].columns or name not in table.columns:
             raise FormatError(
-                f"{table.path}: column {name!r} is not in the file and the manifest; convert this dataset again"
+                f"{table.path}: column {name!r} is not in both the file and the manifest; convert this dataset again"
             )
         if name not in other.columns or not table.columns[name].is_like(other.columns[name]):
             raise FormatError(
@@ -126,22 +124,20 @@ def used_columns(
 
 
 class IndexCheck:
-    """Reads columns of an index from their files once: to compare them with the manifest, and so that the kernel has
-    them in memory before batches ask for them.
+    """A comparison of columns with their checksums, which also brings them into the kernel's cache.
 
-    Small indexes are read at once; larger ones by ``start`` in a thread, as far as half of the memory available goes.
-    The thread reads from the disk as fast as it can, and pauses where the kernel has the bytes already.
+    A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available.
 
     Args:
-        columns: Columns, the ones that are needed first in front.
+        columns: Columns in the order in which they are needed.
 
     Raises:
-        FormatError: A small index is not the one that the manifest describes.
+        FormatError: A small index differs from the manifest.
     """
 
     def __init__(self, columns: Sequence[UsedColumn]) -> None:
         self.error: FormatError | None = None
-        """What was found wrong in the background."""
+        """Error that the thread found."""
         self._columns = columns
         self._thread: threading.Thread | None = None
         if sum(column.bytes for column in columns) <= _AT_ONCE:
@@ -150,62 +146,51 @@ class IndexCheck:
                 _check(column)
 
     def start(self) -> None:
-        """Begin in the background, if there is something left to read."""
+        """Start the thread if columns are left to read."""
         if self._columns and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stream-index", daemon=True)
             self._thread.start()
 
     def raise_error(self) -> None:
-        """Raise what was found wrong."""
+        """Raise the error that the thread found, if any."""
         if self.error is not None:
             raise self.error
 
     def _run(self) -> None:
-        room = available_memory()
-        room = None if room is None else room // 2
+        available = available_memory()
+        room = math.inf if available is None else available // 2
         for column in self._columns:
-            room = None if room is None else room - column.bytes
-            if room is not None and room < 0:
+            room -= column.bytes
+            if room < 0:
                 return
             try:
-                _check(column, pause=_PAUSE_S)
+                _check(column)
             except FormatError as error:
                 self.error = error
                 return
 
 
-def _check(column: UsedColumn, *, pause: float = 0.0) -> None:
+def _check(column: UsedColumn) -> None:
     try:
-        found = _hash(column, pause)
+        found = _hash(column)
     except OSError as error:
         raise FormatError(f"{column.table.path}: cannot be read ({error.strerror})") from None
     if found != column.xxh3:
         raise FormatError(
             f"{column.table.path}: column {column.name!r} is not the one that the manifest describes; the file is "
-            "damaged or of another conversion. Check it with `python -m convert.verify`, or copy it again"
+            "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or copy it again"
         )
 
 
-def _hash(column: UsedColumn, pause: float) -> str:
-    """Return the XXH3 of a column, read from its file with a pause after each chunk that the kernel had in memory."""
+def _hash(column: UsedColumn) -> str:
+    """Return the XXH3 of a column, read from its file; mapped bytes would count as memory of this process."""
     digest = xxhash.xxh3_64()
-    view = memoryview(bytearray(min(_CHUNK, column.bytes)))
     with open(column.table.path, "rb", buffering=0) as file:
         for start, stop in column.table.columns[column.name].spans:
             for begin in range(start, stop, _CHUNK):
-                part = view[: min(_CHUNK, stop - begin)]
-                if pause and _is_cached(file.fileno(), part, begin):
-                    time.sleep(pause)
-                elif os.preadv(file.fileno(), [part], begin) != len(part):
+                size = min(_CHUNK, stop - begin)
+                part = os.pread(file.fileno(), size, begin)
+                if len(part) != size:
                     raise FormatError(f"{column.table.path}: ends before column {column.name!r} does; copy it again")
                 digest.update(part)
     return digest.hexdigest()
-
-
-def _is_cached(file: int, part: memoryview, begin: int) -> bool:
-    """Read bytes of a file if the kernel has all of them in memory, and return whether it had."""
-    try:
-        return os.preadv(file, [part], begin, os.RWF_NOWAIT) == len(part)
-    except OSError:
-        # EAGAIN, or a file system that cannot tell.
-        return False

@@ -1,6 +1,6 @@
-"""The manifest of a converted dataset, ``dataset.json``: what is there, from what it was made, and how.
+"""The manifest of a converted dataset, ``dataset.json``: its content, source and parameters.
 
-It is written last, so its presence means that the dataset is complete.
+The manifest is written last, so its presence means that the dataset is complete.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from stream.storage.small_file import FileTooLarge, read_whole
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
 _COUNT = Annotated[int, Field(ge=0, lt=1 << 48)]
-"""Beyond any dataset; so that sums of counts stay within 64 bits."""
+"""The limit is beyond any dataset, and keeps sums of counts within 64 bits."""
 _MAX_BYTES = 1 << 30
-"""Of a manifest; one of 20,000 shards has 30 MB."""
+"""Size limit of a manifest; 20,000 shards take 30 MB."""
 UNSIGNED = "0" * 64
+"""Checksum of a manifest that is not encoded yet."""
 _SHA256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_NUMBERS = tuple[float | None, ...]
 
 
 class _Model(BaseModel):
@@ -32,27 +34,35 @@ class _Model(BaseModel):
 
 
 class FileEntry(_Model):
-    """One file: size in bytes and SHA-256 in hex."""
+    """Size in bytes and SHA-256 (in hex) of one file."""
 
     bytes: _COUNT
     sha256: _SHA256
 
 
 class TableEntry(FileEntry):
-    """One table of an index: size, SHA-256 and, by column, the XXH3 of its bytes (64 bits, 16 hex digits).
+    """One table of an index.
 
-    A column's XXH3 lets a loader check the columns that it uses, see ``stream.format.table.hash_column``.
+    Attributes:
+        columns: XXH3 of each column (64 bits in hex), for loaders to check the columns that they use; see
+            ``stream.format.table.hash_column``.
     """
 
     columns: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
 
 
 class ShardEntry(_Model):
-    """One shard: its stem, counts, its ArrayRecord file, and the source file that it was made of.
+    """One shard.
 
-    source_digest: SHA-256 over the lengths and checksums that the source file stores. paired_episodes: how many of the
-    episodes have records. left_out: counts by reason. sizes: stored frames by "HxW", counted once however many records
-    have them. passed: those of them that are the source's own bytes.
+    Attributes:
+        name: File name without its ending.
+        source_file, source_bytes: Source file of the shard, and its size.
+        source_digest: SHA-256 over the lengths and checksums that the source file stores.
+        paired_episodes: Count of the episodes with records.
+        left_out: Count of the episodes left out, by reason.
+        sizes: Count of the stored frames, by "HxW"; a frame in several records counts once.
+        passed: Count of the stored frames that are bytes of the source, not encoded again.
+        file: ArrayRecord file.
     """
 
     name: _NAME
@@ -70,7 +80,7 @@ class ShardEntry(_Model):
 
 
 class SplitEntry(_Model):
-    """One split: totals, its shards in the order of the source, and the tables of its index."""
+    """One split: its totals, its shards in the order of the source, and the tables of its index."""
 
     episodes: _COUNT
     steps: _COUNT
@@ -89,23 +99,26 @@ class SplitEntry(_Model):
 class Statistics(_Model):
     """Statistics of one vector over all steps of a split, one number a dimension.
 
-    count: steps that were counted. nonfinite: values left out per dimension because they were NaN or infinite. std: the
-    population's (ddof 0). q01, q99: exact quantiles, interpolated linearly.
+    Attributes:
+        count: Count of the steps.
+        nonfinite: Count of the values left out because they were NaN or infinite.
+        std: Standard deviation of the population (ddof 0).
+        q01, q99: Exact quantiles, interpolated linearly.
     """
 
     names: tuple[str, ...]
     count: _COUNT
     nonfinite: tuple[_COUNT, ...]
-    mean: tuple[float | None, ...]
-    std: tuple[float | None, ...]
-    min: tuple[float | None, ...]
-    max: tuple[float | None, ...]
-    q01: tuple[float | None, ...]
-    q99: tuple[float | None, ...]
+    mean: _NUMBERS
+    std: _NUMBERS
+    min: _NUMBERS
+    max: _NUMBERS
+    q01: _NUMBERS
+    q99: _NUMBERS
 
 
 class Source(_Model):
-    """Where the data came from. fingerprint: SHA-256 over its dataset_info.json and features.json."""
+    """Source of a dataset. ``fingerprint`` is the SHA-256 over its dataset_info.json and features.json."""
 
     tfds_name: _NAME
     version: _NAME
@@ -114,12 +127,17 @@ class Source(_Model):
 
 
 class Manifest(_Model):
-    """The whole of ``dataset.json``.
+    """Content of ``dataset.json``.
 
-    parameters: every parameter of the conversion that changes the output. spec: the registry entry that was used (which
-    columns are action and state, the control frequency, quirks). image: encoding, sizes, and how many frames passed
-    through. left_out: counts by reason. quarantine: the list of what was left out, None if nothing was. statistics: by
-    split, of ``action`` and ``state``. versions: of code and libraries. checksum: see ``encode_manifest``.
+    Attributes:
+        parameters: Every parameter of the conversion that changes its output.
+        spec: Registry entry of the dataset: columns of action and state, control frequency, quirks.
+        image: Encoding and sizes of frames, and the count of frames that passed through.
+        left_out: Count of the episodes left out, by reason.
+        quarantine: File that lists the episodes left out, None if there are none.
+        statistics: Statistics of ``action`` and ``state``, by split.
+        versions: Versions of the code and its libraries.
+        checksum: See ``encode_manifest``.
     """
 
     format_version: Literal[2]
@@ -144,7 +162,7 @@ class Manifest(_Model):
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the content of ``dataset.json``.
 
-    Its ``checksum`` is the SHA-256 of the file as it would be with 64 zeros in that place, so a changed byte shows.
+    The ``checksum`` in it is the SHA-256 of the same content with 64 zeros as checksum, so any changed byte shows.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
     content = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
@@ -156,11 +174,11 @@ def read_manifest(path: str | Path) -> Manifest:
     """Read and validate a manifest.
 
     Args:
-        path: the ``dataset.json`` itself or its folder.
+        path: ``dataset.json`` or its folder.
 
     Raises:
-        FormatError: not JSON, another format version, or fields that do not fit; names the file and the field.
-        FileNotFoundError: there is none, so the conversion is not complete.
+        FormatError: The file is not JSON, has another format version, or a wrong field; the message names the field.
+        FileNotFoundError: The file does not exist, so the conversion is not complete.
     """
     path = Path(path)
     if path.is_dir():
@@ -177,7 +195,7 @@ def read_manifest(path: str | Path) -> Manifest:
 
 
 def parse_manifest(content: bytes, *, where: str) -> Manifest:
-    """Validate the content of a manifest; raises FormatError as ``read_manifest`` does, naming ``where``."""
+    """Validate the content of a manifest; raise FormatError as ``read_manifest`` does, with ``where`` as the file."""
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
@@ -193,7 +211,7 @@ def parse_manifest(content: bytes, *, where: str) -> Manifest:
 
 
 def _fault(content: bytes, error: ValidationError) -> str:
-    """What is wrong with a manifest, the most telling first."""
+    """Return the most telling fault: no JSON at all, another format version, or a wrong field."""
     try:
         raw = json.loads(content)
     except (ValueError, RecursionError) as broken:
@@ -208,7 +226,7 @@ def _fault(content: bytes, error: ValidationError) -> str:
 
 
 def _inconsistencies(manifest: Manifest) -> Iterator[str]:
-    """Yield what does not fit together."""
+    """Yield the contradictions between fields."""
     for name, split in manifest.splits.items():
         yield from _wrong_totals(f"split {name}", split, split.shards)
         for stem, count in Counter(shard.name for shard in split.shards).items():

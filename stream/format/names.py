@@ -1,18 +1,18 @@
-"""The on-disk format, version 2: file locations, the layout of a record, the columns of the index.
+"""The on-disk format, version 2: names of files and the layout of a record. ``convert`` writes it.
 
-The format belongs to its reader; ``convert`` writes it. A converted dataset looks like this::
+A converted dataset has these files::
 
     ROOT/<dataset>/<version>/dataset.json                                 manifest, written last
-    ROOT/<dataset>/<version>/quarantine.jsonl                             list of what could not be converted
+    ROOT/<dataset>/<version>/quarantine.jsonl                             list of the episodes left out
     ROOT/<dataset>/<version>/fetched.json                                 list of the shards present, if not all are
     ROOT/<dataset>/<version>/<split>/episodes.arrow                       one row per episode of the split
     ROOT/<dataset>/<version>/<split>/steps.arrow                          one row per step of the split
     ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   record i = frames of one pair
 
-The three tables are the index of a split. Each is an Arrow IPC file, uncompressed, with one record batch, so every
-column is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps.
-``stream.format.schema`` has their columns.
+The three tables are the index of a split. Each is an uncompressed Arrow IPC file of one record batch, so every column
+is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps. The columns are defined
+in ``stream.format.schema``.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
 """The tables of a split's index."""
 
 BLOCK, BLOCK_HEADER = 64 << 10, 24
-"""An ArrayRecord file, in the format of Riegeli records, consists of blocks of so many bytes, each with a header."""
+"""Size of the blocks of an ArrayRecord file, and of the header that each block begins with (Riegeli's format)."""
 
 DERIVED = ("action", "state")
-"""Derived columns of ``steps``: the registry's default vectors, float32 lists of a fixed size. They are functions of
-the other columns and the registry; a dataset without an action or state does not have the column."""
+"""Derived columns of ``steps``: the registry's default vectors, float32 lists of a fixed size.
+
+They are functions of the other columns and the registry. A dataset without an action or state lacks the column.
+"""
 
 _RECORD_MAGIC = b"FRM1"
 _RECORD_HEADER = struct.Struct("<4sI")
 MAX_FRAMES = 1 << 16
-"""Most frames of a record."""
+"""Largest number of frames in a record."""
 
 
 def shard_stem(split: str, index: int, count: int) -> str:
@@ -55,7 +57,7 @@ def shard_stem(split: str, index: int, count: int) -> str:
 
 
 def split_of(stem: str) -> str:
-    """Return the split that a shard belongs to.
+    """Return the split of a shard.
 
     >>> split_of("train-00007-of-01024")
     'train'
@@ -100,8 +102,7 @@ def frame_views(record: bytes | memoryview) -> list[memoryview]:
     """Return the encoded frames of a record, in order, without copying.
 
     Raises:
-        FormatError: The record does not start with the magic bytes, or its lengths do not add up to its size. Nothing
-            is allocated by a length that the record does not have.
+        FormatError: The record does not start with the magic bytes, or its lengths do not add up to its size.
     """
     view = memoryview(record)
     size = len(view)
@@ -123,5 +124,5 @@ def frame_views(record: bytes | memoryview) -> list[memoryview]:
 
 
 def decode_record(record: bytes) -> list[bytes]:
-    """Return the encoded frames of a record, in order. Raises FormatError as ``frame_views`` does."""
+    """Return copies of the encoded frames of a record; raise FormatError as ``frame_views`` does."""
     return [bytes(frame) for frame in frame_views(record)]

@@ -1,7 +1,4 @@
-"""The columns of an index, as Arrow has them.
-
-A module of its own: workers, which use the rest of the format, do without pyarrow.
-"""
+"""The columns of an index as Arrow fields, apart from ``names`` because workers run without pyarrow."""
 
 from __future__ import annotations
 
@@ -10,59 +7,53 @@ import pyarrow as pa
 from stream.format.names import DERIVED, TableKind
 
 TEXT = pa.dictionary(pa.int32(), pa.large_string())
-"""Texts that mostly repeat."""
+"""Type of texts that repeat."""
 
-RECORD_FIELDS = (
-    pa.field("shard", pa.int32(), nullable=False),
-    pa.field("episode", pa.int32(), nullable=False),
-    pa.field("step", pa.int32(), nullable=False),
-    pa.field("camera", pa.int8(), nullable=False),
-    pa.field("offset", pa.int32(), nullable=False),
-    pa.field("steps_row", pa.int64(), nullable=False),
-    pa.field("position", pa.int64(), nullable=False),
-    pa.field("num_bytes", pa.int32(), nullable=False),
-    pa.field("xxh3_64", pa.uint64(), nullable=False),
+
+def _fields(**types: pa.DataType) -> tuple[pa.Field, ...]:
+    return tuple(pa.field(name, kind, nullable=False) for name, kind in types.items())
+
+
+RECORD_FIELDS = _fields(
+    shard=pa.int32(),  # number in the manifest's list of shards
+    episode=pa.int32(),  # row in ``episodes``
+    step=pa.int32(),  # t, counted from 0 in the episode
+    camera=pa.int8(),  # number in the manifest's list of cameras
+    offset=pa.int32(),  # the last frame is of step t + offset
+    steps_row=pa.int64(),  # row of step t in ``steps``
+    position=pa.int64(),  # byte offset of the record in its file
+    num_bytes=pa.int32(),  # size of the record, without the block headers inside it
+    xxh3_64=pa.uint64(),  # XXH3 of the record
 )
 """The columns of ``records``. Within a shard, row i describes record i of its ArrayRecord file.
 
-shard: number in the manifest's list of shards. episode: row in ``episodes``. step: t, counted from 0 in the episode.
-camera: number in the manifest's list of cameras. offset: the last frame is that of step t + offset. steps_row: row of
-step t in ``steps``. position: first byte of the record in its file. num_bytes: size of the record; where the record
-crosses a border of BLOCK bytes, a header of BLOCK_HEADER bytes that is not part of it lies in the file. xxh3_64: XXH3
-of the record, 64 bits.
+A record that crosses the end of a block of BLOCK bytes is interrupted there by a header of BLOCK_HEADER bytes.
 """
 
-EPISODE_FIELDS = (
-    pa.field("episode", pa.int32(), nullable=False),
-    pa.field("shard", pa.int32(), nullable=False),
-    pa.field("episode_id", pa.large_string(), nullable=False),
-    pa.field("source_file", TEXT, nullable=False),
-    pa.field("source_position", pa.int64(), nullable=False),
-    pa.field("status", TEXT, nullable=False),
-    pa.field("num_steps", pa.int32(), nullable=False),
-    pa.field("first_steps_row", pa.int64(), nullable=False),
-    pa.field("num_records", pa.int32(), nullable=False),
-    pa.field("first_record", pa.int64(), nullable=False),
-    pa.field("language", TEXT, nullable=False),
-    pa.field("robot", TEXT, nullable=False),
+EPISODE_FIELDS = _fields(
+    episode=pa.int32(),  # number of this row
+    shard=pa.int32(),  # number in the manifest's list of shards
+    episode_id=pa.large_string(),  # TFDS's id of the example, ``<source file>__<position>``
+    source_file=TEXT,
+    source_position=pa.int64(),  # record number in the source file
+    status=TEXT,  # ``ok``, or why the episode gave no pair, such as ``empty``, ``too_short`` or ``unreadable``
+    num_steps=pa.int32(),
+    first_steps_row=pa.int64(),
+    num_records=pa.int32(),
+    first_record=pa.int64(),
+    language=TEXT,
+    robot=TEXT,
 )
-"""The first columns of ``episodes``; the dataset's own episode features follow, under their paths.
+"""The first columns of ``episodes``; the dataset's own episode features follow, with their paths as names.
 
-One row per episode of the source that was asked for, unreadable ones included, in the order of the source. episode: the
-number of the row. episode_id: TFDS's id of the example, ``<source file>__<position>``. source_position: record number
-in the source file. status: ``ok``, or the reason why the episode gave no pair (``empty``, ``too_short``,
-``unreadable``, ``malformed``, ``missing_feature``).
+Every requested episode of the source has a row, unreadable ones included, in the order of the source.
 """
 
-STEP_FIELDS = (
-    pa.field("episode", pa.int32(), nullable=False),
-    pa.field("step", pa.int32(), nullable=False),
-    pa.field("language", TEXT, nullable=False),
-)
+STEP_FIELDS = _fields(episode=pa.int32(), step=pa.int32(), language=TEXT)
 """The first columns of ``steps``; derived columns and the dataset's own step features follow.
 
-Features have their paths below ``steps`` as names (``action/world_vector``, ``observation/state``, ``reward``), see
-``feature_column``. Features with a shape are fixed-size lists, flattened row-major; their field metadata has the keys
+A feature is named by its path below ``steps`` (``action/world_vector``, ``observation/state``, ``reward``), see
+``feature_column``. A feature with a shape is a fixed-size list, flattened row-major; its field metadata has the keys
 ``shape`` and ``dtype`` of the source.
 """
 
@@ -74,13 +65,13 @@ FIRST_FIELDS: dict[TableKind, tuple[pa.Field, ...]] = {
 """The columns that every table of a kind starts with."""
 
 _TAKEN: dict[TableKind, frozenset[str]] = {
-    kind: frozenset({field.name for field in fields} | (set(DERIVED) if kind == "steps" else set()))
+    kind: frozenset({*(field.name for field in fields), *(DERIVED if kind == "steps" else ())})
     for kind, fields in FIRST_FIELDS.items()
 }
 
 
 def feature_column(kind: TableKind, name: str) -> str:
-    """Return the column that holds a feature: its name, with an underscore behind if the format has that name itself.
+    """Return the column of a feature: its name, followed by an underscore if a column of the format has that name.
 
     >>> feature_column("steps", "observation/state"), feature_column("steps", "action")
     ('observation/state', 'action_')

@@ -1,4 +1,4 @@
-"""The shards of a split as columns, which take little memory."""
+"""The shards of a split as numpy arrays, which take less memory than an object for each shard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from stream.format.manifest import ShardEntry  # which brings pydantic; a worker does without
+    # At run time it would bring pydantic into every worker.
+    from stream.format.manifest import ShardEntry
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,9 +19,9 @@ class SplitShards:
 
     Attributes:
         stems: Names, bytes [shards].
-        episodes: Episodes of each shard, int64 [shards].
-        first_records: Row of the first record of each shard in the split, and the number of all, int64 [shards + 1].
-        sizes: Bytes of the ArrayRecord files, int64 [shards].
+        episodes: Episode counts, int64 [shards].
+        first_records: Row of each shard's first record in the split, and the record count, int64 [shards + 1].
+        sizes: Sizes of the ArrayRecord files in bytes, int64 [shards].
     """
 
     stems: np.ndarray
@@ -30,7 +31,7 @@ class SplitShards:
 
     @classmethod
     def of(cls, shards: Sequence[ShardEntry]) -> SplitShards:
-        """Return what a manifest says of the shards of a split."""
+        """Return the shards of a manifest's list."""
         records = np.array([shard.records for shard in shards], np.int64)
         return cls(
             stems=np.array([shard.name.encode() for shard in shards], "S"),

@@ -1,4 +1,6 @@
-"""Tables of an index: Arrow IPC files of one record batch, mapped, whose columns are read as numpy arrays."""
+"""Tables of an index: mapped Arrow IPC files of one record batch, with columns as numpy arrays.
+
+pyarrow finds the columns once, in ``open_table``; workers read them without pyarrow."""
 
 from __future__ import annotations
 
@@ -23,12 +25,18 @@ if TYPE_CHECKING:
 
 _CHUNK = 4 << 20
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""Arrow's names of the types that numpy has other names for."""
+"""numpy's names of the types that Arrow names differently."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The location of texts in a file: ``count`` of them, int64 offsets at ``offsets``, UTF-8 bytes at ``letters``."""
+    """The location of texts in a file.
+
+    Attributes:
+        count: Number of texts.
+        offsets: Byte offset of the int64 offsets of the texts in ``letters``.
+        letters: Byte offset of the UTF-8 bytes.
+    """
 
     count: int
     offsets: int
@@ -40,13 +48,13 @@ class Column:
     """The location of a column in a file.
 
     Attributes:
-        dtype: Type of the numbers (of a text its number in ``texts``); None for lists of any length, for example.
+        dtype: Type of the numbers, or of the numbers of repeated texts; None for other types, such as lists.
         width: Numbers in a row, None for a single one.
         data: Byte offset of the numbers.
-        bits: Whether the numbers are booleans, eight to a byte.
+        bits: True for booleans, which are stored eight to a byte.
         validity: Byte offset of the bitmap of rows that have a value, None if all have.
-        texts: Texts that the numbers count in, or with ``dtype`` None one text a row.
-        spans: (start, stop) in bytes of each buffer, for checksums and for reading ahead.
+        texts: Texts that the numbers stand for, or with ``dtype`` None one text a row.
+        spans: (start, stop) in bytes of each buffer, for checksums.
     """
 
     dtype: str | None
@@ -58,13 +66,13 @@ class Column:
     spans: tuple[tuple[int, int], ...]
 
     def is_like(self, other: Column) -> bool:
-        """Return whether the columns are of the same type, wherever they are."""
+        """Return whether the columns have the same type."""
         mine, its = ((each.dtype, each.width, each.bits, each.texts is None) for each in (self, other))
         return mine == its
 
 
 class Table:
-    """A table of an index. Pickled, it is its location: a process that unpickles it maps the file anew.
+    """A table of an index. Its pickle holds the location alone: the process that unpickles it maps the file again.
 
     Args:
         path: File.
@@ -72,7 +80,7 @@ class Table:
         columns: Columns by name.
 
     Raises:
-        OSError: From every method, the file cannot be mapped.
+        OSError: The file cannot be mapped; any method may raise it.
     """
 
     def __init__(self, path: str, rows: int, columns: Mapping[str, Column]) -> None:
@@ -88,17 +96,19 @@ class Table:
 
     @cached_property
     def content(self) -> np.ndarray:
-        """The bytes of the file, mapped, uint8."""
+        """Mapped bytes of the file, uint8."""
         return map_file(self.path)
 
     def arrow(self) -> pa.Table:
-        """Return the table as Arrow reads it, over the mapped file."""
-        return _read_arrow(self.path, self.content)[1]
+        """Return the table as an Arrow table over the mapped file."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches([_read_batch(self.path, self.content)])
 
     def array(self, name: str) -> np.ndarray:
-        """Return a column of numbers, [rows] or [rows, width], over the mapped file; booleans are copied, as uint8.
+        """Return a column of numbers, [rows] or [rows, width], over the mapped file; booleans are copied to uint8.
 
-        Rows without a value hold anything, see ``valid``.
+        The numbers of rows without a value are arbitrary, see ``valid``.
         """
         column = self.columns[name]
         if column.bits:
@@ -108,7 +118,7 @@ class Table:
         return np.ndarray(shape, dtype, self.content, column.data)
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Return some rows of a column of numbers, [n] or [n, width], in its own type; booleans as uint8."""
+        """Return rows of a column of numbers, [n] or [n, width], in the column's type; booleans as uint8."""
         column = self.columns[name]
         if not column.bits:
             return np.asarray(self.array(name)[rows])
@@ -116,12 +126,12 @@ class Table:
         return self._bits(column.data, place)
 
     def valid(self, name: str, rows: np.ndarray) -> np.ndarray | None:
-        """Return which of some rows of a column have a value, bool [n]; None if all rows of the table have."""
+        """Return which rows of a column have a value, bool [n]; None if every row of the table has."""
         place = self.columns[name].validity
         return None if place is None else self._bits(place, rows).astype(bool)
 
     def text(self, name: str, number: int) -> str:
-        """Return a text: by its number in the column's dictionary, or by its row where there is no dictionary."""
+        """Return a text by its number in the column's dictionary, or by its row in a column without a dictionary."""
         texts = self.columns[name].texts
         assert texts is not None, f"{name} is a column of texts"
         if not 0 <= number < texts.count:
@@ -135,18 +145,18 @@ class Table:
             ) from None
 
     def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
-        """Return some rows of a column of texts; empty where a row has none."""
+        """Return rows of a column of texts; the text of a row without a value is empty."""
         valid = self.valid(name, rows)
         numbers = self.take(name, rows) if self.columns[name].dtype is not None else rows
-        there = [True] * len(rows) if valid is None else valid.tolist()
-        return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), there, strict=True)]
+        present = [True] * len(rows) if valid is None else valid.tolist()
+        return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
 
     def _bits(self, data: int, place: np.ndarray) -> np.ndarray:
         return (self.content[data + (place >> 3)] >> (place & 7).astype(np.uint8)) & 1
 
 
 def map_file(path: str) -> np.ndarray:
-    """Return the bytes of a file, mapped to be read here and there, uint8; raises OSError, with its path."""
+    """Map a file and return its bytes, uint8; raise OSError with the path."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
@@ -164,13 +174,13 @@ def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = 
 
     Args:
         path: File.
-        kind: Table of the index that it is.
-        entry: What the manifest says of the file, to compare its size with.
-        rows: Number of rows that the manifest says.
+        kind: Kind of the table.
+        entry: Entry of the file in the manifest, to compare the size with.
+        rows: Number of rows in the manifest.
 
     Raises:
-        FormatError: The file is missing, of another size, not a complete Arrow IPC file, or has other columns or rows
-            than the format and the manifest say.
+        FormatError: The file is missing or not a complete Arrow IPC file, or its size, columns or rows differ from the
+            format and the manifest.
         OSError: The file cannot be read.
     """
     path = str(path)
@@ -178,32 +188,32 @@ def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = 
         content = map_file(path)
     except FileNotFoundError:
         raise FormatError(
-            f"{path}: not there, though the manifest names it; run the same `python -m convert.run` command again, or "
+            f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command again, or "
             "copy it again"
         ) from None
     if entry is not None and content.size != entry.bytes:
         raise FormatError(
-            f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; the file is damaged or of another "
-            "conversion"
+            f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; the file is damaged or belongs to "
+            "another conversion"
         )
     from stream.format.schema import FIRST_FIELDS
 
-    batch, table = _read_arrow(path, content)
+    batch = _read_batch(path, content)
     for position, expected in enumerate(FIRST_FIELDS[kind]):
-        found = table.schema.field(position) if position < len(table.schema) else None
+        found = batch.schema.field(position) if position < len(batch.schema) else None
         if found is None or not found.equals(expected):
             raise FormatError(f"{path}: column {position} is {found}, expected {expected}; convert did not write it")
         if batch.column(position).null_count:
             raise FormatError(f"{path}: column {found.name!r} has nulls; convert did not write it")
-    if rows is not None and table.num_rows != rows:
-        raise FormatError(f"{path}: {table.num_rows:,} rows, the manifest says {rows:,}")
-    opened = Table(path, table.num_rows, _locate(path, content, batch, table.schema))
+    if rows is not None and batch.num_rows != rows:
+        raise FormatError(f"{path}: {batch.num_rows:,} rows, the manifest says {rows:,}")
+    opened = Table(path, batch.num_rows, _locate(path, content, batch))
     opened.__dict__["content"] = content
     return opened
 
 
 def hash_column(content: np.ndarray, column: Column) -> str:
-    """Return the XXH3 of the buffers of a column, 64 bits in hex; ``content`` is that of the file."""
+    """Return the XXH3 of a column's buffers, 64 bits in hex; ``content`` holds the bytes of the file."""
     digest = xxhash.xxh3_64()
     for start, stop in column.spans:
         for begin in range(start, stop, _CHUNK):
@@ -211,7 +221,7 @@ def hash_column(content: np.ndarray, column: Column) -> str:
     return digest.hexdigest()
 
 
-def _read_arrow(path: str, content: np.ndarray) -> tuple[pa.RecordBatch, pa.Table]:
+def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
     import pyarrow as pa
 
     try:
@@ -219,28 +229,27 @@ def _read_arrow(path: str, content: np.ndarray) -> tuple[pa.RecordBatch, pa.Tabl
         if reader.num_record_batches != 1:
             raise FormatError(f"{path}: {reader.num_record_batches} record batches, expected one")
         batch = reader.get_batch(0)
-        # Cheap: the lengths of buffers, not their content.
+        # Checks the lengths of buffers, not their content.
         batch.validate()
-        table = pa.Table.from_batches([batch])
         # Raises ValueError for names that are not UTF-8.
-        _ = table.column_names
+        _ = batch.schema.names
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
         told = " ".join(str(error).split())[:300]
         raise FormatError(f"{path}: not a complete Arrow IPC file ({told})") from None
-    return batch, table
+    return batch
 
 
-def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, Column]:
+def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, Column]:
     begin = content.ctypes.data
-    found = {}
-    for name, array in zip(schema.names, batch.columns, strict=True):
+    found: dict[str, Column] = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name in found:
             raise FormatError(f"{path}: two columns {name!r}")
         found[name] = _column(array, begin)
         if any(not 0 <= start <= stop <= content.size for start, stop in found[name].spans):
-            raise FormatError(f"{path}: column {name!r} does not lie in the file; it is compressed or damaged")
+            raise FormatError(f"{path}: column {name!r} is not stored plainly; it is compressed or damaged")
     return found
 
 
@@ -264,14 +273,15 @@ def _column(array: pa.Array, begin: int) -> Column:
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not number or values[0] is None or width == 0 or (width is not None and array.values.null_count):
         return Column(None, width, 0, False, validity, texts, spans)
-    # The buffer of no rows is anywhere.
+    # The buffer of a column without rows has an arbitrary address.
     data = values[0].address - begin if values[0].size else 0
-    dtype = "|u1" if pa.types.is_boolean(kind) else np.dtype(_FLOATS.get(str(kind), str(kind))).str
-    return Column(dtype, width, data, pa.types.is_boolean(kind), validity, texts, spans)
+    bits = pa.types.is_boolean(kind)
+    dtype = "|u1" if bits else np.dtype(_FLOATS.get(str(kind), str(kind))).str
+    return Column(dtype, width, data, bits, validity, texts, spans)
 
 
 def _texts(buffers: Sequence[pa.Buffer | None], count: int, begin: int) -> Texts:
-    # Arrow leaves out the buffers of no texts, and the letters of empty ones.
+    # Arrow omits both buffers of a column without texts, and the letters if all texts are empty.
     _, offsets, letters = buffers
     return Texts(
         count,

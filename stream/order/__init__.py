@@ -1,1 +1,1 @@
-"""Which sample comes when: splits, mixtures, shuffling and filters, as index arithmetic."""
+"""The order of samples as index arithmetic: splits, mixtures, shuffling and filters."""

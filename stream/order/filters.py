@@ -1,4 +1,4 @@
-"""Filters: conditions on columns of the index that say which records of a dataset to keep."""
+"""Filters: conditions on columns of the index that select records of a dataset."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 OPERATORS = (*_COMPARE, "in", "not in")
 
 _CHUNK = 1 << 20
-"""Records that are compared at a time."""
+"""Records compared at a time."""
 
 Condition = tuple[str, str, Any]
-"""Column, operator, and a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
+"""Column, operator and value: a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that all have to hold, ``(column, operator, value)`` as pyarrow's ``filters=`` takes them.
+    """Conditions ``(column, operator, value)``, as in pyarrow's ``filters=``, that must all hold.
 
-    A column is looked for in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the
-    table. A record takes the row of its episode and of its step t. A missing value fulfils no condition. Numbers are
-    compared in the type of the column: a value for a float32 column is rounded to float32 first.
+    A column is looked up in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the table.
+    A record has the values of its episode and of its step t. A missing value fulfils no condition. Numbers are compared
+    in the type of the column: a value for a float32 column is rounded to float32 first.
     """
 
     conditions: tuple[Condition, ...]
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the conditions, the same for the same conditions in any program."""
+        """Hash of the conditions, which does not depend on the process."""
         return hashlib.sha256(json.dumps(self.conditions).encode()).hexdigest()[:16]
 
     def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
-        """Yield the columns of an index that are compared, and those that lead to them."""
+        """Yield the columns that ``select`` reads of an index."""
         for column, _, _ in self.conditions:
             kind, name = _find(index, column)
             yield kind, name
@@ -71,8 +71,8 @@ class Filter:
             bool [rows.stop - rows.start].
 
         Raises:
-            ArgumentError: There is no such column, or it cannot be compared with the value.
-            FormatError: The tables do not belong together.
+            ArgumentError: A column does not exist, or cannot be compared with the value.
+            FormatError: A record names rows beyond the other tables.
         """
         keep = np.ones(rows.stop - rows.start, bool)
         for start in range(rows.start, rows.stop, _CHUNK):
@@ -83,13 +83,13 @@ class Filter:
 
 
 def canonical_filters(filters: Any) -> Any:
-    """Return the ``filters`` argument as JSON holds it: None, a list of conditions, or a dict of such lists.
+    """Return the ``filters`` argument in its JSON form: None, a list of conditions, or a dict of such lists.
 
-    Values become plain Python scalars, those of ``in`` and ``not in`` a sorted list without repeats. So filters that
-    mean the same are the same, and a generator is read once.
+    Values become Python scalars; those of ``in`` and ``not in`` become a sorted list of distinct values. So filters of
+    equal meaning are equal, and a generator is read once.
 
     Raises:
-        ArgumentError: It has another form, an unknown operator, or values of several kinds.
+        ArgumentError: The argument has another form, an unknown operator, or values of several kinds.
 
     >>> canonical_filters([("step", "in", range(3, 0, -1))])
     [['step', 'in', [1, 2, 3]]]
@@ -102,15 +102,15 @@ def canonical_filters(filters: Any) -> Any:
 
 
 def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
-    """Return the filters of a mixture, by dataset, without datasets whose pairs are all kept.
+    """Return the filters of a mixture, by dataset; datasets without conditions are left out.
 
     Args:
-        filters: None, a list of ``(column, operator, value)``, or a mapping of dataset names to such lists. Operators:
-            == != < <= > >= in "not in".
-        datasets: Names that may be used.
+        filters: None, a list of ``(column, operator, value)`` for all datasets, or a mapping of dataset names to such
+            lists. Operators: == != < <= > >= in "not in".
+        datasets: Names of the datasets.
 
     Raises:
-        ArgumentError: As ``canonical_filters``, or an unknown dataset.
+        ArgumentError: The argument is malformed, see ``canonical_filters``, or names an unknown dataset.
     """
     canonical = canonical_filters(filters)
     if not isinstance(canonical, dict):
@@ -138,7 +138,7 @@ def _condition(condition: Any) -> list[Any]:
 
 
 def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarray:
-    """Return for which records a condition holds."""
+    """Return for which records a condition holds, bool [n]."""
     column, how, value = condition
     kind, name = _find(index, column)
     if kind == "records":
@@ -157,12 +157,12 @@ def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarra
 
 
 def _find(index: SplitIndex, column: str) -> tuple[TableKind, str]:
-    """Return the table of a column and its name there; a dataset's own feature goes before a derived vector."""
+    """Return table and name of a column; a dataset's own feature ``action`` precedes the derived vector."""
     first, _, rest = column.partition(".")
-    allowed, name = ((first,), rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, column)
-    for kind in TABLE_KINDS:
+    kinds, name = ([first], rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, column)
+    for kind in kinds:
         for candidate in (f"{name}_", name) if name in DERIVED else (name,):
-            if kind in allowed and candidate in index.table(kind).columns:
+            if candidate in index.table(kind).columns:
                 return kind, candidate
     known = {name for kind in TABLE_KINDS for name in index.table(kind).columns}
     raise ArgumentError(
@@ -171,13 +171,13 @@ def _find(index: SplitIndex, column: str) -> tuple[TableKind, str]:
 
 
 def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
-    """Return for which rows of a column a condition holds, bool [n]; not for missing values."""
+    """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values."""
     column = table.columns[name]
     if (column.dtype is None and column.texts is None) or (column.width or 1) > 1:
         raise ArgumentError(f"{where}: its values are vectors or lists; filter on columns of one number or text")
     valid = table.valid(name, rows)
-    there = rows if valid is None else rows[valid]
-    values = there if column.dtype is None else table.take(name, there).reshape(len(there))
+    present = rows if valid is None else rows[valid]
+    values = present if column.dtype is None else table.take(name, present).reshape(len(present))
     inverse: Any = slice(None)
     if column.texts is not None:
         numbers, inverse = np.unique(values, return_inverse=True)
@@ -194,7 +194,7 @@ def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, w
 
 
 def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:
-    """Compare values with that or those of a condition, floats in the type of the column."""
+    """Compare values with one or several given values; floats are compared in the type of the column."""
     kind = {"b": "true or false", "O": "a text"}.get(values.dtype.kind, "a number")
     for each in given[:1] if isinstance(given, list) else [given]:
         if kind_of(each) != kind:

@@ -1,4 +1,4 @@
-"""Exact weighted mixing: global sample number -> (member, how many of that member came before)."""
+"""Exact weighted mixing: from a global sample number to a member and its number of earlier samples."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 PERIOD = 1 << 20
-"""Samples after which the order of members repeats; weights are rounded to multiples of 1 / PERIOD."""
+"""Number of samples after which the order of members repeats; weights are rounded to multiples of 1 / PERIOD."""
 
 
 @dataclass(frozen=True, eq=False)
 class MixTable:
     """One period of a mixture.
 
-    members: int16 [PERIOD], the member of each place. ranks: int32 [PERIOD], how many of that member come before in the
-    period. counts: int64 [M], how many places each member has.
+    Attributes:
+        members: Member of each place, int16 [PERIOD].
+        ranks: Number of earlier places of the same member, int32 [PERIOD].
+        counts: Places of each member, int64 [M].
     """
 
     members: np.ndarray
@@ -26,17 +28,17 @@ class MixTable:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weights that are really used, float64 [M], multiples of 1 / PERIOD that add up to 1."""
+        """Effective weights, float64 [M]: multiples of 1 / PERIOD with a sum of 1."""
         return self.counts / PERIOD
 
     def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return member and draw of each sample.
 
         Args:
-            samples: int64 [n], global sample numbers from 0.
+            samples: Global sample numbers from 0, int64 [n].
 
         Returns:
-            members int64 [n], and draws int64 [n]: sample k is draw number d, from 0, of its member.
+            Members, int64 [n], and draws, int64 [n]: the number of the sample among those of its member, from 0.
         """
         periods, places = np.divmod(samples, PERIOD)
         members = self.members[places].astype(np.int64)
@@ -46,16 +48,16 @@ class MixTable:
 def build_mix(weights: Sequence[float]) -> MixTable:
     """Spread the members of a mixture evenly over one period.
 
-    The samples are split in two again and again, down to single members, by the tree of Huffman's code for the weights.
-    A split gives each part the nearest whole number to its share of every n samples, so it adds at most 1/2 to the
-    distance of a member's count from n * w. An inner node of the tree is at most 2/3 of its parent, so counts stay
-    within 1/2 + 1/2 * 2/3 + 1/2 * 4/9 + ... = 3/2 at inner nodes, and within 2 at members.
+    The Huffman tree of the weights splits the samples in two repeatedly, down to single members. A split gives each
+    part its share of the first n samples, rounded to the nearest whole number, so it adds at most 1/2 to the distance
+    of a member's count from n * w. An inner node of the tree is at most 2/3 of its parent, so counts stay within
+    1/2 + 1/2 * 2/3 + 1/2 * 4/9 + ... = 3/2 at inner nodes, and within 2 at members.
 
     Args:
-        weights: one number >= 0 a member, not all 0, in any unit. A member with weight 0 is never drawn.
+        weights: A number >= 0 for each member, not all 0, in any unit. A member with weight 0 is never drawn.
 
     Raises:
-        ValueError: a weight is negative, not finite, or so small that it would round to nothing; or all are 0.
+        ValueError: A weight is negative, not finite, or too small for the period; or all weights are 0.
 
     >>> table = build_mix([3, 1])
     >>> table.locate(np.arange(8))[0].tolist()
@@ -68,7 +70,7 @@ def build_mix(weights: Sequence[float]) -> MixTable:
     lost = np.flatnonzero((given > 0) & (counts == 0))
     if len(lost):
         raise ValueError(
-            f"weight {given[lost[0]]:g} of member {lost[0]} is less than 1 in {PERIOD:,} of the whole and would never "
+            f"weight {given[lost[0]]:g} of member {lost[0]} is less than 1 in {PERIOD:,} of the total and would never "
             "be drawn; raise it or set it to 0"
         )
     members = np.empty(PERIOD, np.int16)
@@ -81,7 +83,7 @@ def build_mix(weights: Sequence[float]) -> MixTable:
             ranks[places] = np.arange(len(places))
         else:
             share, small, large = tree
-            # After n samples the smaller part has had its share of n, rounded to the nearest whole number.
+            # After n samples the smaller part has its share of n, rounded to the nearest whole number.
             at = (2 * np.arange(share) + 1) * len(places) // (2 * share)
             rest = np.ones(len(places), bool)
             rest[at] = False
@@ -90,11 +92,11 @@ def build_mix(weights: Sequence[float]) -> MixTable:
 
 
 _Tree = int | tuple[int, "_Tree", "_Tree"]
-"""A member, or the places of the smaller part in a period, the smaller and the larger part."""
+"""A member, or: count of places of the smaller part, the smaller part, the larger part."""
 
 
 def _huffman_tree(counts: np.ndarray) -> _Tree:
-    """Join the two smallest parts until there is one; of equal ones the first."""
+    """Join the two smallest parts until one is left; of equal parts take the first."""
     heap: list[tuple[int, int, _Tree]] = [
         (count, member, member) for member, count in enumerate(counts.tolist()) if count
     ]
@@ -107,7 +109,7 @@ def _huffman_tree(counts: np.ndarray) -> _Tree:
 
 
 def _round_to_sum(shares: np.ndarray, total: int) -> np.ndarray:
-    """Round down, then give what is missing to the largest remainders (Hamilton's method)."""
+    """Round shares to whole numbers with a given sum, by the largest remainders (Hamilton's method)."""
     counts = np.floor(shares).astype(np.int64)
     missing = total - int(counts.sum())
     counts[np.argsort(counts - shares, kind="stable")[:missing]] += 1

@@ -1,4 +1,4 @@
-"""What to mix: from the ``mixture`` argument to members with a split and a weight each."""
+"""Members of a mixture, with split and weight, from the ``mixture`` argument."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from stream.storage.errors import ArgumentError, closest, first_fault
 from stream.storage.small_file import read_whole
 
 _MAX_YAML = 1_000_000
+_MIXTURES = CONFIGS / "mixtures"
 
 
 class _YamlLoader(yaml.BaseLoader):
-    """YAML whose values are texts, without aliases, a few of which can stand for more than any memory holds, and
-    without repeated keys, of which only the last would count."""
+    """A YAML loader that reads every value as text.
+
+    It refuses aliases, a few of which can expand beyond any memory, and repeated keys, of which only the last would
+    count.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -38,7 +42,7 @@ class _YamlLoader(yaml.BaseLoader):
 
 
 class SizePower(BaseModel):
-    """A weight of ``factor * size ** size_power``, size in pairs."""
+    """A weight of ``factor * size ** size_power``, with the size in pairs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,13 +58,13 @@ _PLAIN_WEIGHT: TypeAdapter[float | Literal["size"]] = TypeAdapter(
 
 @dataclass(frozen=True)
 class Member:
-    """A dataset of the mixture.
+    """A dataset of a mixture.
 
     Attributes:
         dataset: Name, such as ``bridge`` or ``bridge:0.1.0``.
         split: Split expression.
-        weight: Weight.
-        offset: Offset of pairs that the mixture was written for, if it names one; the converted offset is used.
+        weight: Relative weight.
+        offset: Offset of pairs that the mixture was written for, if it names one; loaders use the converted offset.
     """
 
     dataset: str
@@ -69,14 +73,14 @@ class Member:
     offset: int | str | None = None
 
     def relative_weight(self, size: int) -> float:
-        """The weight as a number, for a member of ``size`` pairs."""
+        """Return the weight as a number, for a member of ``size`` pairs."""
         if isinstance(self.weight, SizePower):
             return self.weight.factor * float(size) ** self.weight.size_power
         return float(size if self.weight == "size" else self.weight)
 
 
 class _YamlMember(BaseModel):
-    """A member as a YAML file describes it, in texts; a weight alone stands for ``{weight: ...}``."""
+    """A member of a YAML file, whose values are texts; a weight alone stands for ``{weight: ...}``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,19 +90,19 @@ class _YamlMember(BaseModel):
 
 
 def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog: Catalog) -> list[Member]:
-    """Find the members of a mixture; those with weight 0 are left out.
+    """Return the members of a mixture, without those of weight 0.
 
     Args:
-        mixture: the name of a packaged mixture (``oxe29``), of a dataset below the root or of several with commas
-            between (equal weights), a mapping of names to weights (numbers, ``"size"``, or
-            ``{"size_power": p, "factor": f}``), or a YAML file as ``convert.run`` takes it.
-        split: for a named mixture or a YAML file one of the roles that it defines for each member (``train``, ``val``);
-            else a TFDS split expression.
-        catalog: the root, for names of datasets.
+        mixture: Name of a packaged mixture (``oxe29``), names of datasets below the root separated by commas (equal
+            weights), a mapping of names to weights (numbers, ``"size"``, or ``{"size_power": p, "factor": f}``), or a
+            YAML file as ``convert.run`` takes it.
+        split: Role that the packaged mixture or YAML file defines for each member (``train``, ``val``); for datasets a
+            TFDS split expression.
+        catalog: Datasets below the root.
 
     Raises:
-        ArgumentError: unknown name or role, a file that cannot be read, a weight that is negative or not finite, or no
-            weight above 0.
+        ArgumentError: A name or role is unknown, a file cannot be read, a weight is negative or not finite, or no
+            weight is above 0.
     """
     if not isinstance(mixture, str | Path | Mapping):
         raise ArgumentError(
@@ -113,8 +117,7 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
     elif isinstance(mixture, Path) or mixture.endswith((".yaml", ".yml")):
         members = _members(_read_file(Path(mixture)), split, where=str(mixture))
     elif mixture in packaged_mixtures():
-        text = CONFIGS.joinpath("mixtures", f"{mixture}.yaml").read_text()
-        members = _members(yaml.load(text, _YamlLoader), split, where=mixture)
+        members = _members(_read_file(_MIXTURES / f"{mixture}.yaml"), split, where=mixture)
     else:
         members = [Member(name, split, 1.0) for name in _names(mixture, catalog)]
     positive = [member for member in members if member.weight != 0]
@@ -126,7 +129,7 @@ def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog
 
 
 def _names(text: str, catalog: Catalog) -> list[str]:
-    """Return the datasets that a text names, one or several with commas between."""
+    """Return the names of datasets in a text that separates them by commas."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name.partition(":")[0] in catalog.versions:
@@ -136,7 +139,7 @@ def _names(text: str, catalog: Catalog) -> list[str]:
         catalog.check_converted()
         known = {*catalog.versions, *(packaged_mixtures() if len(names) == 1 else ())}
         inside = (catalog.root / MANIFEST_NAME).exists() or any(catalog.root.glob(f"*/{MANIFEST_NAME}"))
-        hint = f"; {catalog.root} is of one dataset, give the folder that holds those of all" if inside else ""
+        hint = f"; {catalog.root} is the folder of one dataset, give the root that holds all of them" if inside else ""
         raise ArgumentError(
             f"no {'mixture or ' if len(names) == 1 else ''}dataset {name!r}; {closest(name, known, noun='names')}{hint}"
         )
@@ -147,9 +150,8 @@ def _names(text: str, catalog: Catalog) -> list[str]:
 
 
 def packaged_mixtures() -> list[str]:
-    """Names of the mixtures in ``configs/mixtures``."""
-    folder = CONFIGS.joinpath("mixtures")
-    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+    """Return the names of the mixtures that the package brings."""
+    return sorted(file.stem for file in _MIXTURES.glob("*.yaml"))
 
 
 def _weight(value: Any, *, where: str) -> Weight:
@@ -170,13 +172,13 @@ def _read_file(path: Path) -> Any:
         content = yaml.load(read_whole(path, _MAX_YAML).decode(), _YamlLoader)
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
-    # RecursionError: nested too deep. ValueError: too large, or not UTF-8.
+    # RecursionError: nested too deeply. ValueError: too large, or not UTF-8.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: not a YAML file ({' '.join(str(error).split())[:200]})") from None
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]
         if len(mixtures) != 1:
-            raise ArgumentError(f"{path}: has {len(mixtures)} mixtures, expected one; give a file of its own to each")
+            raise ArgumentError(f"{path}: has {len(mixtures)} mixtures, expected one; write a file for each")
         content = next(iter(mixtures.values()))
     return content
 
@@ -195,8 +197,8 @@ def _members(content: Any, role: str, *, where: str) -> list[Member]:
             raise ArgumentError(f"{place}: {first_fault(error)}") from None
         if role not in parsed.splits:
             raise ArgumentError(
-                f"{place}: split={role!r} is none of its roles ({', '.join(parsed.splits)}); in a mixture `split` is a "
-                "role, for split expressions give a mapping of names to weights"
+                f"{place}: split={role!r} is none of its roles ({', '.join(parsed.splits)}); with a named mixture or a "
+                "file `split` is a role; for split expressions give a mapping of names to weights"
             )
         weight = _weight(parsed.weight, where=place)
         members.append(Member(name, parsed.splits[role], weight, parsed.offset))

@@ -1,4 +1,4 @@
-"""Arguments as plain values: what a user gives as numpy arrays, ranges, sets or generators, as JSON would hold it."""
+"""Conversion of arguments, such as numpy arrays, ranges, sets and generators, to values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Scalar = bool | int | float | str
 
 
 def plain_scalar(value: Any, *, where: str) -> Scalar:
-    """Return a number, text or truth value as Python's own type, whichever library it is of.
+    """Return a number, text or truth value of any library as Python's own type.
 
     Raises:
-        ArgumentError: It is something else, or NaN, which equals nothing.
+        ArgumentError: The value is something else, or NaN, which equals nothing.
 
     >>> plain_scalar(__import__("numpy").int64(3), where="step")
     3
@@ -25,7 +25,7 @@ def plain_scalar(value: Any, *, where: str) -> Scalar:
     if convert is not None:
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             value = convert()
-    # Subclasses too, such as numpy's float64 and enumerations of texts.
+    # Also converts subclasses, such as numpy's float64 and enumerations of texts.
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             value = kind(value)
@@ -36,7 +36,7 @@ def plain_scalar(value: Any, *, where: str) -> Scalar:
 
 
 def kind_of(value: Scalar) -> str:
-    """Return which kind of value it is; values of two kinds cannot be compared."""
+    """Return the kind of a value; values of two kinds cannot be compared."""
     if isinstance(value, bool):
         return "true or false"
     return "a text" if isinstance(value, str) else "a number"
@@ -46,7 +46,7 @@ def plain_values(values: Any, *, where: str) -> list[Scalar]:
     """Return the distinct values of a collection or iterator, sorted; all are floats if any is.
 
     Raises:
-        ArgumentError: It is no collection, or its values are of several kinds.
+        ArgumentError: The argument is no collection, or its values are of several kinds.
 
     >>> plain_values((3, 1, 3), where="step"), plain_values({2, 0.5}, where="step")
     ([1, 3], [0.5, 2.0])
@@ -67,14 +67,14 @@ def plain_values(values: Any, *, where: str) -> list[Scalar]:
 
 
 def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
-    """Return ``action_columns`` or ``state_columns`` as JSON holds it: ranges and arrays of indices become lists.
+    """Return ``action_columns`` or ``state_columns`` in JSON form; ranges and arrays of indices become lists.
 
     Args:
         name: Name of the argument, for messages.
         columns: None, or a mapping of dataset names to lists of columns, as ``make_loader`` takes it.
 
     Raises:
-        ArgumentError: It is something else.
+        ArgumentError: The argument is something else.
 
     >>> canonical_columns("action_columns", {"bridge": [("state", range(3))]})
     {'bridge': [['state', [0, 1, 2]]]}
@@ -91,7 +91,7 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what ``json`` can hold for a value that it does not know."""
+    """Return a JSON value for a value of another type."""
     if isinstance(value, set | frozenset | bytes):
         raise TypeError(f"{value!r:.60} has no order or is no text")
     return value.tolist() if hasattr(value, "tolist") else list(value)

@@ -1,11 +1,11 @@
-"""The order of samples: global sample number -> member, epoch, position -> record. Pure index arithmetic.
+"""The order of samples, from a global sample number to a record, as pure index arithmetic.
 
     sample k -> (member, draw)        the mixing table: exact at every prefix
     draw d   -> (epoch, position)     divided by the size of the member's epoch
-    position -> place                 a permutation of the epoch, of its own for every dataset and epoch
+    position -> place                 a permutation for each dataset and epoch
     place    -> (split, record)       the member's view: split, filter, samples per episode
 
-Everything is a function of the mixture, the seed and k, so any step can be had at once, in any process.
+The result depends on the mixture, the seed and k alone, so any process can compute any step directly.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ _SHUFFLE = re.compile(r"global|none|block:([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True)
 class Shuffle:
-    """How an epoch is ordered: ``block`` 0 is storage order, 1 every sample by itself, N runs of N neighbours."""
+    """Order of an epoch.
+
+    Attributes:
+        block: 0 for storage order, 1 to shuffle single samples, N to shuffle blocks of N neighbours.
+    """
 
     block: int
 
     @classmethod
     def parse(cls, text: str) -> Shuffle:
-        """Read ``global``, ``none`` or ``block:N``; raises ArgumentError."""
+        """Read ``global``, ``none`` or ``block:N``; raise ArgumentError for anything else."""
         match = _SHUFFLE.fullmatch(text) if isinstance(text, str) else None
         if not match:
             raise ArgumentError(f"shuffle={text!r}; expected 'global', 'block:N' with N >= 1, or 'none'")
@@ -43,8 +47,7 @@ class Shuffle:
     def place(self, position: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarray:
         """Return the place of each position of an epoch, int64 [n]; for one size and key a bijection.
 
-        Blocks are drawn in a random order, and each is read in a random order too. What is left behind the last whole
-        block is a block that comes last.
+        Both the order of blocks and the order in each block are random. An incomplete block comes last.
         """
         if self.block == 0:
             return position
@@ -59,12 +62,12 @@ class Shuffle:
 
 
 class Plan:
-    """Which record every sample of a mixture is.
+    """The records of a mixture's samples.
 
     Args:
         mix: Mixing table; member i is dataset i.
         views: Samples of each member.
-        names: Names of the datasets, which make the keys of permutations together with seed and epoch.
+        names: Names of the datasets; name, seed and epoch make the key of a permutation.
         seed: Any integer.
         shuffle: Order of an epoch.
     """
@@ -78,10 +81,10 @@ class Plan:
         self._names = list(names)
 
     def rows(self, samples: np.ndarray) -> Rows:
-        """Return where samples come from.
+        """Return the records of samples.
 
         Args:
-            samples: int64 [n], global sample numbers from 0.
+            samples: Global sample numbers from 0, int64 [n].
         """
         member, draw = self.mix.locate(samples)
         size = self._sizes[member]
@@ -91,11 +94,11 @@ class Plan:
         return self._rows(samples, member, epoch, position)
 
     def replacements(self, samples: np.ndarray, attempt: int) -> Rows:
-        """Return what stands in for samples that cannot be read: other samples of the same dataset and epoch.
+        """Return replacements for samples that cannot be read, from the same dataset and epoch.
 
         Args:
-            samples: int64 [n].
-            attempt: int, from 1; each gives another choice.
+            samples: Global sample numbers, int64 [n].
+            attempt: Number from 1; each attempt gives another choice.
         """
         member, draw = self.mix.locate(samples)
         size = self._sizes[member]
@@ -107,7 +110,7 @@ class Plan:
     def batch_samples(self, step: int, batch_size: int, rank: int = 0, world_size: int = 1) -> np.ndarray:
         """Return the global sample numbers of a rank's rows of a batch, int64 [batch_size / world_size].
 
-        Rank r takes the r-th block of rows, so that the ranks' batches in a row are the global batch:
+        Rank r takes the r-th block of rows, so the batches of all ranks make the global batch:
 
             batch_size 6, world_size 3, step 0:  rank 0 -> 0 1   rank 1 -> 2 3   rank 2 -> 4 5
         """

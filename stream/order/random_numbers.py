@@ -1,4 +1,4 @@
-"""Random numbers of samples, for augmentations that do not depend on ranks, workers or batches."""
+"""Random numbers for augmentations, which depend on the sample and not on ranks, workers or batches."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _MANTISSA = 53
 
 
 def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.ndarray:
-    """Return random numbers for each row of a batch, functions of (seed, sample) alone.
+    """Return random numbers for each row of a batch, as a function of seed and sample alone.
 
-    A sample gets the same numbers in any batch: on any number of ranks and workers, of any batch size, after any
-    resume, in ``batch_at`` and ``stream.replay``, and as an element of ``stream.pairs``. A transform that draws all its
-    numbers here augments alike everywhere; give each its own ``seed``, for the numbers of one seed are the same.
+    A sample gets the same numbers in any batch: for any number of ranks and workers, any batch size, after any resume,
+    in ``batch_at``, in ``stream.replay`` and in ``stream.pairs``. Give each transform its own ``seed``; two transforms
+    with the same seed get the same numbers.
 
     Args:
-        batch: Batch with ``sample``, int64 [b], as an array of numpy, torch or jax; or one element, with one number.
+        batch: Batch with ``sample``, an int64 [b] array of numpy, torch or jax; or one element with a single number.
         seed: Whole number.
-        size: Numbers of each row.
+        size: Count of numbers for each row.
 
     Returns:
-        float64 [b, size], uniform in [0, 1); [size] of one element. The first numbers are the same for any ``size``.
+        float64 [b, size], uniform in [0, 1); [size] for one element. A larger ``size`` appends numbers.
 
     Raises:
-        ArgumentError: The batch has no ``sample``, or an argument is no whole number.
+        ArgumentError: The batch has no ``sample``, or an argument is not a whole number.
 
     >>> row_random({"sample": np.array([7, 8])}, seed=1, size=2).round(3)
     array([[0.178, 0.448],
@@ -39,7 +39,7 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     """
     seed, size = check_whole("seed", seed, least=None), check_whole("size", size, least=1)
     sample: Any = batch.get("sample")
-    if hasattr(sample, "cpu"):  # a tensor, perhaps on another device
+    if hasattr(sample, "cpu"):  # numpy cannot read a tensor on another device
         sample = sample.cpu()
     sample = np.asarray(sample)
     if sample.dtype.kind not in "iu":

@@ -1,4 +1,4 @@
-"""Where a sample comes from, in words: the rows of ``loader.describe``."""
+"""Origin of samples in the source data, as ``loader.describe`` returns it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stream.order.rows import Rows
 
 @dataclass(frozen=True)
 class SampleRef:
-    """One sample of a batch.
+    """Origin of one sample.
 
     Attributes:
-        sample: Global number.
-        dataset, split: As converted.
-        source_file: TFRecord file that it was converted from.
+        sample: Global number of the sample.
+        dataset, split: Names of dataset and split.
+        source_file: TFRecord file that was converted.
         episode_id: TFDS's id of the episode.
         episode: Number of the episode in the split, in the order of the shards.
         step: t, from 0; the pair is (t, t + offset).
-        offset: Distance of the pair in steps.
-        epoch: How often the dataset had been seen whole before.
+        offset: Distance of the two frames in steps.
+        epoch: Count of the complete passes over the dataset before this sample.
         shard, record: Shard of the frames, and number of the record in its ArrayRecord file.
         language: Instruction at step t.
     """
@@ -43,7 +43,7 @@ class SampleRef:
 
 
 def describe_rows(rows: Rows, splits: Sequence[SplitIndex]) -> list[SampleRef]:
-    """Say of each row where it comes from. Reads the index only; raises FormatError or OSError if it is damaged."""
+    """Return the origin of each row, from the index alone; raise FormatError or OSError if the index is damaged."""
     refs = []
     for row in range(len(rows)):
         split, record = splits[int(rows.split[row])], int(rows.record[row])

@@ -1,4 +1,4 @@
-"""Rows of a batch: which record each sample is."""
+"""Rows of a batch: the record of each sample."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ROW_TYPE = np.dtype({"names": ROW_NAMES, "formats": ("<i8", "<i2", "<i8", "<i2",
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Where samples come from, one element a sample.
+    """Records of samples, with one element for each sample.
 
     Attributes:
-        sample: Global number, int64.
+        sample: Global number of the sample, int64.
         member: Number of the dataset, int16.
-        epoch: Epoch of that dataset, from 0, int64.
+        epoch: Epoch of the dataset, from 0, int64.
         split: Number in ``Views.splits``, int16.
         record: Row of the split's ``records``, int64.
     """
@@ -37,16 +37,13 @@ class Rows:
         return Rows(*(getattr(self, name)[start:stop] for name in ROW_NAMES))
 
     def replaced(self, places: np.ndarray, others: Rows) -> Rows:
-        """Return the rows with others at some places, int [len(others)]."""
-        columns = []
-        for name in ROW_NAMES:
-            values = getattr(self, name).copy()
-            values[places] = getattr(others, name)
-            columns.append(values)
-        return Rows(*columns)
+        """Return a copy with ``others`` at the given places, int [len(others)]."""
+        packed = self.packed()
+        packed[places] = others.packed()
+        return Rows.unpacked(packed)
 
     def packed(self) -> np.ndarray:
-        """Return the rows one behind the other, ROW_TYPE [n]."""
+        """Return the rows as one array, ROW_TYPE [n]."""
         packed = np.empty(len(self), ROW_TYPE)
         for name in ROW_NAMES:
             packed[name] = getattr(self, name)

@@ -1,4 +1,4 @@
-"""Shuffling without a stored permutation, for many positions at once, each with its own size and key."""
+"""Pseudo-random permutations that are computed, not stored, for many positions at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-# Fewer show in domains of less than ten places (chi-squared over 20,000 keys).
+# With fewer rounds, domains of less than ten places are visibly uneven (chi-squared over 20,000 keys).
 _ROUNDS = 12
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _C1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -14,7 +14,7 @@ _C2 = np.uint64(0x94D049BB133111EB)
 
 
 def make_key(*parts: int | str) -> int:
-    """Return a 64-bit key of some parts; keys of different parts have nothing to do with each other.
+    """Return a 64-bit key that hashes its parts; keys of different parts are independent.
 
     >>> make_key(0, "bridge", 0) == make_key(0, "bridge", 0), make_key(0, "bridge", 1) == make_key(1, "bridge", 0)
     (True, False)
@@ -24,7 +24,7 @@ def make_key(*parts: int | str) -> int:
 
 
 def derive_keys(key: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
-    """Return keys of keys and numbers, uint64 [n] and int64 [n] each, element by element."""
+    """Return a new key for each key, uint64 [n], and its numbers, int64 [n] each."""
     for number in numbers:
         key = _scramble(number.astype(np.uint64) + np.uint64(1), key)
     return key
@@ -33,16 +33,16 @@ def derive_keys(key: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
     """Return the place of each index in a pseudo-random permutation of [0, size).
 
-    A Feistel network over a rectangle a x b that just holds ``size`` places (Black and Rogaway, "Ciphers with arbitrary
-    finite domains", 2002); the few places beyond ``size`` are walked on from.
+    A Feistel network permutes a rectangle a x b of at least ``size`` places, and is applied again to places beyond
+    ``size`` (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 
     Args:
-        index: int64 [n], each in [0, size).
-        size: int64 [n] or a number, 1 to 2^60; elements may differ.
-        key: uint64 [n] or a number, see ``make_key``.
+        index: Numbers in [0, size), int64 [n].
+        size: Number, or int64 [n], from 1 to 2^60.
+        key: Number, or uint64 [n], see ``make_key``.
 
     Returns:
-        int64 [n]. For one size and key it is a bijection of [0, size).
+        Places, int64 [n]; for one size and key a bijection of [0, size).
 
     >>> sorted(permute(np.arange(5), 5, 7).tolist())
     [0, 1, 2, 3, 4]
@@ -50,7 +50,7 @@ def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) ->
     index, size, key = np.broadcast_arrays(
         np.asarray(index, np.int64), np.asarray(size, np.int64), np.asarray(key, np.uint64)
     )
-    # The square root is only a shape: any a >= 1 with b = ceil(size / a) gives a rectangle that holds all.
+    # The square root need not be exact: any a >= 1 with b = ceil(size / a) gives a large enough rectangle.
     wide = np.maximum(np.sqrt(size.astype(np.float64)).astype(np.int64), 1)
     high = -(-size // wide)
     place = _feistel(index, wide, high, key)
@@ -74,7 +74,7 @@ def _feistel(index: np.ndarray, wide: np.ndarray, high: np.ndarray, key: np.ndar
 
 
 def _scramble(value: np.ndarray, tweak: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser (Steele, Lea and Flood, 2014) of value and tweak."""
+    """Hash value and tweak with the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
     mixed = value * _GOLDEN + tweak
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _C1
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _C2

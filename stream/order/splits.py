@@ -1,17 +1,16 @@
-"""Split expressions in TFDS's grammar, such as ``train[:90%]`` or ``train[10:] + val``, resolved to episode numbers.
+"""Split expressions in TFDS's grammar, such as ``train[:90%]`` or ``train[10:] + val``, and their episode numbers.
 
-The rules are those of ``tensorflow_datasets/core/splits.py``: whatever resolves here names the examples that TFDS
-reads, in the same order. What TFDS reads by accident as something else is refused:
+The rules are those of ``tensorflow_datasets/core/splits.py``: an expression that resolves here names the examples that
+TFDS reads, in the same order. Expressions that TFDS misreads are refused:
 
-- ``train[5:3]`` starts behind its stop, also by rounding; inside one shard TFDS reads on to the shard's end.
-- ``train[-1%:]`` of 40 episodes rounds to 0, the first episode, so TFDS reads the whole split.
-- ``train[1shard:50%]`` has two units, and TFDS takes the first for both.
-- ``train[:0shard]`` reads the whole split, and ``train[:-6shard]`` of 4 shards counts from the end twice.
-- ``all`` where a split is named ``all`` or not a word, since TFDS parses the joined names.
+- ``train[5:3]`` starts after its stop, also by rounding; inside one shard TFDS reads on to the end of the shard.
+- ``train[-1%:]`` of 40 episodes rounds to 0, the first episode, so TFDS reads the complete split.
+- ``train[1shard:50%]`` has two units; TFDS applies the first to both.
+- ``train[:0shard]`` reads the complete split, and ``train[:-6shard]`` of 4 shards counts from the end twice.
+- ``all`` with a split named ``all`` or not a word; TFDS parses the joined names.
 
-A unit on one side holds for both (``train[0%:3]`` is 0% to 3%). Shards beyond the last count as none, episodes beyond
-the last are refused. ``1_000`` and digits of any script are numbers. Ranges may be empty; the caller says if that is
-an error.
+A unit on one side holds for both sides (``train[0%:3]`` is 0% to 3%). Shards beyond the last are ignored, episodes
+beyond the last are refused. ``1_000`` and digits of any script are numbers. Ranges may be empty.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from dataclasses import dataclass
 
 _MAX_CHARACTERS = 10_000
 _NAME = re.compile(r"[\w-]+")
-# The `$` before a last newline is TFDS's. Each pattern gives up after one pass: no two repeats can share a character.
+# TFDS too allows a final newline (`$`). No two repeats can share a character, so a match takes linear time.
 _TERM = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<selector>[\w%:.-]+)\])?$")
 _BOUND = re.compile(r"(?:(?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
 
 
 class SplitError(ValueError):
-    """A split expression that is not of the grammar or does not fit the dataset; the message says which part."""
+    """A split expression that breaks the grammar or does not fit the dataset; the message quotes the wrong part."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +44,18 @@ def resolve_split(expression: str, shard_lengths: Mapping[str, Sequence[int]]) -
     """Return the episodes that a split expression names.
 
     Args:
-        expression: terms with ``+`` between them. A term is a split; ``all``, every split in the order of the mapping;
-            or a split with a slice ``[a:b]``. Its ends count episodes (``10``), per cent (``12.5%``, rounded to the
-            closest episode, halves to the even one) or shards (``2shard``), from the end if negative; one of them may
+        expression: Terms joined by ``+``. A term is a split, a split with a slice ``[a:b]``, or ``all`` for every split
+            in the order of the mapping. The ends of a slice count episodes (``10``), per cent (``12.5%``, rounded to
+            the closest episode, halves to the even one) or shards (``2shard``), from the end if negative. One end may
             be left out. ``[3shard]`` is one shard.
-        shard_lengths: episodes of each shard, by split, in order.
+        shard_lengths: Episode counts of the shards, by split, in order.
 
     Returns:
-        One range a term (one a split for ``all``), in order; ranges may be empty and may overlap.
+        A range for each term (for ``all`` one for each split), in order; ranges may be empty and may overlap.
 
     Raises:
-        SplitError: the expression is not of the grammar, names an unknown split or lies outside of its split, or is
-            one that TFDS misreads (see the module).
+        SplitError: The expression breaks the grammar, names an unknown split, lies outside its split, or is one that
+            TFDS misreads (see the module).
 
     >>> shards = {"train": [4, 3, 3], "val": [5]}
     >>> resolve_split("train[:75%] + val", shards)  # 7.5 episodes: the even neighbour
@@ -93,7 +92,7 @@ def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list
     if not match:
         raise SplitError(
             f"found {_quote(term)}, expected a split, or a slice of one such as train[10:], train[:90%] or "
-            f"train[3shard], without spaces in or around it except beside a +"
+            f"train[3shard], without spaces except beside a +"
         )
     name, selector = match["name"], match["selector"]
     if name == "all":
@@ -104,17 +103,17 @@ def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list
         _check_names(shard_lengths)
         return [EpisodeRange(split, 0, sum(map(int, lengths))) for split, lengths in shard_lengths.items()]
     if name not in shard_lengths:
-        there = ", ".join(map(_quote, shard_lengths)) or "none"
+        known = ", ".join(map(_quote, shard_lengths)) or "none"
         near = difflib.get_close_matches(name[:80].lower(), shard_lengths, n=1, cutoff=0.4)
         hint = f"; did you mean {_quote(near[0])}?" if near else ""
-        raise SplitError(f"no split {_quote(name)}, there are {there}{hint}")
+        raise SplitError(f"no split {_quote(name)}, there are {known}{hint}")
     lengths = [int(length) for length in shard_lengths[name]]
     start, stop = _resolve_slice(selector, lengths) if selector else (0, sum(lengths))
     return [EpisodeRange(name, start, stop)]
 
 
 def _resolve_slice(selector: str, lengths: list[int]) -> tuple[int, int]:
-    """Return start and stop in episodes, 0 <= start <= stop <= sum(lengths); the order of the steps is that of TFDS."""
+    """Return start and stop in episodes, 0 <= start <= stop <= sum(lengths), computed in the order of TFDS."""
     found, total = f"found the slice {_quote(f'[{selector}]')}", sum(lengths)
     bounds = [bound for text in selector.split(":") if (bound := _BOUND.fullmatch(text))]
     if len(bounds) != selector.count(":") + 1 or len(bounds) > 2 or selector == ":":
@@ -141,13 +140,13 @@ def _resolve_slice(selector: str, lengths: list[int]) -> tuple[int, int]:
     if start > stop:
         raise SplitError(
             f"{found}, which starts at episode {start:,} and stops before it at {stop:,} (of {total:,}), and TFDS "
-            f"would read other episodes or none; exchange its ends, or count both from the same side"
+            f"would read other episodes or none; swap its ends, or count both from the same side"
         )
     return start, stop
 
 
 def _last_shard(bounds: list[re.Match[str]], shards: int, found: str) -> int:
-    """Return the shard that a slice in shards stops before, counted from the first."""
+    """Return the stop of a slice in shards, counted from the first shard."""
     last = _whole(bounds[-1]["value"], found)
     if len(bounds) == 1:
         last += 1
@@ -162,9 +161,7 @@ def _whole(value: str, found: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise SplitError(
-            f"{found}, in which {_quote(value)} is not a whole number; only per cent may be split"
-        ) from None
+        raise SplitError(f"{found}, in which {_quote(value)} is not a whole number, as all but per cent are") from None
 
 
 def _percent(value: str, total: int, found: str) -> int:

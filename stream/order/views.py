@@ -1,7 +1,4 @@
-"""Which records make up the samples of a member: splits, samples per episode and filters, as views on the same index.
-
-This is the one place that knows how the positions of an epoch map to records.
-"""
+"""Views on an index by split, filter and samples per episode: the map from positions of an epoch to records."""
 
 from __future__ import annotations
 
@@ -22,23 +19,23 @@ from stream.storage.errors import ArgumentError, FormatError
 class Views:
     """The samples of all members of a mixture, by number.
 
-    A member has ``units[m]`` units: pairs, or episodes with pairs if ``samples_per_episode`` is given. Position p of
-    its epoch is unit ``p // samples_per_episode``.
+    Member m has ``units[m]`` units: pairs, or with ``samples_per_episode`` episodes with pairs. Position p of its epoch
+    is in unit ``p // samples_per_episode``.
 
     Args:
-        members: Mixture.
+        members: Members of the mixture.
         datasets: Dataset of each member.
-        samples_per_episode: Pairs drawn of an episode in an epoch, 0 for all. An episode's pairs take turns over the
-            epochs, so one with fewer pairs gives some of them again.
-        filters: Which pairs to keep of a dataset, see ``stream.order.filters``.
+        samples_per_episode: Count of pairs drawn from an episode in an epoch, 0 for all. The draws cycle through the
+            pairs over the epochs; an episode with fewer pairs gives some twice in an epoch.
+        filters: Filters by dataset, see ``stream.order.filters``.
 
     Attributes:
-        splits: Splits that samples are in.
-        units: Units of each member, int64 [M].
+        splits: Splits that contain samples.
+        units: Count of the units of each member, int64 [M].
 
     Raises:
-        ArgumentError: A split or filter is wrong or leaves nothing; the message says how many episodes there were.
-        stream.storage.errors.FormatError: An index is damaged.
+        ArgumentError: A split or filter is wrong or leaves nothing; the message gives the count of episodes.
+        FormatError: An index is damaged.
     """
 
     def __init__(
@@ -77,7 +74,7 @@ class Views:
         chosen = [np.zeros(0, np.int64) if segment.chosen is None else segment.chosen for segment in segments]
         self._chosen = np.concatenate(chosen)
         sizes = np.array([len(records) for records in chosen], np.int64)
-        # Where each segment begins: in ``_chosen`` if a filter chose its records, else in the split.
+        # First record of each segment: its index in ``_chosen`` if a filter chose the records, else in the split.
         first = np.where(self._is_chosen, np.cumsum(sizes) - sizes, [segment.first for segment in segments])
         if samples_per_episode:
             firsts = [start + segment.episode_first for start, segment in zip(first, segments, strict=True)]
@@ -89,15 +86,15 @@ class Views:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Samples of one epoch of each member, int64 [M]."""
+        """Count of the samples of one epoch of each member, int64 [M]."""
         return self.units * max(1, self.samples_per_episode)
 
     def splits_of(self, member: int) -> list[SplitIndex]:
-        """Return the splits that samples of a member are in."""
+        """Return the splits that contain samples of a member."""
         return [split for split in self.splits if split.member == member]
 
     def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
-        """Yield the columns of a split that say which records samples are."""
+        """Yield the columns of a split that the views read."""
         yield "episodes", "first_record"
         if filter_ := self._filters.get(index.dataset):
             yield from filter_.used_columns(index)
@@ -105,15 +102,16 @@ class Views:
     def locate(
         self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, *, seed: int, shuffle: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return which records samples are.
+        """Return the records of samples.
 
         Args:
-            member, epoch: int64 [n].
-            position: int64 [n], in [0, sizes[member]).
-            seed, shuffle: for the choice among the pairs of an episode; in storage order if not ``shuffle``.
+            member, epoch: Member and epoch of each sample, int64 [n].
+            position: Position in the epoch, int64 [n], in [0, sizes[member]).
+            seed: Seed for the choice among the pairs of an episode.
+            shuffle: False to take the pairs of an episode in storage order.
 
         Returns:
-            Number of the split in ``splits``, int16 [n], and row of its ``records``, int64 [n].
+            Number of the split in ``splits``, int16 [n], and row in its ``records``, int64 [n].
         """
         per_episode = max(1, self.samples_per_episode)
         unit = self._bases[member] + position // per_episode
@@ -141,8 +139,9 @@ class _Segment:
         first: First record.
         units: Records, or episodes with records if drawn by episode.
         chosen: Records that a filter keeps, int64, None without a filter.
-        episode_first, episode_pairs: By episode only: first record, counted from ``first`` or in ``chosen``, and
-            number of records, int64 [units].
+        episode_first: First record of each episode, counted from ``first`` or in ``chosen``, int64 [units]; only if
+            drawn by episode.
+        episode_pairs: Count of records of each episode, int64 [units]; only if drawn by episode.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class _Segment:
     ) -> None:
         self.split = split
         self.chosen: np.ndarray | None = None
-        # The first record of each episode, and the one behind the last.
+        # First record of each episode, and the end of the last one.
         edges = np.append(index.episodes.array("first_record"), len(index.records))[episodes.start : episodes.stop + 1]
         first, stop = int(edges[0]), int(edges[-1])
         if first < 0 or stop > len(index.records) or (edges[1:] < edges[:-1]).any():
@@ -187,7 +186,7 @@ def _ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:
 
 
 def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
-    """Return the shards that a range of episodes lies in, by name, in order."""
+    """Return the names of the shards with episodes of a range, in order."""
     shards = dataset.shards[episodes.split]
     ends = np.cumsum(shards.episodes)
     begins = ends - shards.episodes
@@ -196,18 +195,18 @@ def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
 
 
 def _nothing_left(member: Member, dataset: Dataset, ranges: Sequence[EpisodeRange], filtered: bool) -> str:
-    there = ", ".join(
+    converted = ", ".join(
         f"{name} ({entry.episodes:,} episodes, {entry.records:,} pairs)"
         for name, entry in dataset.manifest.splits.items()
     )
     episodes = sum(episodes.stop - episodes.start for episodes in ranges)
     if episodes == 0:
         return (
-            f"dataset {dataset.name}: split {member.split!r} leaves no episode; splits converted: {there}. "
+            f"dataset {dataset.name}: split {member.split!r} leaves no episode; splits converted: {converted}. "
             "Widen the split, or leave the dataset out with weight 0"
         )
     what = "the filter leaves no pair" if filtered else "these are all too short for a pair, or damaged"
     return (
         f"dataset {dataset.name}: split {member.split!r} has {episodes:,} episodes, but {what}; "
-        f"splits converted: {there}. Change it, or leave the dataset out with weight 0"
+        f"splits converted: {converted}. Change it, or leave the dataset out with weight 0"
     )

@@ -1,1 +1,1 @@
-"""Files near and far, memory, errors and command lines: what every other room stands on."""
+"""Local and remote files, memory, errors and command-line parts, on which every other package stands."""

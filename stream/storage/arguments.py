@@ -1,4 +1,4 @@
-"""Shared parts of commands: one-line errors, exit codes, whole numbers as options, printable texts."""
+"""Shared parts of commands: one-line errors, exit codes, whole-number options, printable text."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ EXIT_PIPE = 141
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line on standard error that names ``--help``, without the usage; exit code 2."""
+    """A parser that prints an error as one line, without the usage text, and ends with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """End the program."""
+        """Print the message with a hint to ``--help``, and end the program."""
         self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
 
 
 def run_command(work: Callable[[], None], *, interrupted: str) -> int:
-    """Do the work of a command and return its exit code; an error is one line on standard error.
+    """Run a command and return its exit code; an error becomes one line on standard error.
 
     Args:
-        work: Prints the result.
+        work: Function that prints the result.
         interrupted: Line to print after Ctrl-C.
     """
     try:
@@ -41,7 +41,7 @@ def run_command(work: Callable[[], None], *, interrupted: str) -> int:
         print(interrupted, file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough. The rest of the buffer must not fail at exit again.
+        # Flushing the rest of the buffer at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
     except (StreamError, FormatError, OSError) as error:
@@ -53,14 +53,14 @@ def run_command(work: Callable[[], None], *, interrupted: str) -> int:
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from ``least`` on; it raises argparse.ArgumentTypeError.
+    """Return a ``type`` of argparse for whole numbers of at least ``least``.
 
     >>> whole(1)("64")
     64
     """
 
     def read(text: str) -> int:
-        # As text: int() takes 1_000 and figures of other scripts too.
+        # int() alone would accept 1_000 and digits of other scripts.
         if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
             raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least {least}")
         return int(text)
@@ -69,11 +69,11 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def printable(text: str, *, latin: bool = False) -> str:
-    r"""Return a text in one line, with characters that move the cursor as escapes.
+    r"""Return a text as one line, with control characters escaped.
 
     Args:
         text: Any text.
-        latin: Write letters beyond Latin-1, which Pillow's font lacks, as escapes too.
+        latin: Escape letters beyond Latin-1 too; Pillow's font lacks them.
 
     >>> print(printable("put 红 there\x1b"), printable("put 红 there", latin=True))
     put 红 there\x1b put \u7ea2 there
@@ -85,16 +85,11 @@ def printable(text: str, *, latin: bool = False) -> str:
 
 def interrupt_on_kill() -> None:
     """Let SIGTERM end the program as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def check_whole(name: str, value: Any, *, least: int | None) -> int:
-    """Return an argument as int, whichever type of whole numbers it is of; raises ArgumentError if it is of none, or
-    less than ``least``.
+    """Return a whole number of any type as int; raise ArgumentError if it is not one, or less than ``least``.
 
     >>> check_whole("seed", -3, least=None)
     -3

@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suffix: str = "") -> None:
-    """Write a file into a folder that exists, text as UTF-8.
+    """Replace a file atomically.
 
     Args:
-        path: File.
-        content: All of it.
-        durable: Wait until it is on the disk.
-        suffix: End of its name until it is complete.
+        path: File to write, in a folder that exists.
+        content: Complete content; text is encoded as UTF-8.
+        durable: Wait until the content is on the disk.
+        suffix: End of the temporary file's name.
 
     Raises:
-        OSError: It cannot be written; the old file stays.
+        OSError: The file cannot be written; the old file stays.
     """
     data = content.encode() if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
@@ -27,7 +27,7 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suff
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        # A temporary file is readable by its owner alone.
+        # mkstemp makes a file that only its owner can read.
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

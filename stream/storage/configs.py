@@ -1,6 +1,6 @@
-"""The configurations that come with the package: datasets, mixtures, features."""
+"""Location of the configurations that the package brings: datasets, mixtures, features."""
 
 from pathlib import Path
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-"""Folder of the configurations; in the repository a link to its ``configs``."""
+"""Folder of the configurations; in the repository it is a link to ``configs``."""

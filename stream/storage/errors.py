@@ -1,4 +1,4 @@
-"""The errors of streaming. Each message says what was found, where, and what to do."""
+"""Errors of streaming; each message says what was found, where, and what to do."""
 
 from __future__ import annotations
 
@@ -12,41 +12,45 @@ if TYPE_CHECKING:
 
 
 class StreamError(Exception):
-    """Base of all errors of ours.
+    """Base class of the errors of streaming.
 
     Attributes:
-        refused: Whether trying the same again is no use.
+        refused: True if the same call would fail again: the caller has to change something first.
     """
 
     refused = False
 
 
 class FormatError(ValueError):
-    """Bytes or names that are not in the on-disk format; the message says what was found and where."""
+    """Bytes or names that break the on-disk format."""
 
 
 class ArgumentError(StreamError, ValueError):
-    """What was asked for cannot be loaded: a wrong name, split, weight, size or option."""
+    """A request that cannot be fulfilled: a wrong name, split, weight, size or option."""
 
     refused = True
 
 
 class StateError(StreamError, ValueError):
-    """A saved state or ``loader.json`` that belongs to another order of samples; names the field that differs."""
+    """A saved state or ``loader.json`` of another order of samples; the message names the field that differs."""
 
     refused = True
 
 
 class RingError(StreamError, MemoryError):
-    """The memory for the batches cannot be had; says how much is needed."""
+    """A lack of memory for the batches; the message says how much is needed."""
 
 
 class LimitError(StreamError, RuntimeError):
-    """A limit that was set for this process or machine, on threads for example, is too low."""
+    """A limit of this process or machine that is too low, for example on threads or open files."""
 
 
 class WorkerError(StreamError, RuntimeError):
-    """A worker process ended, or a transform failed in it. ``step`` is the batch that it was at."""
+    """A worker process that ended, or a transform that failed in one.
+
+    Attributes:
+        step: Batch that the worker was making, -1 if unknown.
+    """
 
     def __init__(self, message: str, *, step: int = -1) -> None:
         super().__init__(message)
@@ -58,11 +62,11 @@ class RecordError(StreamError, RuntimeError):
     """A record that cannot be read or decoded.
 
     Attributes:
-        reason: What is wrong with it.
+        reason: Fault of the record.
         dataset, split, shard, record: Location of the record.
         episode: Number of the episode in the split, -1 if unknown.
         sample: Global number of the sample.
-        step: Batch that the record belongs to, -1 if no batch was asked for.
+        step: Batch of the sample, -1 if no batch was asked for.
     """
 
     reason: str = ""
@@ -86,7 +90,7 @@ class RecordError(StreamError, RuntimeError):
 
 
 def closest(name: object, known: Iterable[str], *, noun: str) -> str:
-    """Say which known names come near to ``name``, whatever their case, or which there are at all.
+    """Return a hint for an unknown name: the closest known names in any case, or else the list of known names.
 
     >>> closest("Brigde", ["bridge", "kuka"], noun="datasets")
     "did you mean 'bridge'?"
@@ -102,7 +106,7 @@ def closest(name: object, known: Iterable[str], *, noun: str) -> str:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Say which field is wrong, why, and what stands there, of the first fault."""
+    """Return field, reason and value of the first fault."""
     detail = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "value"
     return f"{field}: {detail['msg']} (found {detail['input']!r:.80})"

@@ -1,4 +1,4 @@
-"""Libraries that come with an extra of this package, and what is said where one is missing."""
+"""Errors for libraries that an extra of this package would install."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def missing(module: str, extra: str, *, by: str) -> str:
-    """Say that a module is missing, and how to install it.
+    """Return the sentence that a module is missing, and how to install it.
 
     >>> missing("jax", "jax", by="stream.jax")
     "stream.jax needs jax, which is not installed; install pairstream[jax]: pip install -c constraints.txt -e '.[jax]'"
@@ -18,7 +18,7 @@ def missing(module: str, extra: str, *, by: str) -> str:
 
 @contextlib.contextmanager
 def imports_of(extra: str, *, by: str) -> Iterator[None]:
-    """Raise ModuleNotFoundError with one clear sentence where an import of an extra fails."""
+    """Name the extra in the ModuleNotFoundError of a failed import."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Memory that this process may still take."""
+"""Memory that this process can still allocate."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from pathlib import Path
 
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-"""Names of limit and use of a control group, and the key in ``memory.stat`` of what the kernel takes back at once."""
+"""Files with limit and use of a control group, and the key in ``memory.stat`` of memory the kernel frees on demand."""
 
 
 def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes available without swapping, by the kernel and the control groups; None if unknown.
+    """Return the bytes available without swapping, or None if unknown.
+
+    The smallest of the kernel's figure and those of the control groups counts.
 
     Args:
-        proc: Mount of the kernel's information on processes.
-        groups: Mount of the control groups.
+        proc: Mount point of ``/proc``.
+        groups: Mount point of the control groups.
     """
     found = [_machine_memory(proc), *(_group_memory(folder, *names) for folder, names in _own_groups(proc, groups))]
     return min((size for size in found if size is not None), default=None)
@@ -32,7 +34,7 @@ def _machine_memory(proc: Path) -> int | None:
 
 
 def _own_groups(proc: Path, groups: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """Yield the control groups of this process that may limit its memory, up to the root of the mount."""
+    """Yield the memory control groups of this process, from its own group up to the mount point."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -45,8 +47,7 @@ def _own_groups(proc: Path, groups: Path) -> Iterator[tuple[Path, tuple[str, str
             mount, names = groups / "memory", _V1
         else:
             continue
-        # In a container the mount may show the group of the process as its root: then a path that leads into the
-        # machine's own tree has no folder here, but its end at the root has.
+        # A container may mount its own group as the root: then only the mount point itself has these files.
         folder = mount / path.strip("/")
         for each in (folder, *folder.parents):
             if not each.is_relative_to(mount):

@@ -1,4 +1,4 @@
-"""Reading a file that is small if it is what it should be: never a device or pipe, and never more than a limit."""
+"""Reading of small files from sources that are not trusted: no devices, no pipes, no more bytes than a limit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 class FileTooLarge(ValueError):
-    """The file has more bytes than the limit; says both."""
+    """A file with more bytes than the limit; the message gives the limit."""
 
 
 def read_whole(path: str | Path, limit: int) -> bytes:
-    """Return the content of a file of at most ``limit`` bytes; links are followed.
+    """Return the content of a file of at most ``limit`` bytes; symbolic links are followed.
 
     Raises:
         FileTooLarge: The file has more bytes.
-        OSError: The file cannot be read, or is a folder, a device or a pipe, which might be read without end.
+        OSError: The file cannot be read, or it is a folder, a device or a pipe; reading a device might never end.
     """
     found = os.stat(path)
     if stat.S_ISDIR(found.st_mode):

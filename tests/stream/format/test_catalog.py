@@ -13,7 +13,7 @@ from stream.storage.errors import ArgumentError, FormatError
 
 
 def add(root: Path, oxe_root: Path, version: str, *, dataset: str = "bridge") -> Path:
-    """Put the manifest of the sample's dataset below a root, under some version."""
+    """Copy the manifest of a sample dataset below a root, under the given version."""
     folder = root / dataset / version
     folder.mkdir(parents=True)
     source = next((oxe_root / dataset).glob(f"*/{MANIFEST_NAME}"))

@@ -1,4 +1,4 @@
-"""Roots with right checksums and content that was made up: the loader refuses them, in bounded time and memory."""
+"""Tests of roots with right checksums and invented content: loaders refuse them in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from stream.format.manifest import read_manifest
-from stream.format.names import TABLE_KINDS, TableKind
+from stream.format.names import TableKind
 from stream.frameworks.grain import PairSource
 from stream.storage.errors import FormatError, StreamError
 from tests.fixtures.memory_limit import memory_limit
@@ -31,7 +31,7 @@ def little_memory() -> Iterator[None]:
 
 
 def load(crafted: CraftedRoot, **more: Any) -> None:
-    """All samples of a training epoch, with columns of all tables."""
+    """Load the samples of a training epoch, with columns of all tables."""
     source = PairSource(crafted.root, "bridge", split="train", columns=["is_first", "robot"], **more)
     for place in range(min(len(source), 60)):
         source[place]
@@ -81,34 +81,6 @@ def test_counts_beyond_any_dataset_are_refused(crafted: CraftedRoot, count: int,
         load(crafted, samples_per_episode=samples_per_episode)
 
 
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        ("shard", "../../../outside/train-00000-of-00002"),
-        ("shard", "/etc/train-00000-of-00002"),
-        ("shard", "train/../train-00000-of-00002"),
-        ("shard", "train-00000-of-00002\n"),
-        ("split", "../other"),
-        ("split", "/etc"),
-        ("split", ".."),
-        ("dataset", "../bridge"),
-        ("version", "../0.1.0"),
-    ],
-)
-def test_names_that_lead_elsewhere_are_refused(crafted: CraftedRoot, place: str, name: str) -> None:
-    def edit(content: Any) -> None:
-        if place == "shard":
-            content["splits"]["train"]["shards"][0]["name"] = name
-        elif place == "split":
-            content["splits"][name] = content["splits"].pop("train")
-        else:
-            content[place] = name
-
-    crafted.edit(edit)
-    with pytest.raises(FormatError, match=r"dataset\.json: field .*match pattern"):
-        load(crafted)
-
-
 @pytest.mark.parametrize("name", ["../bridge", "/etc", "bridge/..", ".", "bridge:..", "bridge:../0.1.0", "bridge:/etc"])
 def test_a_member_that_leads_elsewhere_is_refused(crafted: CraftedRoot, name: str) -> None:
     with pytest.raises(StreamError):
@@ -129,13 +101,6 @@ def test_a_manifest_that_never_ends_is_refused(crafted: CraftedRoot, what: str) 
         load(crafted)
     with pytest.raises((OSError, FormatError), match=r"device or pipe|larger than"):
         read_manifest(crafted.manifest)
-
-
-@pytest.mark.parametrize("content", [b"[" * 10**6, b'{"a":' * 10**6, b'{"records": 1' + b"0" * 10**6 + b"}"])
-def test_a_manifest_nested_without_end_is_refused(crafted: CraftedRoot, content: bytes) -> None:
-    crafted.manifest.write_bytes(content)
-    with pytest.raises(FormatError, match=r"dataset\.json: not a JSON file"):
-        load(crafted)
 
 
 def numbers(value: int, kind: pa.DataType) -> Callable[[pa.Table], pa.Array]:
@@ -183,27 +148,12 @@ def test_an_offset_that_leads_outside_is_refused(crafted: CraftedRoot, offset: i
         load(crafted)
 
 
-@pytest.mark.parametrize("kind", TABLE_KINDS)
-def test_rows_that_the_manifest_does_not_have_are_refused(crafted: CraftedRoot, kind: TableKind) -> None:
-    table = crafted.table(kind)
-    crafted.write(kind, pa.concat_tables([table, table]).combine_chunks())
-    with pytest.raises((StreamError, FormatError), match=rf"{kind}\.arrow: {2 * len(table)} rows, the manifest says"):
-        load(crafted)
-
-
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_vector_of_another_length_is_refused_and_not_repeated(crafted: CraftedRoot, size: int) -> None:
     table = crafted.table("steps")
     values = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(len(table) * size, np.float32)), size)
     crafted.write("steps", with_column(table, "action", values))
     with pytest.raises(FormatError, match=r"column 'action' is not the \d+ numbers of the manifest's spec; run"):
-        load(crafted)
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_compressed_table_is_refused(crafted: CraftedRoot, compression: str) -> None:
-    crafted.write("steps", crafted.table("steps"), compression=compression)
-    with pytest.raises(FormatError, match="does not lie in the file; it is compressed or damaged"):
         load(crafted)
 
 

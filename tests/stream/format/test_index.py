@@ -1,4 +1,4 @@
-"""The index of a split is opened as the manifest says, and the columns that batches use are compared with it."""
+"""Tests of opening the index of a split, and of the comparison of its columns with the manifest."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.stream.index_root import change_table, open_data, open_split, read_ta
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a dataset; not to be written to."""
+    """Return the folder of a dataset; tests do not write to it."""
     root = tmp_path_factory.mktemp("index")
     return write_dataset(root, "arm", {"train": [[5, 1, 4], [], [6]], "test": [[4], [3, 7]]})
 
 
 @pytest.fixture
 def folder(made: Path, tmp_path: Path) -> Path:
-    """A copy, to damage."""
+    """Copy the dataset, for tests that damage it."""
     shutil.copytree(made, tmp_path / "arm" / "1.0.0")
     return tmp_path / "arm" / "1.0.0"
 
@@ -48,7 +48,7 @@ def all_columns(folder: Path) -> list[UsedColumn]:
 
 
 def flip(folder: Path, kind: TableKind, name: str, *, span: int = -1, split: str = "train") -> None:
-    """Change a byte of a column, in a new file: the old one may be mapped."""
+    """Change a byte of a column in a new file, since the old one may be mapped."""
     path = folder / split / table_file(kind)
     start, stop = open_split(folder, split).table(kind).columns[name].spans[span]
     content = bytearray(path.read_bytes())
@@ -95,7 +95,7 @@ def test_a_table_that_is_not_as_the_manifest_says_is_refused(folder: Path, kind:
         with pytest.raises(FormatError, match=f"^{path}: "):
             open_split(folder)
     path.unlink()
-    with pytest.raises(FormatError, match=f"^{path}: not there"):
+    with pytest.raises(FormatError, match=f"^{path}: missing"):
         open_split(folder)
 
 
@@ -117,7 +117,7 @@ def test_each_column_is_used_once_and_has_its_checksum_and_size(made: Path) -> N
 
 
 def test_a_column_that_is_not_there_is_an_error_that_names_it(made: Path) -> None:
-    with pytest.raises(FormatError, match=r"steps\.arrow: column 'missing' is not in the file and the manifest"):
+    with pytest.raises(FormatError, match=r"steps\.arrow: column 'missing' is not in both the file and the manifest"):
         columns_of(made, [("steps", "missing")])
 
 
@@ -199,12 +199,12 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(folder: Path, damag
 
 @pytest.fixture
 def _large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every index counts as a large one."""
+    """Treat every index as a large one."""
     monkeypatch.setattr(stream.format.index, "_AT_ONCE", 0)
 
 
 def checked(columns: list[UsedColumn]) -> IndexCheck:
-    """A check that ran to its end in the background."""
+    """Run a check to its end in the background."""
     check = IndexCheck(columns)
     check.raise_error()
     check.start()
@@ -239,7 +239,7 @@ def test_a_file_that_goes_while_it_is_checked_is_an_error(folder: Path) -> None:
 def test_reading_ahead_takes_at_most_half_of_the_memory_available(
     folder: Path, room: int | None, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of three columns of one size, so many are compared as half of the memory holds."""
+    """Three columns have the same size; ``room`` is the count of columns that fit in half of the memory."""
     names = ("position", "xxh3_64", "steps_row")
     asked: list[tuple[TableKind, str]] = [("records", name) for name in names]
     size = columns_of(folder, asked)[0].bytes
@@ -292,7 +292,7 @@ def test_what_a_loader_uses_is_checked(folder: Path, kind: TableKind, name: str,
     root = folder.parents[1]
     _ = open_data(root, {"arm": 1}, split="train+test", **options).check
     flip(folder, kind, name, span=0 if name == "scene" else -1, split="test")
-    # What is wrong may show before it is compared.
+    # Some damage shows before the comparison.
     with pytest.raises(FormatError, match=rf"test/({kind}\.arrow: .*{name}|records\.arrow: names rows)"):
         _ = open_data(root, {"arm": 1}, split="train+test", **options).check
 

@@ -66,7 +66,7 @@ def make_manifest() -> dict[str, Any]:
 
 
 def write(folder: Path, content: Any) -> Path:
-    """Write bytes as they are, or an object with its right checksum."""
+    """Write bytes unchanged, or an object with the right checksum."""
     path = folder / "dataset.json"
     path.write_bytes(content if isinstance(content, bytes) else sign(content))
     return path
@@ -78,7 +78,7 @@ def sign(content: dict[str, Any]) -> bytes:
 
 
 def change(manifest: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
-    """Set the field at a dotted place."""
+    """Set the field at a path of keys separated by slashes."""
     *parents, last = [int(key) if key.isdigit() else key for key in place.split("/")]
     node: Any = manifest
     for key in parents:

@@ -115,7 +115,7 @@ def test_no_feature_has_the_name_of_a_column_of_the_format(kind: TableKind) -> N
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
 def test_no_column_of_texts_or_lists_ends_at_two_gigabytes(kind: TableKind) -> None:
-    """Offsets of 32 bits do."""
+    """Types with offsets of 32 bits end at 2 GB."""
     for field in FIRST_FIELDS[kind]:
         of = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         assert not pa.types.is_string(of)

@@ -1,4 +1,4 @@
-"""Records are read from where the index says, and nothing else is taken for one."""
+"""Tests of reading records at the locations of the index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Place = tuple[int, int, int]
 
 
 def write_records(path: Path, records: list[bytes]) -> list[Place]:
-    """Write records; returns the place of each."""
+    """Write records, and return the place of each."""
     with RecordWriter(path, output=path.parent) as writer:
         for record in records:
             writer.write(record)
@@ -52,7 +52,7 @@ def places(path: Path, records: list[bytes]) -> list[Place]:
 
 
 def handles(path: Path) -> int:
-    """How often this process has a file open."""
+    """Return how often this process has a file open."""
     return open_files().count(str(path))
 
 
@@ -76,12 +76,6 @@ def test_records_of_any_size_are_those_of_array_record(
     reader = ArrayRecordReader(str(path))
     assert reader.read_all() == records
     reader.close()
-
-
-def test_a_record_of_more_blocks_than_one_call_reads(path: Path) -> None:
-    record = np.random.default_rng(0).bytes(BLOCK * (os.sysconf("SC_IOV_MAX") + 5))
-    places = write_records(path, [b"before", record, b"behind"])
-    assert RecordFile(str(path)).read(*places[1]) == record
 
 
 def test_each_record_has_memory_of_its_own(path: Path, places: list[Place], records: list[bytes]) -> None:
@@ -165,14 +159,14 @@ def test_it_closes_with_its_last_user(path: Path, places: list[Place]) -> None:
 
 
 def test_the_end_of_the_interpreter_is_silent(path: Path, places: list[Place]) -> None:
-    # Modules are emptied from the last that was imported to the first, so this one's file goes after `os` there.
+    # Modules are emptied in reverse order of import, so this module's file goes after `os`.
     code = "import sys, numpy, stream.format.record_file as m; numpy.kept = m, m.RecordFile(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=rf"^{tmp_path}/missing: not there.*run the same `python -m convert.run`"):
+    with pytest.raises(FormatError, match=rf"^{tmp_path}/missing: missing.*run the same `python -m convert.run`"):
         RecordFile(str(tmp_path / "missing"))
 
 

@@ -1,4 +1,4 @@
-"""Tables of an index are what Arrow reads of them, and damage is an error that names file and column."""
+"""Tests of the tables of an index against Arrow's own reader, and of the errors of damaged tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = ("", "a", "open the drawer", "é☕", "z" * 300)
 
 
 def column(random: np.random.Generator, kind: str, width: int | None, rows: int, *, absent: bool) -> pa.Array:
-    """A column of random values, some of them missing if ``absent``."""
+    """Return a column of random values, some of them missing if ``absent``."""
     mask = pa.array(random.random(rows) < 0.3, pa.bool_()) if absent else None
     if kind in TEXTS:
         texts = pa.array([WORDS[i] for i in random.integers(0, len(WORDS), rows)], pa.large_string())
@@ -49,7 +49,7 @@ def column(random: np.random.Generator, kind: str, width: int | None, rows: int,
 
 
 def step_table(rows: int, **columns: pa.Array) -> pa.Table:
-    """A table of steps with further columns."""
+    """Return a table of steps with further columns."""
     numbers = pa.array(np.arange(rows), pa.int32())
     languages = pa.array([f"do {number % 3}" for number in range(rows)], pa.large_string()).dictionary_encode()
     fields = [pa.field(name, array.type) for name, array in columns.items()]
@@ -59,7 +59,7 @@ def step_table(rows: int, **columns: pa.Array) -> pa.Table:
 
 def written(folder: Path, table: pa.Table) -> Path:
     path = folder / "steps.arrow"
-    # Not over the file of another example, which may be mapped.
+    # The file of an earlier example may be mapped.
     path.unlink(missing_ok=True)
     write_part(path, table)
     return path
@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    """A table with a column of each sort, some rows of which have no value."""
+    """Write a table with a column of each sort; some rows have no value."""
     random = np.random.default_rng(0)
     columns = {
         "vector": column(random, "float", 2, 9, absent=True),
@@ -220,7 +220,7 @@ def test_a_file_that_is_no_table_is_named(sample: Path, what: str) -> None:
 
 
 def test_a_file_that_is_missing_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=rf"^{tmp_path}/x: not there.*run the same `python -m convert.run`"):
+    with pytest.raises(FormatError, match=rf"^{tmp_path}/x: missing.*run the same `python -m convert.run`"):
         open_table(tmp_path / "x", "steps")
 
 
@@ -263,7 +263,7 @@ def test_a_compressed_table_is_refused(tmp_path: Path, compression: str) -> None
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
         writer.write_table(table)
-    with pytest.raises(FormatError, match=rf"^{path}: column '\w+' does not lie in the file; it is compressed"):
+    with pytest.raises(FormatError, match=rf"^{path}: column '\w+' is not stored plainly; it is compressed"):
         open_table(path, "steps")
 
 
@@ -281,7 +281,7 @@ def test_a_table_that_is_not_of_one_batch_is_refused(tmp_path: Path, batches: in
 def test_a_changed_byte_leads_nowhere_but_to_a_format_error(sample: Path, value: int) -> None:
     sound, refused = sample.read_bytes(), 0
     for place in range(len(sound)):
-        # A new file each time: the one before is mapped.
+        # The old file is mapped, so it is not overwritten.
         sample.unlink()
         sample.write_bytes(sound[:place] + bytes([value]) + sound[place + 1 :])
         try:
@@ -367,7 +367,7 @@ def test_too_little_address_space_is_an_error_that_names_the_file(tmp_path: Path
 
 
 def test_the_end_of_the_interpreter_is_silent(sample: Path) -> None:
-    # Modules are emptied from the last that was imported to the first.
+    # Modules are emptied in reverse order of import.
     code = "import sys, numpy, stream.format.table as m; numpy.kept = m, m.open_table(sys.argv[1], 'steps')"
     done = subprocess.run([sys.executable, "-c", code, str(sample)], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import make_loader
+from stream import load_loader, make_loader
 from stream.order.filters import Filter, canonical_filters, parse_filters
 from stream.storage.errors import ArgumentError, FormatError, StateError
 from tests.stream.small_index import RECORDS, SmallIndex, small_index
@@ -271,17 +271,10 @@ def test_no_filter_keeps_everything(filters: Any) -> None:
     assert parse_filters(filters, ["bridge", "kuka"]) == {}
 
 
-def values_of(kind: str) -> Any:
-    """The same values in a fresh collection of each kind."""
-    kinds: dict[str, Any] = {"tuple": (3, 1, 2), "set": {3, 1, 2}, "range": range(1, 4), "numpy": np.array([3, 2, 1])}
-    return kinds.get(kind) if kind in kinds else (number for number in (3, 1, 2))
-
-
-@pytest.mark.parametrize("kind", ["tuple", "set", "range", "numpy", "generator"])
-def test_a_loader_with_any_collection_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path, kind: str) -> None:
-    from stream import load_loader
-
-    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", values_of(kind))])
+@pytest.mark.parametrize("make", [set, range, np.arange, iter], ids=["set", "range", "numpy", "generator"])
+def test_a_loader_with_any_collection_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path, make: Any) -> None:
+    values = make(1, 4) if make in (range, np.arange) else make([3, 1, 2])
+    loader = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", values)])
     plain = make_loader(oxe_root, {"bridge": 1}, batch_size=4, filters=[("step", "in", [1, 2, 3])])
     assert loader.sizes == plain.sizes
     assert plain.step_of(loader.state_at(7)) == 7

@@ -12,16 +12,16 @@ MILLION, BILLION = 10**6, 10**9
 
 
 def draws_before(table: MixTable, sample: int) -> np.ndarray:
-    """How many samples of each member come before a sample."""
+    """Return the count of samples of each member before a sample."""
     period, place = divmod(sample, PERIOD)
     return period * table.counts + np.bincount(table.members[:place], minlength=len(table.counts))
 
 
 def deviation(table: MixTable, start: int, stop: int, *, weights: np.ndarray | None = None) -> float:
-    """The largest distance of any member's count from n * w, over every n in [start, stop].
+    """Return the largest distance of any member's count from n * w, over every n in [start, stop].
 
-    Between two samples of a member its count stands still while n * w rises, so the distance is largest just before
-    or just after one of them, or at an end.
+    Between two samples of a member its count is constant while n * w rises, so the distance is largest just before or
+    just after a sample, or at an end.
     """
     weights = table.weights if weights is None else weights
     members, _ = table.locate(np.arange(start, stop))
@@ -41,7 +41,7 @@ def deviation(table: MixTable, start: int, stop: int, *, weights: np.ndarray | N
 
 
 def counts_one_by_one(table: MixTable, start: int, stop: int, weights: np.ndarray) -> float:
-    """The same by counting after every n, for small ranges."""
+    """Return the same by counting after every n, for small ranges."""
     counts = draws_before(table, start)
     worst = float(np.abs(counts - start * weights).max())
     for number, member in enumerate(table.locate(np.arange(start, stop))[0], start + 1):
@@ -51,7 +51,7 @@ def counts_one_by_one(table: MixTable, start: int, stop: int, weights: np.ndarra
 
 
 def magic_soup(seed: int) -> list[float]:
-    """OpenVLA's factors times invented sizes, from ten thousand to thirty million pairs."""
+    """Return OpenVLA's factors times invented sizes, from ten thousand to thirty million pairs."""
     text = CONFIGS.joinpath("mixtures", "openvla_magic_soup.yaml").read_text()
     weights = [SizePower.model_validate(entry["weight"]) for entry in yaml.safe_load(text)["members"].values()]
     sizes = 10 ** np.random.default_rng(seed).uniform(4, 7.5, len(weights))

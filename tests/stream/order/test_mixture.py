@@ -18,7 +18,7 @@ PACKAGED = packaged_mixtures()
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    """A root with two datasets; their manifests are not looked at."""
+    """Return a root with two datasets; their manifests are not read."""
     for name in ("bridge", "kuka"):
         (tmp_path / name / "0.1.0").mkdir(parents=True)
     return Catalog(tmp_path)
@@ -193,7 +193,7 @@ def test_a_root_that_is_one_of_its_datasets_is_said(oxe_root: Path, levels: int)
     (version,) = (oxe_root / "bridge").iterdir()
     inside = Catalog([version.parent, version][levels - 1])
     with pytest.raises(
-        ArgumentError, match=f"{inside.root} is of one dataset, give the folder that holds those of all"
+        ArgumentError, match=f"{inside.root} is the folder of one dataset, give the root that holds all of them"
     ):
         resolve_mixture("bridge", "train", inside)
 

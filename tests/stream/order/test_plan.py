@@ -1,95 +1,37 @@
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convert.index.table_writer import describe_table, write_part
 from stream.format.catalog import Catalog, Dataset
-from stream.format.manifest import FileEntry, Manifest, ShardEntry, Source, SplitEntry
-from stream.format.names import TABLE_KINDS, shard_stem, table_file
-from stream.format.schema import FIRST_FIELDS, TEXT
 from stream.order.mix import MixTable, build_mix
 from stream.order.mixture import Member
 from stream.order.plan import Plan, Shuffle
 from stream.order.rows import ROW_NAMES, Rows
 from stream.order.views import Views
 from stream.storage.errors import ArgumentError
-from tests.stream.index_root import with_values
+from tests.stream.index_root import write_dataset
 
-SHA256 = "0" * 64
 Stored = Callable[..., Dataset]
 SHUFFLES = ["global", "none", "block:1", "block:2", "block:7", "block:32", "block:100000000"]
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
-    """Makes datasets with a shard of each size, each of one episode; planning needs their index alone."""
+    """Write datasets with a shard for each size, each of one episode with so many pairs."""
     root = tmp_path_factory.mktemp("plan")
-    return functools.cache(lambda name, *sizes: write_index(root / f"{name}-{'-'.join(map(str, sizes))}", name, sizes))
 
+    def write(name: str, *sizes: int) -> Dataset:
+        folder = root / "-".join(map(str, sizes))
+        write_dataset(folder, name, {"train": [[size + 1] for size in sizes]}, offset=1, size=(1, 1))
+        return Catalog(folder).open(name)
 
-def write_index(folder: Path, name: str, sizes: Sequence[int]) -> Dataset:
-    count = len(sizes)
-    rows = {"episodes": count, "steps": count, "records": sum(sizes)}
-    tables = {kind: blank(FIRST_FIELDS[kind], rows[kind]) for kind in TABLE_KINDS}
-    firsts = np.cumsum(sizes) - sizes
-    for column, values in (("num_records", sizes), ("first_record", firsts), ("shard", range(count))):
-        tables["episodes"] = with_values(tables["episodes"], column, values)
-    (folder / "train").mkdir(parents=True)
-    index = {}
-    for kind, table in tables.items():
-        write_part(folder / "train" / table_file(kind), table)
-        index[kind] = describe_table(folder / "train" / table_file(kind), kind)
-    shards = tuple(
-        ShardEntry(
-            name=shard_stem("train", number, count),
-            source_file=f"{name}.tfrecord-{number}",
-            source_bytes=1,
-            source_digest="",
-            episodes=1,
-            steps=1,
-            records=size,
-            paired_episodes=1,
-            left_out={},
-            file=FileEntry(bytes=1, sha256=SHA256),
-        )
-        for number, size in enumerate(sizes)
-    )
-    counts = {"episodes": count, "steps": count, "records": sum(sizes)}
-    manifest = Manifest(
-        format_version=2,
-        layout="pairs",
-        dataset=name,
-        version="1.0.0",
-        source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=SHA256),
-        parameters={},
-        spec={},
-        image={},
-        left_out={},
-        quarantine=None,
-        splits={"train": SplitEntry(shards=shards, index=index, **counts)},
-        statistics={},
-        versions={},
-        **counts,
-    )
-    return Dataset.of(name, "1.0.0", folder, manifest)
-
-
-def blank(fields: Sequence[pa.Field], rows: int) -> pa.Table:
-    """A table of zeros and empty texts."""
-    arrays = []
-    for field in fields:
-        if field.type == TEXT:
-            arrays.append(pa.array([""] * rows, pa.large_string()).dictionary_encode())
-        else:
-            arrays.append(pa.array([""] * rows if field.type == pa.large_string() else [0] * rows, field.type))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return functools.cache(write)
 
 
 @functools.cache
@@ -107,7 +49,7 @@ def make_plan(
 
 
 def epoch(plan: Plan, number: int) -> np.ndarray:
-    """The records of an epoch of a plan of one dataset, numbered in the order in which they are stored."""
+    """Return the records of an epoch of a plan of one dataset, as numbers in storage order."""
     size = int(plan.views.sizes[0])
     rows = plan.rows(np.arange(number * size, (number + 1) * size))
     assert (rows.epoch == number).all()

@@ -1,4 +1,4 @@
-"""What is said of rows is what the index says of their records."""
+"""Tests of the origin of samples against the tables of the index."""
 
 from __future__ import annotations
 

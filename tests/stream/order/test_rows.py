@@ -1,4 +1,4 @@
-"""The rows of a batch, apart and packed."""
+"""Tests of the rows of a batch, in columns and packed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: dict[str, Any] = {
 
 
 def some_rows(count: int, seed: int = 0) -> Rows:
-    """Rows of random numbers, as large as they may be."""
+    """Return rows of random numbers up to the limits of their types."""
     random = np.random.default_rng(seed)
     return Rows(**{name: random.integers(0, np.iinfo(kind).max, count, dtype=kind) for name, kind in KINDS.items()})
 

@@ -16,7 +16,7 @@ from stream.order.splits import EpisodeRange, SplitError, resolve_split
 
 SHARDS = {"train": [4, 3, 0, 3], "val": [5], "test-2": [1, 6]}
 MISREAD = "TFDS would"
-"""Stands in the message where TFDS accepts an expression by accident and it is refused here; else in no message."""
+"""Part of every message, and of no other, that refuses an expression which TFDS misreads."""
 
 logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS warns of every empty split.
 
@@ -31,7 +31,7 @@ def split_info(name: str, lengths: Sequence[int], folder: str = "/data") -> Spli
 
 
 def read_by_tfds(expression: str, shards: Mapping[str, Sequence[int]]) -> Episodes | None:
-    """What TFDS reads, in its order: split and number of each episode; None if it refuses."""
+    """Return split and number of each episode that TFDS reads, in its order; None if TFDS refuses."""
     return read_from(SplitDict([split_info(name, lengths) for name, lengths in shards.items()]), expression)
 
 
@@ -61,7 +61,7 @@ NUMBERS = st.one_of(
         ["1_0", "1__0", "_1", "1_", ".5", "5.", ".", "_", "1.5.2", "-", "--1", "1e1", "٣", "²", "inf", "nan"]
     ),
 )
-# One unit for a slice: two different ones are refused before anything else is looked at.
+# One unit for a slice: two different units are refused before anything else is checked.
 BOUNDS = st.sampled_from(["", "", "", "%", "%", "shard", "shard", "shards", "Shard", "%%"]).flatmap(
     lambda unit: st.lists(NUMBERS.map(lambda number: number + unit) | NUMBERS | st.just(""), min_size=1, max_size=3)
 )
@@ -134,7 +134,7 @@ def test_per_cent_is_rounded_as_tfds_rounds_it(total: int, percent: float) -> No
             assert read_here(expression, {"train": [total]}) == read_by_tfds(expression, {"train": [total]})
 
 
-# What TFDS 4.9.10 reads of SHARDS, so that a TFDS that stops to misread is noticed.
+# Episodes that TFDS 4.9.10 reads of SHARDS; a TFDS without the misreading fails here.
 @pytest.mark.parametrize(
     ("expression", "misread"),
     [

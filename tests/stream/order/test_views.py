@@ -1,4 +1,4 @@
-"""Views against what a reader of the index alone would select, episode by episode."""
+"""Tests of views against a selection from the index, episode by episode."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _make(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
-    """A dataset of 12 and 6 episodes, 3 shards each, of 0 to 14 pairs."""
+    """Convert a dataset of two splits, with 12 and 6 episodes of 0 to 14 pairs in 3 shards each."""
     with shared_folder(run_folder(tmp_path_factory) / "stream-varied", _make) as folder:
         yield Catalog(folder / "oxe").open(NAME)
 
 
 def read_episodes(dataset: Dataset) -> dict[str, list[Episode]]:
-    """The pairs of each episode by split, by the episode that ``records`` names for every record."""
+    """Return the pairs of each episode, by split, from the column ``episode`` of ``records``."""
     found: dict[str, list[Episode]] = {}
     for shard in open_converted(dataset.folder.parents[1], dataset.name, dataset.version).shards:
         episodes: list[Episode] = [[] for _ in range(len(shard.episodes))]
@@ -63,7 +63,7 @@ def make_views(dataset: Dataset, split: str, *, filters: Any = None, **options: 
 
 
 def pairs_of_epoch(views: Views, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
-    """Shard and record of each position of an epoch."""
+    """Return shard and record of each position of an epoch."""
     position = np.arange(views.sizes[member])
     members, epochs = np.full(len(position), member), np.full(len(position), epoch)
     splits, records = views.locate(members, epochs, position, seed=3, shuffle=shuffle)
@@ -95,7 +95,7 @@ SLICES: dict[str, Ranges] = {
 
 
 def brute_force(dataset: Dataset, ranges: Ranges) -> list[Episode]:
-    """The episodes with pairs of some ranges, in order."""
+    """Return the episodes with pairs in some ranges, in order."""
     episodes = read_episodes(dataset)
     return [episode for split, start, stop in ranges for episode in episodes[split][start:stop] if episode]
 
@@ -187,7 +187,7 @@ FILTERS: dict[str, tuple[list[Any], Any]] = {
 
 
 def filtered_episodes(dataset: Dataset, ranges: Ranges, keep: Any) -> list[Episode]:
-    """The kept pairs of each episode of some ranges, without the episodes that have none."""
+    """Return the kept pairs of each episode in some ranges, without episodes that have none."""
     kept = set()
     for shard in open_converted(dataset.folder.parents[1], dataset.name, dataset.version).shards:
         rows = {row["episode_id"]: row for row in shard.episodes.to_pylist()}

@@ -1,4 +1,4 @@
-"""Errors of command lines."""
+"""Tests of the errors of command lines."""
 
 import pytest
 

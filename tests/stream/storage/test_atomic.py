@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Tests of atomic writes."""
 
 from pathlib import Path
 

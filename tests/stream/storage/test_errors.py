@@ -1,4 +1,4 @@
-"""Names that are suggested for a wrong one."""
+"""Tests of the names that are suggested for an unknown one."""
 
 from stream.storage.errors import closest
 

@@ -1,4 +1,4 @@
-"""Processes in which a library of an extra cannot be imported."""
+"""Tests of processes without the library of an extra."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def python(folder: Path, missing: str, *arguments: str) -> tuple[int, str]:
-    """Run Python without some modules; returns the exit code and standard error."""
+    """Run Python without some modules, and return the exit code and standard error."""
     (folder / "sitecustomize.py").write_text(BLOCK)
     variables = {**os.environ, "PYTHONPATH": f"{folder}:{REPOSITORY}", "MISSING": missing}
     done = subprocess.run([sys.executable, *arguments], env=variables, cwd=folder, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The memory that a process may still take is what the smallest of its control groups leaves."""
+"""Tests of the memory that the kernel and the control groups leave to a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stream.storage.memory import available_memory
 
 GB = 1 << 30
 HUGE = str((1 << 63) - 4096)
-"""What the first version of control groups says where there is no limit."""
+"""Limit that version 1 of control groups gives to an unlimited group."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Folders of object stores, against running ones."""
+"""Tests of folders of object stores, against running emulators."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_object_that_ends_early_is_an_error(folder: StoreFolder) -> None:
 def test_an_object_that_is_there_is_left_as_it_is_where_the_store_can(folder: StoreFolder) -> None:
     folder.write("one", b"first", unless_there=True)
     folder.write("one", b"other", unless_there=True)
-    # The emulator of gs:// does not know the condition; the store itself does.
+    # The emulator of gs:// ignores the condition; the real store does not.
     assert folder.read("one") == (b"first" if folder.url.startswith("s3") else b"other")
 
 
@@ -73,7 +73,7 @@ def test_an_object_that_is_there_is_left_as_it_is_where_the_store_can(folder: St
 def test_what_has_no_hash_that_is_an_md5_is_read_back(
     folder: StoreFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Stored in parts, as only what is larger than 5 GB is.
+    # Without the limit only files beyond 5 GB are stored in parts.
     monkeypatch.setattr(stores, "_MAX_PUT", 0)
     content = os.urandom(120 << 20) if folder.url.startswith("s3") else b"small"
     (tmp_path / "parts").write_bytes(content)
@@ -90,7 +90,7 @@ def test_a_file_arrives_whatever_it_ends_with(folder: StoreFolder, tmp_path: Pat
 
 
 def upload_through(store: Store, alter: Alter, bucket: str, folder: Path) -> Result:
-    """Upload a file with something between its process and the store."""
+    """Upload a file through a proxy that alters requests."""
     (folder / "file").write_bytes(b"the content of a file" * 100)
     code = "import sys; from pathlib import Path; from convert.storage.object_store import StoreFolder as R\n"
     (folder / "store_file.py").write_text(f"{code}R(sys.argv[1]).upload(Path(sys.argv[2]), 'file')")
