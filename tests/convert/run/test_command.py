@@ -245,7 +245,7 @@ def test_help_mentions_every_option_and_exit_code() -> None:
 
 def test_help_loads_neither_beam_nor_tensorflow() -> None:
     script = (
-        "import sys\nfrom convert.run import main\n"
+        "import sys\nfrom convert.run.command import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print(sorted({'apache_beam', 'tensorflow', 'dask'} & set(sys.modules)))"
     )

@@ -246,7 +246,7 @@ def test_several_processes_may_merge_and_finalise_at_once(
 def test_another_conversion_into_the_same_place_is_refused(
     dataset: RldsDataset, conversion: Conversion, manifest: Manifest
 ) -> None:
-    other = dataset.conversion(Path(conversion.plan.output).parents[2], Options(policy=POLICY, offset="3"))
+    other = dataset.conversion(Path(conversion.plan.output).parents[1], Options(policy=POLICY, offset="3"))
     with pytest.raises(ConflictError, match="holds a conversion with other parameters: offset was 2, now 3"):
         existing_manifest(other, Journal(other.plan.output))
 
@@ -258,7 +258,7 @@ def test_another_source_with_the_same_name_is_refused(
     with pytest.raises(
         ConflictError, match=r"was converted from .*/demo/1\.0\.0, whose dataset_info\.json or features"
     ):
-        survey(other.conversion(Path(conversion.plan.output).parents[2], NATIVE))
+        survey(other.conversion(Path(conversion.plan.output).parents[1], NATIVE))
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format_version": 9}'])
