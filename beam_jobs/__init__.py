@@ -1,1 +1,1 @@
-"""The Beam graph around the functions of `convert`, and the options of its runners."""
+"""The Beam graph around the functions of ``convert``, and its runners."""

@@ -1,7 +1,7 @@
-"""The job server of a portable runner (Flink, Spark, any by --job_endpoint): found, or one error that says what is not.
+"""Checks of the job server of a portable runner (Flink, Spark, any by --job_endpoint) before it is needed.
 
 Beam starts the Java job server of its Flink and Spark runners itself, from a jar that it downloads from Maven unless
-one is named. Without a way there it waits as long as the network does, and then names no option that would help.
+one is named. Without a network it waits for the network's timeout, and then names no option that would help.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE = 20.0
 
 
 def check_jar(runner: str, options: PipelineOptions) -> None:
-    """Raise UsageError if a jar is named that is neither a file nor an address."""
+    """Raise UsageError if the named jar is neither a file nor an address."""
     jar = _named_jar(runner, options)
     if jar and not os.path.isfile(jar) and not urlparse(jar).scheme:
         raise UsageError(f"--{_JARS[runner][1]} {jar}: no such file")
@@ -46,7 +46,10 @@ def reach_job_server(runner: str, options: PipelineOptions) -> None:
     if runner not in _JARS:
         raise UsageError(f"the {runner} needs --job_endpoint HOST:PORT, or --runner FlinkRunner or SparkRunner")
     servers = options.view_as(JobServerOptions)
-    if not _submits_itself(options) and not shutil.which(servers.job_server_java_launcher):
+    flink, spark = options.view_as(FlinkRunnerOptions), options.view_as(SparkRunnerOptions)
+    # With an uber jar, Beam's Python sends the jar to the cluster, and no Java runs here.
+    starts_java = not (flink.flink_submit_uber_jar or spark.spark_submit_uber_jar)
+    if starts_java and not shutil.which(servers.job_server_java_launcher):
         raise UsageError(
             f"the {runner} starts a Java job server, but there is no {servers.job_server_java_launcher!r}; install "
             "Java 11 or newer, name it with --job_server_java_launcher, or a running server with --job_endpoint"
@@ -60,12 +63,6 @@ def _named_jar(runner: str, options: PipelineOptions) -> str | None:
     view, name = _JARS[runner]
     jar: str | None = getattr(options.view_as(view), name)
     return jar
-
-
-def _submits_itself(options: PipelineOptions) -> bool:
-    """Whether Beam's Python sends the jar to the cluster, so that no Java runs here."""
-    flink, spark = options.view_as(FlinkRunnerOptions), options.view_as(SparkRunnerOptions)
-    return bool(flink.flink_submit_uber_jar or spark.spark_submit_uber_jar)
 
 
 def _reach_endpoint(endpoint: str) -> None:
@@ -88,14 +85,13 @@ def _reach_jar(runner: str, options: PipelineOptions, cache: str) -> None:
         urllib.request.urlopen(urllib.request.Request(jar, method="HEAD"), timeout=_PATIENCE).close()
     except OSError as error:
         raise UsageError(
-            f"the jar of Beam's job server cannot be had from {jar} ({getattr(error, 'reason', error)}); copy it here "
-            f"and name it with --{_JARS[runner][1]} PATH, or put it at {cached}"
+            f"the jar of Beam's job server is not available from {jar} ({getattr(error, 'reason', error)}); copy it "
+            f"here and name it with --{_JARS[runner][1]} PATH, or put it at {cached}"
         ) from None
 
 
 def _beams_jar(runner: str, options: PipelineOptions) -> str:
-    """Where Beam takes the jar from that belongs to its version."""
-    if runner == "FlinkRunner":
-        version = options.view_as(FlinkRunnerOptions).flink_version
-        return str(JavaJarServer.path_to_beam_jar(f":runners:flink:{version}:job-server:shadowJar"))
-    return str(JavaJarServer.path_to_beam_jar(":runners:spark:3:job-server:shadowJar"))
+    """Return the address of the jar for the installed version of Beam."""
+    flink = f"flink:{options.view_as(FlinkRunnerOptions).flink_version}"
+    cluster = flink if runner == "FlinkRunner" else "spark:3"
+    return str(JavaJarServer.path_to_beam_jar(f":runners:{cluster}:job-server:shadowJar"))

@@ -1,4 +1,4 @@
-"""Run the graph and wait for it; nothing of it is left behind, however it ends."""
+"""Launch of the graph: it runs to its end, and leaves no process or scratch folder however it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 import shutil
 import signal
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
 import apache_beam as beam
@@ -40,20 +42,21 @@ def run_pipeline(
     """Convert shards, or merge splits, with the runner that Beam's ``arguments`` name.
 
     Args:
-        plans: by dataset.
+        jobs: Shards or splits.
+        plans: Plans by dataset.
         arguments: Beam's options as on the command line.
-        num_workers: worker processes of a local runner; not more than jobs are started.
-        known: the program's own options, to suggest one for a typo.
-        progress: entered while the pipeline runs.
+        num_workers: Worker processes of a local runner, at most one for each job.
+        known: The program's own options, to suggest one for a typo.
+        progress: Context manager that is entered while the pipeline runs.
 
     Returns:
-        The counters of `beam_jobs.graph` that are not zero; None where the runner has none to give.
+        The counters of ``beam_jobs.graph`` that are not zero; None if the runner has no counters.
 
     Raises:
-        UsageError: no such runner or option. Anything else that a runner raises passes through.
+        UsageError: There is no such runner or option. Other errors of a runner pass through.
     """
     choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), known=known)
-    # Of a run on Dask that was killed, whatever the runner is now, and though it left nothing to convert.
+    # A killed run may have left a folder, also if it left nothing to convert.
     sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
         return {}
@@ -62,7 +65,7 @@ def run_pipeline(
         with progress, open_runner(choice) as (runner, options):
             pipeline = beam.Pipeline(runner=runner, options=options)
             if choice.is_local or choice.is_dask:
-                # A staging folder that these runners do not use; if we are killed, nobody else removes it.
+                # These runners do not use the staging folder, and nothing would remove it after a kill.
                 shutil.rmtree(pipeline.local_tempdir)
             if choice.is_local and choice.num_workers > 1:
                 with StopSocket() as stop:
@@ -75,7 +78,7 @@ def run_pipeline(
             return counters
     finally:
         _end_children(before)
-        # Of one that ran beside this one.
+        # Another run may have been killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
 
 
@@ -85,7 +88,7 @@ def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:
         result.wait_until_finish()
         return _counters(result)
     finally:
-        # Beam's Dask runner leaves its client open, which then complains that the cluster is gone.
+        # Beam's Dask runner leaves its client open, which would complain that the cluster is gone.
         if client := getattr(result, "client", None):
             client.close()
 
@@ -94,30 +97,28 @@ def _counters(result: PipelineResult) -> dict[str, int] | None:
     try:
         found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
     except Exception as error:
-        # Dask's runner has no metrics, and a service may not answer any more; the conversion is done all the same.
+        # Dask's runner has no metrics, and a service may not answer any more; the conversion is complete anyway.
         _LOGGER.info("the runner gives no counters: %r", error)
         return None
-    counters: dict[str, int] = {}
+    counters: Counter[str] = Counter()
     for metric in found:
-        name = metric.key.metric.name
-        counters[name] = counters.get(name, 0) + int(metric.result or 0)
+        counters[metric.key.metric.name] += int(metric.result or 0)
     return dict(sorted(counters.items()))
 
 
 def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> dict[str, int] | None:
-    """Run in a thread, so that a failure or an interrupt can end the workers first: Beam waits for them without end."""
-    failure: list[BaseException] = []
+    """Run in a thread, so that a failure or an interrupt can end the workers, for which Beam waits without end."""
+    result: Future[dict[str, int] | None] = Future()
     codes: list[int] = []
-    counters: list[dict[str, int] | None] = []
 
     def run() -> None:
         try:
-            counters.append(_run(pipeline))
+            result.set_result(_run(pipeline))
         except BaseException as error:
-            failure.append(error)
+            result.set_exception(error)
 
     def note(error: threading.ExceptHookArgs) -> None:
-        # When a worker is killed, Beam says so in a thread of its own, and then waits for it without end.
+        # Beam reports a killed worker in a thread of its own, and waits for the worker without end.
         if found := _WORKER_ENDED.fullmatch(str(error.exc_value)):
             codes.append(int(found[1]))
         _LOGGER.info("in a thread of Beam's: %r", error.exc_value)
@@ -138,9 +139,7 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> 
         thread.join(_GRACE)
         raise
     threading.excepthook = hook
-    if failure:
-        raise failure[0]
-    return counters[0]
+    return result.result()
 
 
 def _worker_ended(code: int) -> str:
@@ -150,7 +149,7 @@ def _worker_ended(code: int) -> str:
 
 
 def _end_children(before: set[int]) -> None:
-    """End the worker processes that a runner left; Beam does not when it is interrupted."""
+    """End the worker processes that an interrupted runner leaves."""
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     for child in children:
         child.terminate()

@@ -1,4 +1,4 @@
-"""Beam's options and runners: what the command line gives, and what stands in where it says nothing."""
+"""Beam's runners and their options, chosen from the command line."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from convert.storage.staging import stage, staging_base
 from stream.storage.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
-"""Both mean Beam's in-process FnApiRunner: its DirectRunner tries to download a Go binary (Prism) first."""
+"""Names of Beam's in-process FnApiRunner: its DirectRunner would try to download a Go binary (Prism) first."""
 _OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "PrismRunner", *PORTABLE_RUNNERS)
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _DASK_FILES = 256
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
-"""Dask's workers are quiet, and leave Ctrl-C (which a terminal sends to all processes) to the main process."""
+"""Silences Dask's workers, and leaves Ctrl-C, which a terminal sends to all processes, to the main process."""
 SCRATCH = "pairstream-beam-"
-"""What the names of scratch folders start with."""
+"""Prefix of scratch folders."""
 _LEAVE_FILES = ("DataflowRunner", "PortableRunner")
-"""Beam makes a folder of what these send to workers, and leaves it. So it does for runners that start a job server, but
-those have further temporary files, which Beam itself removes when the process ends."""
+"""Runners for which Beam leaves a folder of files for workers. Runners that start a job server leave one too, but they
+have further temporary files, which Beam removes when the process ends."""
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 
@@ -74,12 +74,12 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
     """Return the runner that the command line asks for.
 
     Args:
-        arguments: what the program's own parser did not know, as on the command line.
-        num_workers: worker processes of a local runner; others have options of their own.
-        known: the program's own options, to suggest one for a typo.
+        arguments: Arguments that the program's own parser did not know.
+        num_workers: Worker processes of a local runner; other runners have options of their own.
+        known: The program's own options, to suggest one for a typo.
 
     Raises:
-        UsageError: an option that Beam does not know either, no such runner, or one whose extra is not installed.
+        UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--runner", default=LOCAL_RUNNERS[0])
@@ -102,11 +102,12 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence
 
 @contextmanager
 def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options; a local Dask cluster, if one is needed, and what is temporary of a runner
-    that is elsewhere, live as long as the context.
+    """Make the runner and its options for the time of the context.
+
+    A local Dask cluster, if one is needed, and temporary files of other runners are removed at the end.
 
     Raises:
-        UsageError: the job server of a portable runner does not answer, or cannot be started; or a local Dask cluster
+        UsageError: The job server of a portable runner does not answer, or cannot be started; or a local Dask cluster
             may not open enough files.
     """
     if choice.is_local:
@@ -134,7 +135,7 @@ def _local_runner(num_workers: int) -> PipelineRunner:
 
     if num_workers == 1:
         return fn_runner.FnApiRunner()
-    # Beam's direct_running_mode=multi_processing does the same with its own, talkative worker.
+    # Beam's direct_running_mode=multi_processing does the same with its own worker, which logs to stderr.
     command = f"export {RUNNER_PID}={os.getpid()}; exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
     return fn_runner.FnApiRunner(
         default_environment=environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
@@ -143,7 +144,7 @@ def _local_runner(num_workers: int) -> PipelineRunner:
 
 @contextmanager
 def temporary_files_in(folder: Path) -> Iterator[None]:
-    """Let what makes temporary files in this process make them in a folder."""
+    """Make the temporary files of this process in a folder."""
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         yield
@@ -161,7 +162,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
 
     arguments = list(choice.arguments)
     if not _mentions(arguments, ("--dask_npartitions", "--dask_partition_size")):
-        # One shard a partition, so that the scheduler deals them out one by one.
+        # With one shard a partition, the scheduler deals shards out one by one.
         arguments.append("--dask_partition_size=1")
     if _mentions(arguments, _DASK_PLACES):
         yield arguments
@@ -175,7 +176,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         )
     with (
         stage(staging_base(None), prefix=SCRATCH) as scratch,
-        # Dask makes a folder of that name for itself wherever it is not told of another.
+        # By default Dask makes a folder in the current one.
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(
             local_directory=str(scratch),
@@ -201,7 +202,7 @@ def _mentions(arguments: Sequence[str], flags: Sequence[str]) -> bool:
 
 
 def _full_name(name: str) -> str:
-    """Beam takes names in any case and without their ending, ``direct`` for DirectRunner; it does not know Dask's."""
+    """Return the name of a runner, which may be given in any case and without its ending, as Beam allows."""
     known = {runner.lower(): runner for runner in (*LOCAL_RUNNERS, *_OTHER_RUNNERS)}
     return known.get(name.lower(), known.get(f"{name.lower()}runner", name))
 

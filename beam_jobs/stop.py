@@ -1,20 +1,19 @@
-"""How a worker process that failed has the others ended: it tells the launcher, through a socket that takes no file.
+"""The message by which a failed worker process has the launcher end the others.
 
-A file would need room on a disk, and a full disk is what workers fail of.
+It goes through a socket, not through a file: a file needs room on the disk, and a full disk is why workers fail.
 """
 
 from __future__ import annotations
 
 import socket
-from types import TracebackType
 
 _MOST = 1 << 15
 
 
 class StopSocket:
-    """The launcher's end; to be used in a ``with`` statement. ``address`` goes to the workers.
+    """The launcher's end, a context manager; ``address`` goes to the workers.
 
-    It is a Unix socket without a name in the file system (an abstract one, of Linux), so nothing of it can be left.
+    It is an abstract Unix socket of Linux, without a name in the file system, so nothing of it can be left behind.
     """
 
     def __init__(self) -> None:
@@ -26,13 +25,11 @@ class StopSocket:
     def __enter__(self) -> StopSocket:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def message(self) -> str:
-        """What a worker failed of; empty if none has."""
+        """Return the error of a failed worker, empty if none has failed."""
         try:
             return self._socket.recv(_MOST).decode(errors="replace")
         except BlockingIOError:
@@ -40,12 +37,12 @@ class StopSocket:
 
 
 def tell(address: bytes, message: str) -> bool:
-    """Tell the launcher why to stop; returns whether it is there."""
+    """Tell the launcher why to stop; returns whether the launcher exists."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         try:
             ours.sendto(message.encode()[:_MOST], socket.MSG_DONTWAIT, address)
         except BlockingIOError:
-            # It has been told often enough.
+            # The launcher has unread messages.
             return True
         except OSError:
             return False

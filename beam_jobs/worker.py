@@ -1,7 +1,7 @@
-"""A worker process of the local multi-process runner: Beam's, but quiet, and gone when its parent is.
+"""A worker process of the local multi-process runner, which is quiet and ends with its parent.
 
-Beam's own entry point logs at INFO to stderr before it reads its options, and a worker whose parent was killed goes on
-with its bundle.
+Beam's own entry point logs at INFO to stderr before it reads its options, and a worker whose parent was killed
+continues its bundle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 
 RUNNER_PID = "PAIRSTREAM_RUNNER_PID"
-"""The variable that tells a worker who its parent is: that may be dead before the worker can ask."""
+"""Environment variable with the parent's process id: the parent may be dead before the worker can ask for it."""
 _POLL = 0.5
 
 
@@ -40,6 +40,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Before the slow imports: Ctrl-C goes to the whole process group, but is for the runner, which then ends this.
+    # Before the slow imports: Ctrl-C goes to the whole process group, and the runner then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main()

@@ -1,4 +1,4 @@
-"""What the commands share: the root and datasets that some look at, how they print, and how they end."""
+"""Shared parts of the commands: options, printing and exit codes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
+from stream.storage.arguments import Parser
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +20,25 @@ def add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
 
 
+def root_parser(module: str, *, description: str, epilog: str) -> Parser:
+    """Return the parser of a command that looks at converted datasets, with ``ROOT``, ``--datasets`` and ``--json``."""
+    parser = Parser(
+        prog=f"python -m {module}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_root(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
 def split_names(text: str | None) -> list[str] | None:
     """Return the names in the value of ``--datasets``; None if it was not given.
 
     Raises:
-        UsageError: it names none, so nothing would be looked at.
+        UsageError: The value names no dataset.
     """
     if text is None:
         return None
@@ -34,7 +49,7 @@ def split_names(text: str | None) -> list[str] | None:
 
 
 def print_result(text: str) -> None:
-    """Print a text, which whoever reads it may stop reading in the middle (``| head``)."""
+    """Print a text; the reader may close the pipe early (``| head``)."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -43,12 +58,12 @@ def print_result(text: str) -> None:
 
 
 def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str) -> int:
-    """Do the work of a command; returns the exit code. What goes wrong is told on standard error, and nothing else.
+    """Do the work of a command and return its exit code; an error is one line on standard error.
 
     Args:
-        work: returns the exit code if all goes well.
-        place: what an OSError is about that names no file.
-        interrupted: what is said on Ctrl-C.
+        work: Returns the exit code if all goes well.
+        place: Path to name for an OSError that names no file.
+        interrupted: Line to print after Ctrl-C.
     """
     try:
         return work()

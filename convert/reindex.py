@@ -1,7 +1,7 @@
-"""``python -m convert.reindex ROOT``: derived columns, statistics and registry entry made anew from raw columns.
+"""``python -m convert.reindex ROOT``: make derived columns, statistics and registry entries again from raw columns.
 
-This way a fix in the registry reaches converted datasets; no image is read. New files are written into the journal
-first. Then the manifest waits there while they are put into place: after a kill at any moment the same command
+A fix in the registry reaches converted datasets without reading images. New files are written into the journal first.
+Then the manifest waits in the journal while they are put into place: after a kill at any moment the same command
 completes the work.
 """
 
@@ -11,15 +11,15 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from convert.command import add_root, print_result, run_command, split_names
+from convert.command import print_result, root_parser, run_command, split_names
 from convert.errors import ConvertError, UsageError
 from convert.index.derived import find_fault
-from convert.index.statistics import table_statistics
+from convert.index.statistics import split_statistics
 from convert.index.tables import derive_steps
-from convert.journal.journal import MANIFEST, PARAMETERS, Journal
+from convert.journal.journal import MANIFEST, Journal
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
@@ -28,7 +28,7 @@ from convert.verify.dataset import find_datasets
 from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table
-from stream.storage.arguments import Parser, interrupt_on_kill
+from stream.storage.arguments import interrupt_on_kill
 from stream.storage.errors import FormatError, closest
 from stream.storage.remote import is_remote
 
@@ -48,34 +48,22 @@ examples:
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reindexed:
-    """The result for one dataset.
-
-    Attributes:
-        dataset: Its name.
-        version: Its version.
-        path: Its folder.
-        changed: What is new: ``registry entry``, ``action``, ``state``, ``statistics``, ``files``.
-        kept: Keys of the registry entry that differ and that only another conversion can follow.
-    """
-
-    dataset: str
-    version: str
-    path: str
-    changed: tuple[str, ...]
-    kept: tuple[str, ...]
-
-
-def reindex_root(root: str, *, datasets: Sequence[str] | None = None, config: Sequence[str] = ()) -> list[Reindexed]:
-    """Make the derived columns, statistics and registry entries of converted datasets anew.
+def reindex_root(
+    root: str, *, datasets: Sequence[str] | None = None, config: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Make the derived columns, statistics and registry entries of converted datasets again.
 
     Progress goes to standard error. All datasets are checked before the first is changed.
 
     Args:
         root: Local output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
-        datasets: Names of those to reindex; default all.
+        datasets: Names of the datasets to reindex; default all.
         config: YAML files over the packaged registry.
+
+    Returns:
+        For each dataset its ``dataset``, ``version`` and ``path``, what is new as ``changed`` (``registry entry``,
+        ``action``, ``state``, ``statistics``, ``files``), and as ``kept`` the keys of the registry entry that differ
+        and that only another conversion can follow.
 
     Raises:
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
@@ -89,21 +77,21 @@ def reindex_root(root: str, *, datasets: Sequence[str] | None = None, config: Se
     registry = load_registry(config=config)
     folders = find_datasets(root, datasets)
     try:
-        manifests = [_check(Journal(folder), registry)[0] for folder in folders]
+        manifests = [_check(folder, registry)[0] for folder in folders]
         done = []
         for number, (folder, manifest) in enumerate(zip(folders, manifests, strict=True), 1):
             steps = f"{manifest.dataset}: {manifest.steps:,} steps"
             print(f"reindexing {number}/{len(folders)} {steps}", file=sys.stderr, flush=True)
-            done.append(_reindex(Journal(folder), registry))
+            done.append(_reindex(folder, registry))
     except FormatError as error:
         raise ConvertError(str(error)) from None
     return done
 
 
-def _check(journal: Journal, registry: Registry) -> tuple[Manifest, DatasetSpec]:
-    """Return the manifest of a dataset and its entry in the registry, which its columns are enough for."""
-    folder = journal.output
-    if (journal.folder / PARAMETERS).exists():
+def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
+    """Return the manifest of a dataset and its registry entry; raises UsageError if its columns are not enough."""
+    journal = Journal(folder)
+    if journal.parameters() is not None:
         raise UsageError(f"{folder}: a conversion is not complete here; run the same convert.run command to finish it")
     manifest = journal.manifest() or journal.withdrawn()
     if manifest is None:
@@ -134,50 +122,48 @@ def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetS
     return spec
 
 
-def _reindex(journal: Journal, registry: Registry) -> Reindexed:
-    folder = journal.output
+def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
+    journal = Journal(folder)
     journal.make()
     with journal.lock(MANIFEST, wait=True):
         # Checked again, as another process may have changed it before the lock was free.
-        before, spec = _check(journal, registry)
-        new: dict[str, Path] = {}
+        before, spec = _check(folder, registry)
         try:
-            after = _write_new(journal, before, spec, files=new)
-            changed = _changes(before, after)
-            moved = [name for name, entry in after.splits.items() if not _is_in_place(folder / name, entry)]
-            if changed or moved or journal.manifest() is None:
-                with writing(folder):
+            with journal.stage(MANIFEST) as stage:
+                after = _write_new(folder, before, spec, stage)
+                changed = _changes(before, after)
+                moved = [name for name, entry in after.splits.items() if not _is_in_place(folder / name, entry)]
+                if changed or moved or journal.manifest() is None:
                     journal.withdraw()
                     for split in moved:
-                        new[split].replace(folder / split / table_file("steps"))
+                        journal.place_index(split, stage / split)
                     journal.write_manifest(after)
-                changed = changed or ("files",)
+                    changed = changed or ("files",)
         finally:
-            for path in new.values():
-                path.unlink(missing_ok=True)
             if (folder / MANIFEST_NAME).exists():
                 journal.clear((), ())
-    return Reindexed(
-        dataset=after.dataset,
-        version=after.version,
-        path=str(folder),
-        changed=changed,
-        kept=tuple(key for key in _STORED if before.spec.get(key) != after.spec.get(key)),
-    )
+    kept = tuple(key for key in _STORED if before.spec.get(key) != after.spec.get(key))
+    return {
+        "dataset": after.dataset,
+        "version": after.version,
+        "path": str(folder),
+        "changed": changed,
+        "kept": kept,
+    }
 
 
-def _write_new(journal: Journal, before: Manifest, spec: DatasetSpec, *, files: dict[str, Path]) -> Manifest:
-    """Write the new ``steps`` of each split to ``files`` in the journal; returns the manifest that describes them."""
+def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage: Path) -> Manifest:
+    """Write the new ``steps`` of each split to a folder of the stage; returns the manifest that describes them."""
     splits: dict[str, SplitEntry] = {}
     statistics = {}
     for split, entry in before.splits.items():
-        folder = journal.output / split
-        files[split] = journal.temporary(MANIFEST)
-        with writing(journal.output):
-            table = derive_steps(folder, files[split], action=spec.action, state=spec.state)
-        _check_raw(folder / table_file("steps"), table, entry.index["steps"])
+        target = stage / split / table_file("steps")
+        with writing(folder):
+            target.parent.mkdir()
+            table = derive_steps(folder / split, target, action=spec.action, state=spec.state)
+        _check_raw(folder / split / table_file("steps"), table, entry.index["steps"])
         splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": table}})
-        statistics[split] = table_statistics(files[split], action=spec.action, state=spec.state)
+        statistics[split] = split_statistics(target.parent, action=spec.action, state=spec.state)
     update = {"spec": spec.model_dump(mode="json"), "splits": splits, "statistics": statistics}
     return before.model_copy(update=update)
 
@@ -215,35 +201,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         done = reindex_root(parsed.root, datasets=split_names(parsed.datasets), config=parsed.config)
-        print_result(json.dumps([asdict(result) for result in done], indent=1) if parsed.json else _to_text(done))
+        print_result(json.dumps(done, indent=1) if parsed.json else _to_text(done))
         return 0
 
     return run_command(work, place=parsed.root, interrupted="interrupted; run the same command again")
 
 
-def _to_text(done: Sequence[Reindexed]) -> str:
-    rows = [(result.dataset, result.version, ", ".join(result.changed) or "unchanged") for result in done]
+def _to_text(done: Sequence[Mapping[str, Any]]) -> str:
+    rows = [(result["dataset"], result["version"], ", ".join(result["changed"]) or "unchanged") for result in done]
     lines = [format_table(["dataset", "version", "new"], rows)]
     lines += [
-        f"{result.dataset}: the registry's {', '.join(result.kept)} differ too; images and raw columns stay as they "
-        "are, convert again with --overwrite to follow"
+        f"{result['dataset']}: the registry's {', '.join(result['kept'])} differ too; images and raw columns stay as "
+        "they are, convert again with --overwrite to follow"
         for result in done
-        if result.kept
+        if result["kept"]
     ]
     return "\n".join(lines)
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m convert.reindex",
-        description="Make derived columns, statistics and registry entries of converted datasets anew.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_root(parser)
+    description = "Make derived columns, statistics and registry entries of converted datasets again."
+    parser = root_parser("convert.reindex", description=description, epilog=_EPILOG)
     parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Derived vectors: what the registry's parts make of the raw columns of ``steps``."""
+"""Derived vectors: columns of ``steps`` that the registry's parts select from its raw columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def vector_field(name: str, parts: Sequence[Part]) -> pa.Field:
 
 
 def part_names(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Return one name a dimension of the vector: the registry's, or ``path[i]``."""
+    """Return the name of each dimension of the vector: the registry's, or ``path[i]``."""
     names: list[str] = []
     for part in parts:
         selected = part.select if part.select is not None else range(part.dims)
@@ -26,7 +26,7 @@ def part_names(parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def find_fault(schema: pa.Schema, part: Part) -> str | None:
-    """Return what keeps a part from being taken of the columns of ``steps``, None if nothing does."""
+    """Return why the columns of ``steps`` do not have a part, None if they have it."""
     name = feature_column("steps", part.path)
     position = schema.get_field_index(name)
     if position < 0:
@@ -45,10 +45,10 @@ def find_fault(schema: pa.Schema, part: Part) -> str | None:
 
 
 def derive_vector(table: pa.Table | pa.RecordBatch, parts: Sequence[Part]) -> np.ndarray:
-    """Return the vector of each row, float32 [rows, dimensions]; NaN where there is no value.
+    """Return the vector of each row, float32 [rows, dimensions]; NaN for missing values.
 
     Args:
-        table: Raw columns of ``steps``. ``find_fault`` finds nothing with them.
+        table: Raw columns of ``steps``, with which ``find_fault`` finds nothing.
         parts: Parts of the vector.
     """
     out = np.empty((table.num_rows, sum(part.dims for part in parts)), np.float32)
@@ -62,7 +62,7 @@ def derive_vector(table: pa.Table | pa.RecordBatch, parts: Sequence[Part]) -> np
 
 
 def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers as float32 [rows, values]; NaN where there is none."""
+    """Return a column of numbers as float32 [rows, values]; NaN for missing values."""
     if isinstance(column, pa.ChunkedArray):
         chunks = [column_values(chunk) for chunk in column.chunks]
         return np.concatenate(chunks) if chunks else column_values(pa.array([], column.type))

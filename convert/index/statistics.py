@@ -1,4 +1,4 @@
-"""Statistics of the action and state of a split, exact, from the derived columns of its index."""
+"""Exact statistics of the action and state of a split, from the derived columns of its index."""
 
 from __future__ import annotations
 
@@ -19,33 +19,26 @@ from stream.storage.errors import FormatError
 _DIGITS = 9
 _BLOCK = 4 << 20
 _CHUNK = 1 << 16
-"""Numbers that are added up at once. Each sum is of the same numbers everywhere."""
+"""Count of numbers that are added up at once, the same on every machine."""
 _QUANTILES = {"q01": 0.01, "q99": 0.99}
 
 
 def split_statistics(
     folder: Path, *, action: Sequence[Part], state: Sequence[Part]
 ) -> dict[Literal["action", "state"], Statistics]:
-    """Return the statistics of the derived vectors of a split, of those that the registry has parts of.
+    """Return the statistics of the derived vectors of a split, except of a vector without parts.
+
+    One dimension is in memory at a time, at most 10 bytes a step.
 
     Args:
         folder: Folder of the split, with ``steps.arrow``.
-        action, state: Parts that the derived columns were made of.
+        action: Parts of the derived column ``action``.
+        state: Parts of the derived column ``state``.
 
     Raises:
         FormatError: The table is missing, is not one, or has other derived columns.
     """
-    return table_statistics(folder / table_file("steps"), action=action, state=state)
-
-
-def table_statistics(
-    path: Path, *, action: Sequence[Part], state: Sequence[Part]
-) -> dict[Literal["action", "state"], Statistics]:
-    """Return the same as ``split_statistics`` for a ``steps`` table at any path.
-
-    One dimension is in memory at a time, at most 10 bytes a step.
-    """
-    table = open_table(path, "steps")
+    table = open_table(folder / table_file("steps"), "steps")
     vectors: dict[Literal["action", "state"], Sequence[Part]] = {"action": action, "state": state}
     return {name: _vector_statistics(table, name, parts) for name, parts in vectors.items() if parts}
 
@@ -64,11 +57,12 @@ def _vector_statistics(table: Table, name: str, parts: Sequence[Part]) -> Statis
 
 
 def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
-    """Return one dimension of a column. It is read, not mapped: the memory would count as this process's."""
+    """Return one dimension of a column."""
     column = table.columns[name]
     width = column.width or 1
     out = np.empty(table.rows, np.float32)
     rows = max(1, _BLOCK // (4 * width))
+    # Read, not mapped: mapped memory would count as this process's.
     with open(table.path, "rb", buffering=0) as file:
         for start in range(0, table.rows, rows):
             count = min(rows, table.rows - start)
@@ -80,8 +74,7 @@ def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
 def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
     """Return the statistics of one dimension, float32 [n]; ``values`` may be reordered.
 
-    Numbers are rounded to nine digits, more than a float32 has: sums depend in their last bits on how a processor
-    orders them.
+    Numbers are rounded to nine digits, more than a float32 has: the last bits of sums depend on the processor.
     """
     counted = np.isfinite(values)
     finite = values if counted.all() else values[counted]
@@ -105,13 +98,12 @@ def _sum(values: np.ndarray, less: float, *, power: int) -> float:
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
-    """Return the quantiles as numpy interpolates them in float64; orders the values for that."""
-    places = {key: share * (len(values) - 1) for key, share in _QUANTILES.items()}
-    below = {key: int(place) for key, place in places.items()}
+    """Return the quantiles as numpy interpolates them in float64; reorders the values."""
     last = len(values) - 1
-    values.partition(sorted({min(place + more, last) for place in below.values() for more in (0, 1)}))
+    ranks = {key: share * last for key, share in _QUANTILES.items()}
+    values.partition(sorted({min(int(rank) + more, last) for rank in ranks.values() for more in (0, 1)}))
     found = {}
-    for key, place in places.items():
-        low, high = float(values[below[key]]), float(values[min(below[key] + 1, last)])
-        found[key] = low + (high - low) * (place - below[key])
+    for key, rank in ranks.items():
+        low, high = float(values[int(rank)]), float(values[min(int(rank) + 1, last)])
+        found[key] = low + (high - low) * (rank - int(rank))
     return found

@@ -1,15 +1,16 @@
-"""The index of a split, merged from the parts of its shards, and cut into them again."""
+"""The index of a split: merged from the parts of its shards, and cut into parts again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector, find_fault, vector_field
@@ -25,12 +26,12 @@ __all__ = ["derive_steps", "extract_part", "merge_index", "write_part"]
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"
 _ROWS = 1 << 16
-"""Rows of a large table that are derived at once."""
+"""Count of rows that are derived at once."""
 
 
 @dataclass(frozen=True)
 class _Start:
-    """The rows of a split at which a shard begins."""
+    """First rows of a shard in the tables of its split."""
 
     shard: int
     episodes: int
@@ -38,7 +39,7 @@ class _Start:
     records: int
 
     def added(self, kind: TableKind) -> dict[str, int]:
-        """Return by column what turns the numbers of a part into those of the index."""
+        """Return, by column, the number to add to the numbers of a part to get those of the index."""
         columns = {
             "episodes": {
                 "episode": self.episodes,
@@ -58,9 +59,10 @@ def merge_index(
     """Merge the parts of all shards of a split into its index; memory holds one part at a time.
 
     Args:
-        folder: Existing folder to write the tables to. Whoever reads it must not see it before this returns.
+        folder: Existing folder to write the tables to, which no reader sees before this returns.
         parts: Parts of each shard, in the manifest's order of shards.
-        action, state: Parts of the registry's vectors, which become derived columns.
+        action: Parts of the derived column ``action``.
+        state: Parts of the derived column ``state``.
 
     Returns:
         The manifest's entries of the tables. The files are on the disk, and a function of rows and arguments alone.
@@ -75,10 +77,9 @@ def merge_index(
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
         schema = None
-        for number, (part, start) in enumerate(zip(parts, starts, strict=False)):
+        for part, (start, after) in zip(parts, pairwise(starts), strict=True):
             batch = _read_part(part[kind], kind, schema)
             schema = batch.schema
-            after = starts[number + 1]
             said = getattr(after, kind) - getattr(start, kind)
             if batch.num_rows != said:
                 raise ShardError(
@@ -116,7 +117,7 @@ def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> 
     for kind, table in tables.items():
         cut = table.arrow().slice(rows[kind].start, len(rows[kind]))
         cut = cut.drop_columns([name for name in DERIVED if kind == "steps" and name in cut.schema.names])
-        # A join copies: of a slice Arrow would write bytes of the next shard as padding.
+        # A join copies: Arrow would write bytes of the next shard as padding of a slice.
         own = pa.Table.from_arrays([_own_texts(column) for column in cut.columns], schema=cut.schema)
         batch = one_batch(pa.concat_tables([own, own.slice(0, 0)]))
         minus = {name: -number for name, number in start.added(kind).items()}
@@ -129,7 +130,8 @@ def derive_steps(folder: Path, target: Path, *, action: Sequence[Part], state: S
     Args:
         folder: Folder of the split.
         target: File to write.
-        action, state: Parts of the registry's vectors.
+        action: Parts of the derived column ``action``.
+        state: Parts of the derived column ``state``.
 
     Returns:
         The manifest's entry of the new table.
@@ -152,16 +154,14 @@ def derive_steps(folder: Path, target: Path, *, action: Sequence[Part], state: S
 
 
 def _starts(episodes: Sequence[Path]) -> list[_Start]:
-    """Return where each shard starts, and at the end where one more would."""
+    """Return the start of each shard, and of the shard that would follow."""
     starts = [_Start(0, 0, 0, 0)]
     schema = None
     for path in episodes:
         batch = _read_part(path, "episodes", schema)
         schema = batch.schema
+        steps, records = (int(pc.sum(batch.column(name)).as_py() or 0) for name in ("num_steps", "num_records"))
         last = starts[-1]
-        steps, records = (
-            int(batch.column(name).to_numpy().sum(dtype=np.int64)) for name in ("num_steps", "num_records")
-        )
         starts.append(
             _Start(last.shard + 1, last.episodes + batch.num_rows, last.steps + steps, last.records + records)
         )
@@ -227,7 +227,7 @@ def _shard_rows(table: Table, shard: int) -> range:
 
 
 def _own_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with only those texts in its dictionary that its rows have, in the order of their rows."""
+    """Return a column whose dictionary has only the texts of its rows, in their order."""
     if not pa.types.is_dictionary(column.type):
         return column
     return column.cast(column.type.value_type).dictionary_encode()

@@ -1,38 +1,33 @@
 """The journal of a conversion that is not complete: the folder ``.convert`` beside the splits.
 
-It holds the parameters of the conversion, for each finished shard its part of the index and a status file, for each
-merged split a status file, locks, and files that are being written. A shard or split is finished when its status file
-exists: the status is renamed into place last. While a complete dataset is changed, its manifest waits here too. The
-journal goes when the manifest is written. Nothing in it is needed to read what was converted.
+The journal holds the parameters of the conversion, for each finished shard its part of the index and a status file, for
+each merged split a status file, locks, and files that are being written. A shard or split is finished when its status
+file exists: the status is placed last. While a complete dataset is changed, its manifest waits in the journal too. The
+journal goes when the manifest is written; converted data are read without it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
-import os
-import secrets
-import shutil
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from convert.errors import ConvertError, ShardError
+from convert.errors import ConvertError
 from convert.journal.parameters import check_parameters, parse_parameters
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
-from convert.storage.durable import describe_file, write_durably, writing
-from convert.storage.staging import machine
-from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, read_manifest
+from convert.journal.store import FOLDER as FOLDER
+from convert.journal.store import LOCK, open_store
+from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
+from stream.storage.remote import RemoteError
 
-FOLDER = ".convert"
 MANIFEST = "manifest"
-"""The name of the lock under which the manifest and the parameters are written."""
+"""Name of the lock under which the manifest and the parameters are written."""
 PARAMETERS = "parameters.json"
 WITHDRAWN = "withdrawn.json"
 """The manifest of a complete dataset while its files are changed."""
@@ -44,381 +39,262 @@ RECORDS: Final = "arrayrecord"
 FileKind = Literal["arrayrecord", "episodes", "steps", "records"]
 KINDS: tuple[FileKind, ...] = (RECORDS, *TABLE_KINDS)
 """The files that converting a shard writes: its ArrayRecord file and its part of each table of the index."""
-_LOCK = ".lock"
-_TEMPORARY = ".tmp"
-_STALE = 24 * 3600.0
-"""Seconds after which a temporary file of another machine counts as left behind."""
+_THREADS = 8
+_Record = TypeVar("_Record", bound=BaseModel)
 
 Parts = dict[TableKind, Path]
 
 
 class Journal:
-    """The journal of one dataset's conversion, in the folder ``ROOT/<dataset>/<version>``."""
+    """The journal of one dataset's conversion.
 
-    def __init__(self, output: str | Path) -> None:
-        self.output = Path(output)
-        self.folder = self.output / FOLDER
-        self.workplace = self.output
-        """The folder on whose disk files are written, to name in messages."""
+    Args:
+        output: Folder ``ROOT/<dataset>/<version>``, local or in an object store.
+        staging: Local folder for files on their way to an object store; default: that of the system.
+
+    All methods may raise RemoteError for an object store. Methods that write raise ConvertError if a disk refuses.
+    """
+
+    def __init__(self, output: str | Path, staging: str | None = None) -> None:
+        self.output = str(output)
+        self._store = open_store(output, staging)
+        self.scratch = self._store.scratch
+        """Folder on whose disk files are written, to name in messages."""
+        self.lock = self._store.lock
+        self.stage = self._store.stage
+        self.make = self._store.make
+        self.remove_stale = self._store.remove_stale
 
     def exists(self) -> bool:
         """Return whether a conversion was begun here and its manifest is not written."""
-        return self.folder.exists()
-
-    def make(self) -> None:
-        """Make the folder of the journal, if it does not exist."""
-        with writing(self.output):
-            self.folder.mkdir(parents=True, exist_ok=True)
+        return self._store.exists()
 
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was."""
-        path = self.folder / PARAMETERS
-        try:
-            return parse_parameters(path.read_bytes(), where=str(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        content = self._get(f"{FOLDER}/{PARAMETERS}")
+        return None if content is None else parse_parameters(content, where=f"{self.output}/{FOLDER}/{PARAMETERS}")
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
-        """Start or go on with a conversion.
+        """Start or continue a conversion.
 
         Raises:
-            ConflictError: One with other parameters was started here.
+            ConflictError: A conversion with other parameters was started here.
             ConvertError: The folder cannot be written.
         """
         self.make()
-        with writing(self.output), self.lock(MANIFEST, wait=True):
+        with self.lock(MANIFEST, wait=True):
             # Another process may have finished, and removed the journal, while this one waited.
             self.make()
-            target = self.folder / PARAMETERS
-            if not target.exists():
-                temporary = self.temporary(MANIFEST)
-                write_durably(temporary, json.dumps(dict(parameters), indent=1, sort_keys=True).encode())
-                # A link fails if another process was first; both then compare with what exists.
-                try:
-                    os.link(temporary, target)
-                except FileExistsError:
-                    pass
-                except OSError:
-                    # Some network file systems have no links; there the last of several processes wins.
-                    os.replace(temporary, target)
-                temporary.unlink(missing_ok=True)
+            if self.parameters() is None:
+                content = json.dumps(dict(parameters), indent=1, sort_keys=True).encode()
+                self._store.put(f"{FOLDER}/{PARAMETERS}", content, owner=MANIFEST, unless_exists=True)
         check_parameters(self.parameters() or {}, parameters, where=self.output)
-
-    def temporary(self, name: str) -> Path:
-        """Return an unused path in the journal, on the same file system as the output.
-
-        Args:
-            name: Name of the lock under which it is written, for a shard's files ``<stem>.<kind>``.
-        """
-        return self.folder / f"{name}.{machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
 
     def status(self, stem: str) -> ShardStatus | None:
         """Return the status of a shard if it is finished and its files exist with the right sizes."""
-        try:
-            status = ShardStatus.model_validate_json((self.folder / (stem + STATUS)).read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return None
-        parts = ((self._part(stem, kind), entry) for kind, entry in status.parts.items())
-        if not all(_has_size(path, entry.bytes) for path, entry in parts):
-            return None
-        return status if self.has_file(status.entry) else None
+        return self._statuses([stem]).get(stem)
 
     def statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
-        """Return the statuses of the shards that are finished, of those that are given."""
-        existing = self.finished()
-        found = {stem: self.status(stem) for stem in stems if stem in existing}
-        return {stem: status for stem, status in found.items() if status is not None}
+        """Return the statuses of those of the shards that are finished."""
+        finished = self.finished()
+        return self._statuses(stem for stem in stems if stem in finished)
 
-    def has_file(self, entry: ShardEntry) -> bool:
-        """Return whether the ArrayRecord file of a shard is in place with the right size."""
-        return _has_size(self.output / split_of(entry.name) / shard_file(entry.name), entry.file.bytes)
+    def _statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
+        found = self._read(ShardStatus, {f"{FOLDER}/{stem}{STATUS}": stem for stem in stems})
+        files = {
+            stem: {part_file(stem, kind): file.bytes for kind, file in status.parts.items()}
+            | {_records_file(stem): status.entry.file.bytes}
+            for stem, status in found.items()
+        }
+        sizes = self._store.sizes(name for expected in files.values() for name in expected)
+        return {stem: found[stem] for stem, expected in files.items() if expected.items() <= sizes.items()}
+
+    def _read(self, kind: type[_Record], names: Mapping[str, str]) -> dict[str, _Record]:
+        """Return the records in files that exist and are valid, by the value of the name."""
+        found = {}
+        for name, content in self._store.get(names).items():
+            with contextlib.suppress(ValidationError):
+                found[names[name]] = kind.model_validate_json(content)
+        return found
+
+    def _get(self, name: str) -> bytes | None:
+        return self._store.get([name]).get(name)
+
+    def complete_files(self, entries: Iterable[ShardEntry]) -> set[str]:
+        """Return the stems of those of the shards whose ArrayRecord file exists with the right size."""
+        files = {_records_file(entry.name): entry for entry in entries}
+        sizes = self._store.sizes(files)
+        return {entry.name for name, entry in files.items() if sizes.get(name) == entry.file.bytes}
 
     def has_index(self, index: Mapping[TableKind, TableEntry], split: str) -> bool:
-        """Return whether the tables of a split are in place with the right sizes."""
-        return all(_has_size(self.output / split / table_file(kind), entry.bytes) for kind, entry in index.items())
+        """Return whether the tables of a split exist with the right sizes."""
+        files = {f"{split}/{table_file(kind)}": entry.bytes for kind, entry in index.items()}
+        return self._store.sizes(files) == files
 
     def finished(self) -> set[str]:
-        """Return the stems of all shards that have a status file; one look at the folder."""
-        return {name.removesuffix(STATUS) for name in _listdir(self.folder) if name.endswith(STATUS)}
+        """Return the stems of all shards that have a status file, from one listing."""
+        return {name.removesuffix(STATUS) for name in self._store.names(FOLDER) if name.endswith(STATUS)}
 
     def finish(self, status: ShardStatus) -> None:
         """Record a shard as finished, after its files are in place."""
-        self._write_status(status.entry.name, STATUS, status)
+        stem = status.entry.name
+        self._store.put(f"{FOLDER}/{stem}{STATUS}", status.model_dump_json().encode(), owner=stem)
 
     def forget(self, stem: str) -> None:
         """Remove the status of a shard, so that it is converted again."""
-        with writing(self.output):
-            (self.folder / (stem + STATUS)).unlink(missing_ok=True)
+        self._store.remove([f"{FOLDER}/{stem}{STATUS}"])
 
     def index_status(self, split: str) -> IndexStatus | None:
         """Return the status of a split's index if it is merged and its tables exist with the right sizes."""
-        try:
-            status = IndexStatus.model_validate_json((self.folder / f"{split}{INDEX}.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError, ValidationError):
-            return None
-        return status if self.has_index(status.index, split) else None
+        status = self._read(IndexStatus, {_index_file(split): split}).get(split)
+        return status if status is not None and self.has_index(status.index, split) else None
 
     def finish_index(self, status: IndexStatus) -> None:
         """Record the index of a split as merged, after its tables are in place."""
-        self._write_status(status.split + INDEX, ".json", status)
-
-    def _write_status(self, owner: str, suffix: str, status: BaseModel) -> None:
-        with writing(self.output):
-            temporary = self.temporary(owner)
-            write_durably(temporary, status.model_dump_json().encode())
-            temporary.replace(self.folder / (owner + suffix))
+        content = status.model_dump_json().encode()
+        self._store.put(_index_file(status.split), content, owner=status.split + INDEX)
 
     def fail(self, failure: ShardFailure) -> None:
-        """Leave a note of a shard that failed, for whoever looks from another machine; it goes with the journal.
+        """Leave a note of a shard that failed, to be read on any machine.
 
         A note that cannot be written, as on a full disk, is left out: the failure itself is raised anyway.
         """
-        with contextlib.suppress(OSError):
-            temporary = self.temporary(failure.shard)
-            temporary.write_text(failure.model_dump_json())
-            temporary.replace(self.folder / (failure.shard + FAILURE))
+        name = f"{FOLDER}/{failure.shard}{FAILURE}"
+        with contextlib.suppress(OSError, ConvertError, RemoteError):
+            self._store.put(name, failure.model_dump_json().encode(), owner=failure.shard)
 
     def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:
-        """Return the notes of shards that failed, of those that are given."""
-        existing = set(_listdir(self.folder))
-        found = {}
-        for stem in stems:
-            if stem + FAILURE in existing:
-                with contextlib.suppress(FileNotFoundError, ValidationError):
-                    found[stem] = ShardFailure.model_validate_json((self.folder / (stem + FAILURE)).read_bytes())
-        return found
+        """Return the notes of those of the shards that failed."""
+        existing = self._store.names(FOLDER)
+        return self._read(
+            ShardFailure, {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
+        )
 
-    @contextlib.contextmanager
-    def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
-        """Hold the lock of a shard or split; yields False if another process has it, or waits with ``wait``.
+    def place(self, stem: str, folder: Path) -> None:
+        """Move the complete files of a shard, each named by its kind, from a stage into place."""
+        for kind in TABLE_KINDS:
+            self._store.place(folder / kind, part_file(stem, kind))
+        if (folder / RECORDS).exists():
+            self._store.place(folder / RECORDS, _records_file(stem))
 
-        The kernel gives a lock back however its holder ends. On a file system without locks, or with locks that only
-        one machine sees, two processes may convert one shard: they write under unused names and rename, so that only
-        wastes work.
-        """
-        with writing(self.output):
-            file = os.open(self.folder / (name + _LOCK), os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError as error:
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    yield False
-                    return
-                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
-                    raise
-            else:
-                self._remove_leftovers(name)
-            yield True
-        finally:
-            os.close(file)
+    def parts(self, statuses: Sequence[ShardStatus], folder: Path) -> list[Parts]:
+        """Return local files with the parts of shards; parts in an object store are copied to ``folder``."""
 
-    @contextlib.contextmanager
-    def staged(self, stem: str) -> Iterator[dict[FileKind, Path]]:
-        """Give the files of a shard, by ``KINDS``, paths to be written at, for the time of the context."""
-        files: dict[FileKind, Path] = {kind: self.temporary(f"{stem}.{kind}") for kind in KINDS}
-        try:
-            yield files
-        finally:
-            for path in files.values():
-                path.unlink(missing_ok=True)
+        def fetch(status: ShardStatus) -> Parts:
+            names = {kind: part_file(status.entry.name, kind) for kind in TABLE_KINDS}
+            return {kind: self._store.fetch(name, status.parts[kind], folder) for kind, name in names.items()}
 
-    def place(self, stem: str, files: Mapping[FileKind, Path]) -> None:
-        """Rename files of a shard, by ``KINDS``, that were written and checked, into place."""
-        with writing(self.output):
-            for kind in TABLE_KINDS:
-                files[kind].replace(self._part(stem, kind))
-            if RECORDS in files:
-                folder = self.output / split_of(stem)
-                folder.mkdir(parents=True, exist_ok=True)
-                files[RECORDS].replace(folder / shard_file(stem))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(fetch, statuses))
 
-    def _part(self, stem: str, kind: TableKind) -> Path:
-        return self.folder / part_file(stem, kind)
-
-    @contextlib.contextmanager
-    def parts(self, statuses: Sequence[ShardStatus]) -> Iterator[list[Parts]]:
-        """Give the parts of shards as local files, for the time of the context."""
-        yield [{kind: self._part(status.entry.name, kind) for kind in TABLE_KINDS} for status in statuses]
-
-    @contextlib.contextmanager
-    def index(self, split: str, index: Mapping[TableKind, TableEntry]) -> Iterator[Path]:
-        """Give a local folder with the tables of a split that the manifest describes, for the time of the context.
+    def tables(self, split: str, index: Mapping[TableKind, TableEntry], folder: Path) -> Path:
+        """Return a local folder with the tables of a split; tables in an object store are copied to ``folder``.
 
         Raises:
-            ShardError: A table has another content than the manifest says.
+            ShardError: The content of a table is not what the manifest says.
         """
-        for kind, entry in index.items():
-            path = self.output / split / table_file(kind)
-            if describe_file(path).sha256 != entry.sha256:
-                raise ShardError(f"{path}: not what the manifest says; remove it and run the same command again")
-        yield self.output / split
-
-    @contextlib.contextmanager
-    def merging(self, split: str) -> Iterator[Path]:
-        """Give a folder to write the index of a split in, for the time of the context."""
-        folder = self.temporary(split + INDEX)
-        try:
-            with writing(self.output):
-                folder.mkdir()
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        paths = [self._store.fetch(f"{split}/{table_file(kind)}", entry, folder) for kind, entry in index.items()]
+        return paths[0].parent
 
     def place_index(self, split: str, folder: Path) -> None:
-        """Rename the tables of a split, that were written and checked, into place."""
-        with writing(self.output):
-            (self.folder / f"{split}{INDEX}.json").unlink(missing_ok=True)
-            target = self.output / split
-            target.mkdir(parents=True, exist_ok=True)
-            for kind in TABLE_KINDS:
-                (folder / table_file(kind)).replace(target / table_file(kind))
-
-    def remove_stale(self) -> None:
-        """Remove what killed processes left half-written, except of shards that somebody is converting now."""
-        for name in {_owner(name) for name in _listdir(self.folder)} - {""}:
-            try:
-                with self.lock(name):
-                    pass
-            except ConvertError as error:
-                # Another process may have finished meanwhile, and removed the journal.
-                if not isinstance(error.__cause__, FileNotFoundError):
-                    raise
+        """Move the complete tables of a split that a stage has into place."""
+        self._store.remove([_index_file(split)])
+        for name in map(table_file, TABLE_KINDS):
+            if (folder / name).exists():
+                self._store.place(folder / name, f"{split}/{name}")
 
     def remove(self) -> None:
         """Remove the journal and all that is in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._store.remove_journal(PARAMETERS)
 
     def clear(self, stems: Iterable[str], splits: Iterable[str]) -> None:
         """Remove what belongs to shards and splits that the manifest has, and the journal with the last of them.
 
         The rest belongs to another process that adds a split.
         """
-        for name in journal_files(stems, splits):
-            (self.folder / name).unlink(missing_ok=True)
-        if set(_listdir(self.folder)) <= {PARAMETERS, MANIFEST + _LOCK}:
+        existing = self._store.names(FOLDER)
+        mine = existing & set(_journal_files(stems, splits))
+        self._store.remove(f"{FOLDER}/{name}" for name in mine)
+        if self._store.names(FOLDER) <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""
-        return read_manifest(self.output) if (self.output / MANIFEST_NAME).exists() else None
+        return self._manifest(MANIFEST_NAME)
 
     def withdrawn(self) -> Manifest | None:
         """Return the manifest that was withdrawn to change files that it describes, None if none was."""
-        path = self.folder / WITHDRAWN
-        return read_manifest(path) if path.exists() else None
+        return self._manifest(f"{FOLDER}/{WITHDRAWN}")
+
+    def _manifest(self, name: str) -> Manifest | None:
+        content = self._get(name)
+        return None if content is None else parse_manifest(content, where=f"{self.output}/{name}")
 
     def withdraw(self) -> None:
         """Take the manifest out of the output before a file that it describes gets another content."""
-        with writing(self.output), contextlib.suppress(FileNotFoundError):
-            (self.output / MANIFEST_NAME).replace(self.folder / WITHDRAWN)
+        if (content := self._get(MANIFEST_NAME)) is not None:
+            self._store.put(f"{FOLDER}/{WITHDRAWN}", content, owner=MANIFEST)
+            self._store.remove([MANIFEST_NAME])
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Put the manifest into place, which makes the conversion complete."""
-        temporary = self.temporary(MANIFEST)
-        write_durably(temporary, encode_manifest(manifest))
-        read_manifest(temporary)
-        temporary.replace(self.output / MANIFEST_NAME)
+        """Write the manifest, which makes the conversion complete."""
+        content = encode_manifest(manifest)
+        parse_manifest(content, where=f"{self.output}/{MANIFEST_NAME}")
+        self._store.put(MANIFEST_NAME, content, owner=MANIFEST)
 
     def quarantine(self) -> bytes:
         """Return the content of the list of what was left out, empty if there is none."""
-        path = self.output / QUARANTINE_NAME
-        return path.read_bytes() if path.exists() else b""
+        return self._get(QUARANTINE_NAME) or b""
 
     def write_quarantine(self, content: bytes) -> None:
-        """Put the list of what was left out into place; an empty one is removed."""
-        target = self.output / QUARANTINE_NAME
-        if not content:
-            target.unlink(missing_ok=True)
-            return
-        temporary = self.temporary(MANIFEST)
-        write_durably(temporary, content)
-        temporary.replace(target)
+        """Write the list of what was left out; an empty one is removed."""
+        if content:
+            self._store.put(QUARANTINE_NAME, content, owner=MANIFEST)
+        else:
+            self._store.remove([QUARANTINE_NAME])
 
-    def splits(self) -> list[str]:
-        """Return the names of the splits of which files exist, finished or not."""
-        found = self.output.iterdir() if self.output.is_dir() else ()
-        return sorted(
-            folder.name
-            for folder in found
-            if folder.is_dir() and any(is_output_file(path.name, folder.name) for path in folder.iterdir())
-        )
+    def splits(self) -> dict[str, list[str]]:
+        """Return the converted files by split, finished or not."""
+        files = {
+            split: sorted(name for name in self._store.names(split) if _is_output_file(name, split))
+            for split in self._store.folders()
+        }
+        return {split: names for split, names in files.items() if names}
 
     def remove_output(self) -> None:
-        """Remove what a conversion wrote: the manifest first, so that nothing half-removed is taken for complete."""
-        with writing(self.output):
-            (self.output / MANIFEST_NAME).unlink(missing_ok=True)
-            (self.output / QUARANTINE_NAME).unlink(missing_ok=True)
-            self.remove()
-            for split in self.splits():
-                folder = self.output / split
-                for path in list(folder.iterdir()):
-                    if is_output_file(path.name, split):
-                        path.unlink()
-                if not any(folder.iterdir()):
-                    folder.rmdir()
-
-    def _remove_leftovers(self, owner: str) -> None:
-        """Remove temporary files under a lock that is held, of this machine or old: no other machine sees the lock."""
-        for name in _listdir(self.folder):
-            if _owner(name) != owner:
-                continue
-            path = self.folder / name
-            with contextlib.suppress(FileNotFoundError):
-                if _machine_of(name) != machine() and time.time() - path.stat().st_mtime < _STALE:
-                    continue
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink()
-
-
-def _machine_of(name: str) -> str:
-    return name.removesuffix(_TEMPORARY).rpartition(".")[2].partition("-")[0]
-
-
-def _owner(name: str) -> str:
-    """Return the lock under which a temporary file is written; empty for other files."""
-    if not name.endswith(_TEMPORARY):
-        return ""
-    owner = name.removesuffix(_TEMPORARY).rpartition(".")[0]
-    for kind in KINDS:
-        owner = owner.removesuffix(f".{kind}")
-    return owner
+        """Remove what a conversion wrote: the manifest first, so that a partial removal never looks complete."""
+        self._store.remove([MANIFEST_NAME, QUARANTINE_NAME])
+        self.remove()
+        for split, names in self.splits().items():
+            self._store.remove(f"{split}/{name}" for name in names)
 
 
 def part_file(stem: str, kind: TableKind) -> str:
-    """Return the file name of a shard's part of a table.
+    """Return the name of a shard's part of a table.
 
     >>> part_file("train-00007-of-01024", "steps")
-    'train-00007-of-01024.steps.arrow'
+    '.convert/train-00007-of-01024.steps.arrow'
     """
-    return f"{stem}.{table_file(kind)}"
+    return f"{FOLDER}/{stem}.{table_file(kind)}"
 
 
-def journal_files(stems: Iterable[str], splits: Iterable[str]) -> Iterator[str]:
+def _records_file(stem: str) -> str:
+    return f"{split_of(stem)}/{shard_file(stem)}"
+
+
+def _index_file(split: str) -> str:
+    return f"{FOLDER}/{split}{INDEX}.json"
+
+
+def _journal_files(stems: Iterable[str], splits: Iterable[str]) -> Iterator[str]:
     """Yield the names of the files in a journal that belong to shards and splits of the manifest."""
-    suffixes = (STATUS, FAILURE, _LOCK, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
+    suffixes = (STATUS, FAILURE, LOCK, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
     yield from (stem + suffix for stem in stems for suffix in suffixes)
-    yield from (split + INDEX + suffix for split in splits for suffix in (".json", _LOCK))
+    yield from (split + INDEX + suffix for split in splits for suffix in (".json", LOCK))
     yield WITHDRAWN
 
 
-def is_output_file(name: str, split: str) -> bool:
+def _is_output_file(name: str, split: str) -> bool:
     """Return whether a file of a split's folder is one that a conversion wrote."""
     tables = {table_file(kind) for kind in TABLE_KINDS}
     return name in tables or (name.startswith(f"{split}-") and name.endswith((".arrayrecord", ".arrow")))
-
-
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _listdir(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

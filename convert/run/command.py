@@ -1,8 +1,8 @@
 """``python -m convert.run``: convert datasets.
 
-Plans everything first, so that what is wrong shows before anything is written; then one Beam pipeline converts the
-shards that are not finished, and a second one merges the index of each split whose shards are; then the manifests of
-complete datasets are written. ``--finalize`` leaves the first out.
+Everything is planned first, so that errors show before anything is written. Then one Beam pipeline converts the shards
+that are not finished, and a second one merges the index of each split whose shards are finished. At the end the
+manifests of complete datasets are written. ``--finalize`` leaves the first pipeline out.
 """
 
 from __future__ import annotations
@@ -13,31 +13,27 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from convert.command import run_command
-from convert.errors import (
-    EXIT_DAMAGED,
-    EXIT_FAILED,
-    EXIT_USAGE,
-    ConflictError,
-    ConvertError,
-    ShardError,
-    UsageError,
-)
-from convert.journal.parameters import check_parameters
-from convert.journal.remote import AnyJournal, open_journal
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE, ConvertError, ShardError, UsageError
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
-from convert.registry.dataset import changed_fields
 from convert.registry.registry import load_registry
 from convert.run.arguments import build_parser, check_arguments
 from convert.run.finish import finalise
 from convert.run.limits import check_address_space
-from convert.run.missing import Missing, describe_missing
 from convert.run.progress import Progress
-from convert.run.report import Work, print_plan, print_result, summarise
-from convert.run.survey import Survey, barren_split, find_redo, repaired_sources, survey
+from convert.run.report import (
+    describe_missing,
+    describe_plan,
+    format_missing,
+    format_plan,
+    format_result,
+    summarise,
+)
+from convert.run.survey import barren_split, survey
+from convert.run.work import Work, find_work, overwriting_work
 from convert.source.source import find_source
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
@@ -45,14 +41,13 @@ from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
 
 _OUR_ERROR = re.compile(r"convert\.(?:errors|config_file)\.(\w+): (.+)")
 _BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
-_LISTED = 5
 _interrupted: list[int] = []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parsed, beam_arguments = build_parser().parse_known_args(arguments)
-    # Runners log every failure of a worker with its traceback; ours is the one message.
+    # Runners log every failure of a worker with its traceback, beside our one message.
     level = logging.INFO if parsed.verbose else logging.CRITICAL + 1
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
@@ -72,32 +67,34 @@ def _run(parsed: Any, beam_arguments: list[str]) -> int:
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
                 RemoteFolder(place).check()
-        works = _look(_plan(parsed, options), parsed)
+        works = _find_work(_plan(parsed, options), parsed)
         if parsed.dry_run:
-            print_plan(works, as_json=parsed.json)
+            rows = [describe_plan(work.conversion, work.found, removes=work.removes) for work in works]
+            print(json.dumps(rows, indent=1) if parsed.json else format_plan(rows))
             return 0
         if parsed.overwrite and not only_translates:
             for work in works:
                 work.journal.remove_output()
         if parsed.finalize:
-            ready = [work for work in works if not work.found.todo]
-            return _finish(ready, parsed, beam_arguments, counters={}, missing=_missing(works))
+            return _finish(works, parsed, beam_arguments, counters={})
         counters = _convert(works, parsed, beam_arguments, begin=not only_translates)
         if only_translates:
             print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
             return 0
         return _finish(works, parsed, beam_arguments, counters=counters)
     except RemoteError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(f"error: {error}")
         return EXIT_USAGE if error.refused else EXIT_FAILED
     except (ImportError, MemoryError, SystemError) as error:
-        # Python itself ends with a SystemError where memory runs out in the midst of an import.
+        # Python itself ends with a SystemError where memory runs out during an import.
         why = "a library cannot be loaded by" if isinstance(error, ImportError) else "there is not enough memory for"
-        told = " ".join(str(error).split())
-        print(
-            f"error: {why} this process{f' ({told})' if told else ''}; see its limits with ulimit -a", file=sys.stderr
-        )
+        detail = " ".join(str(error).split())
+        _tell(f"error: {why} this process{f' ({detail})' if detail else ''}; see its limits with ulimit -a")
         return EXIT_FAILED
+
+
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr)
 
 
 def _interrupt(signum: int, frame: object) -> None:
@@ -107,10 +104,7 @@ def _interrupt(signum: int, frame: object) -> None:
 
 
 def _check_beam_arguments(parsed: Any, beam_arguments: Sequence[str]) -> bool:
-    """Find a typo before anything is written or removed; without such arguments Beam need not be loaded yet.
-
-    Returns whether the runner only translates the graph.
-    """
+    """Return whether the runner only translates the graph; raises UsageError before anything is written or removed."""
     from beam_jobs.options import choose_runner
 
     return choose_runner(beam_arguments, num_workers=parsed.num_workers, known=_flags()).only_translates
@@ -121,131 +115,55 @@ def _flags() -> list[str]:
 
 
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
-    registry = load_registry(config=parsed.config)
-    conversions = []
-    selection = registry.resolve(parsed.datasets)
+    selection = load_registry(config=parsed.config).resolve(parsed.datasets)
     check_rates(selection, options.offset)
+    conversions = []
     for selected in selection:
         spec = selected.spec
         source = find_source(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
         for warning in conversions[-1].warnings:
-            print(f"warning: {spec.name}: {warning}", file=sys.stderr)
+            _tell(f"warning: {spec.name}: {warning}")
     return conversions
 
 
-def _look(conversions: Sequence[Conversion], parsed: Any) -> list[Work]:
-    """See what is finished already."""
-    if parsed.overwrite:
-        return [_look_to_overwrite(conversion, parsed) for conversion in conversions]
-    redo = find_redo(conversions, parsed.redo)
-    return [_look_at(conversion, redo[conversion.spec.name]) for conversion in conversions]
-
-
-def _look_to_overwrite(conversion: Conversion, parsed: Any) -> Work:
-    existing = open_journal(conversion.plan.output).splits()
-    others = [split for split in existing if split not in conversion.splits]
-    if others and (parsed.splits is not None or parsed.episodes is not None):
-        asked = f"--splits {parsed.splits}" if parsed.splits is not None else f"--episodes {parsed.episodes}"
-        raise ConflictError(
-            f"{conversion.plan.output} has {', '.join(others)} too, which --overwrite {asked} would remove and not "
-            "convert again; leave that option out, or remove the folder yourself"
-        )
-    nothing = Survey(before=None, withdrawn=False, todo=conversion.jobs, merges=(), merged={}, finished={})
-    return Work(conversion=conversion, found=nothing, removes=tuple(existing))
-
-
-def _look_at(conversion: Conversion, redo: frozenset[str]) -> Work:
-    plan = conversion.plan
-    journal = open_journal(plan.output, plan.staging)
-    found = survey(conversion, again=redo, redo=redo)
-    if (started := journal.parameters()) is not None:
-        check_parameters(started, _journalled(conversion), where=str(journal.output))
-    before = found.before
-    if before is None:
-        return Work(conversion=conversion, found=found, again=redo)
-    repaired = repaired_sources(conversion, before)
-    again = redo | set(repaired)
-    if repaired:
-        found = survey(conversion, again=again, redo=redo)
-    if changed := changed_fields(before.spec, conversion.spec):
-        _tell_changed_entry(conversion, changed, refuse=not found.complete)
-    _tell_again(plan.dataset, found, journal, reasons=dict.fromkeys(redo, "--redo") | repaired)
-    return Work(conversion=conversion, found=found, again=again)
-
-
-def _tell_changed_entry(conversion: Conversion, changed: Sequence[str], *, refuse: bool) -> None:
-    """Say that the registry has another entry than the one that the dataset was converted with."""
-    name, output = conversion.spec.name, conversion.plan.output
-    root = output.rsplit("/", 2)[0]
-    told = (
-        f"{output} was converted with another registry entry of {name} ({', '.join(changed)} changed); "
-        f"`python -m convert.reindex {root} --datasets {name}` brings the new one to data that are converted"
-    )
-    if refuse:
-        raise ConflictError(f"{told}. Run it before anything is added, or use the entry as it was")
-    print(f"warning: {told}", file=sys.stderr)
-
-
-def _tell_again(dataset: str, found: Survey, journal: AnyJournal, *, reasons: Mapping[str, str]) -> None:
-    """Say which shards of a complete dataset are converted again, and why."""
-    jobs = [job for job in found.todo if job.entry is not None]
-    splits = found.before.splits if found.before else {}
-    lost = {split for split, entry in splits.items() if not journal.has_index(entry.index, split)}
-    for job in jobs[:_LISTED]:
-        what = f"the index of {job.shard.split}" if job.shard.split in lost else "its ArrayRecord file"
-        why = reasons.get(job.stem, f"{what} is missing or incomplete")
-        print(f"{dataset}: {job.stem} is converted again: {why}", file=sys.stderr)
-    if len(jobs) > _LISTED:
-        print(f"{dataset}: and {len(jobs) - _LISTED:,} more", file=sys.stderr)
-
-
-def _journalled(conversion: Conversion) -> dict[str, Any]:
-    """What has to be the same for an interrupted conversion to go on: the parameters, and the source's metadata."""
-    return {**conversion.parameters, "source": conversion.source.fingerprint}
-
-
-def _missing(works: Sequence[Work]) -> list[Missing]:
-    missing = []
-    for work in works:
-        if stems := tuple(job.stem for job in work.found.todo):
-            failures = work.journal.failures(stems)
-            missing.append(Missing(dataset=work.name, shards=stems, of=len(work.conversion.jobs), failures=failures))
-    return missing
+def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[Work]:
+    if not parsed.overwrite:
+        return find_work(conversions, parsed.redo)
+    given = [f"--{name} {value}" for name in ("splits", "episodes") if (value := getattr(parsed, name)) is not None]
+    return [overwriting_work(conversion, given[0] if given else None) for conversion in conversions]
 
 
 def _convert(
     works: Sequence[Work], parsed: Any, beam_arguments: Sequence[str], *, begin: bool
 ) -> dict[str, int] | None:
-    """Convert this task's share of the shards that are not finished; returns what Beam counted, if the runner can."""
-    share = {
-        (job.dataset, job.stem)
-        for index, job in enumerate(job for work in works for job in work.conversion.jobs)
-        if index % parsed.task_count == parsed.task_index
-    }
-    jobs = [(job, work) for work in works for job in work.found.todo if (job.dataset, job.stem) in share]
-    for work in works:
-        if begin and not work.found.complete:
-            journal = work.journal
-            journal.begin(_journalled(work.conversion))
-            journal.remove_stale()
-    for job, work in jobs if begin else ():
-        if job.stem in work.again or job.stem in work.found.finished:
-            work.journal.forget(job.stem)
-    progress = Progress([(job, work.output) for job, work in jobs])
+    """Convert this task's share of the shards that are not finished; returns Beam's counts, None if it has none."""
+    unfinished = {(job.dataset, job.stem): job for work in works for job in work.found.todo}
+    everything = [(work, (job.dataset, job.stem)) for work in works for job in work.conversion.jobs]
+    share = everything[parsed.task_index :: parsed.task_count]
+    jobs = [(unfinished[key], work) for work, key in share if key in unfinished]
+    if begin:
+        for work in works:
+            if not work.found.complete:
+                work.journal.begin(work.parameters)
+                work.journal.remove_stale()
+        for job, work in jobs:
+            if job.stem in work.again or job.stem in work.found.finished:
+                work.journal.forget(job.stem)
+    progress = Progress([(job, work.conversion.plan.output) for job, work in jobs])
     return _run_jobs([job for job, _ in jobs], works, parsed, beam_arguments, progress=progress)
 
 
 def _merge(works: Sequence[Work], parsed: Any, beam_arguments: Sequence[str]) -> dict[str, int] | None:
-    """Merge the splits all shards of which are finished; returns what Beam counted, if the runner can."""
+    """Merge the splits whose shards are finished; returns Beam's counts, None if the runner has none."""
     jobs: list[SplitJob] = []
     for work in works:
         found = survey(work.conversion, again=work.again)
         jobs += found.merges if not found.todo else ()
     if not jobs:
         return {}
-    print(f"merging the index of {len(jobs):,} split{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
+    _tell(f"merging the index of {len(jobs):,} split{'s' if len(jobs) > 1 else ''}")
     return _run_jobs(jobs, works, parsed, beam_arguments, progress=contextlib.nullcontext())
 
 
@@ -279,7 +197,7 @@ def _run_jobs(
 
 
 def _explain(error: Exception) -> ConvertError:
-    """Find our own message in what a runner made of it: runners wrap the errors of workers in text."""
+    """Return the error with our own message: runners wrap the errors of workers in text."""
     if isinstance(error, RemoteError):
         return (UsageError if error.refused else ConvertError)(str(error))
     if isinstance(error, ConvertError):
@@ -293,72 +211,67 @@ def _explain(error: Exception) -> ConvertError:
 
 
 def _finish(
-    works: Sequence[Work],
-    parsed: Any,
-    beam_arguments: Sequence[str],
-    *,
-    counters: dict[str, int] | None,
-    missing: Sequence[Missing] = (),
+    works: Sequence[Work], parsed: Any, beam_arguments: Sequence[str], *, counters: dict[str, int] | None
 ) -> int:
-    """Merge the splits and write the manifests of what is complete, and print the result."""
-    barren = {work.name: told for work in works if (told := barren_split(work.conversion))}
+    """Merge the splits, write the manifests of complete datasets, print the result, and return the exit code."""
+    missing = []
+    if parsed.finalize:
+        missing = [describe_missing(work.conversion, work.found) for work in works if work.found.todo]
+        works = [work for work in works if not work.found.todo]
+    barren = {work.name: message for work in works if (message := barren_split(work.conversion))}
     fruitful = [work for work in works if work.name not in barren]
     merged = _merge(fruitful, parsed, beam_arguments)
-    if counters is not None:
-        names = sorted({*counters, *(merged or ())})
-        counters = None if merged is None else {name: counters.get(name, 0) + merged.get(name, 0) for name in names}
-    manifests: list[Manifest] = []
-    waiting: list[str] = []
-    for work in fruitful:
-        work.journal.remove_stale()
-        try:
-            manifest = finalise(work.conversion, again=work.again)
-        except (ConvertError, RemoteError):
-            work.journal.remove_stale()
-            raise
-        if manifest is None:
-            waiting.append(work.name)
-        else:
-            manifests.append(manifest)
-    if parsed.json:
-        result = {"complete": [summarise(m, works) for m in manifests], "waiting": waiting, "counters": counters}
-        if parsed.finalize:
-            result["missing"] = [one.as_json() for one in missing]
-        print(json.dumps(result, indent=1))
+    if counters is not None and merged is not None:
+        counters = {name: counters.get(name, 0) + merged.get(name, 0) for name in sorted({*counters, *merged})}
     else:
-        print_result(manifests, works)
+        counters = None
+    manifests = [(work, _write_manifest(work)) for work in fruitful]
+    waiting = [work.name for work, manifest in manifests if manifest is None]
+    complete = [(work, manifest) for work, manifest in manifests if manifest is not None]
+    rows = [
+        summarise(manifest, output=work.conversion.plan.output, converted=len(work.found.todo))
+        for work, manifest in complete
+    ]
+    if parsed.json:
+        result = {"complete": rows, "waiting": waiting, "counters": counters}
+        print(json.dumps(result | ({"missing": missing} if parsed.finalize else {}), indent=1))
+    else:
+        if rows:
+            print(format_result(rows))
+            if done := sum(work.found.complete for work in works):
+                print(f"{done} of {len(works)} were complete already")
         for one in missing:
-            print(describe_missing(one))
-    for told in barren.values():
-        print(f"error: {told}", file=sys.stderr)
+            print(format_missing(one))
+    for message in barren.values():
+        _tell(f"error: {message}")
     if barren:
         return EXIT_FAILED
     if missing:
-        listed = ", ".join(f"{one.dataset} ({len(one.shards):,} of {one.of:,} shards)" for one in missing)
-        print(f"error: not complete, shards are missing: {listed}; run those tasks again, then this", file=sys.stderr)
+        listed = ", ".join(f"{one['dataset']} ({len(one['missing']):,} of {one['shards']:,} shards)" for one in missing)
+        _tell(f"error: not complete, shards are missing: {listed}; run those tasks again, then this")
         return EXIT_FAILED
     if waiting:
-        print(f"not complete, left to other tasks: {', '.join(waiting)}", file=sys.stderr)
+        _tell(f"not complete, left to other tasks: {', '.join(waiting)}")
         if parsed.task_count == 1:
-            print(
-                "error: another process is converting these; run the same command again when it is done",
-                file=sys.stderr,
-            )
+            _tell("error: another process is converting these; run the same command again when it is done")
             return EXIT_FAILED
-    damaged = {m.dataset: n for m in manifests if (n := count_damage(m.left_out))}
+    damaged = {work.name: count for work, manifest in complete if (count := count_damage(manifest.left_out))}
     if damaged:
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
-        print(
+        _tell(
             f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in "
             f"{parsed.output}/<dataset>/<version>. Copy the damaged files again and run the same command: it converts "
-            "their shards again",
-            file=sys.stderr,
+            "their shards again"
         )
         return EXIT_DAMAGED
     return 0
 
 
-__all__ = ["EXIT_USAGE", "UsageError", "main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _write_manifest(work: Work) -> Manifest | None:
+    """Write the manifest of a dataset if it is complete."""
+    work.journal.remove_stale()
+    try:
+        return finalise(work.conversion, again=work.again)
+    except (ConvertError, RemoteError):
+        work.journal.remove_stale()
+        raise

@@ -1,8 +1,9 @@
-"""What a conversion will give, from its first episodes: for ``--dry-run`` and for the ETA."""
+"""Estimate of the result of a conversion from its first episodes, for ``--dry-run``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 from convert.errors import CorruptFrame, MalformedEpisode
 from convert.plan import Conversion
@@ -14,25 +15,24 @@ from convert.source.tfrecord import TFRecordFile
 _EPISODES = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """Estimated pairs and bytes of ArrayRecord of a whole conversion; None where no episode could be read."""
+class Estimate(NamedTuple):
+    """Estimated pairs and bytes of ArrayRecord of a conversion; None if no episode could be read."""
 
-    pairs: int | None
-    bytes: int | None
+    pairs: int | None = None
+    bytes: int | None = None
 
 
 def estimate(conversion: Conversion) -> Estimate:
-    """Estimate from the first eight episodes of the first shard, scaled by bytes; one frame is converted."""
+    """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted."""
     plan = conversion.plan
     parser = EpisodeParser(plan.camera, ())
-    record_bytes = steps = pairs = frame_bytes = 0
+    record_bytes = pairs = frame_bytes = 0
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if shard is None:
-        return Estimate(pairs=None, bytes=None)
+        return Estimate()
     with shard.open() as file:
-        for position, record in enumerate(TFRecordFile(file, name=shard.name, size=shard.bytes)):
-            if position >= _EPISODES or not isinstance(record, bytes):
+        for record in islice(TFRecordFile(file, name=shard.name, size=shard.bytes), _EPISODES):
+            if not isinstance(record, bytes):
                 break
             try:
                 episode = parser.parse(record)
@@ -41,9 +41,8 @@ def estimate(conversion: Conversion) -> Estimate:
             except (MalformedEpisode, CorruptFrame):
                 continue
             record_bytes += len(record)
-            steps += episode.num_steps
             pairs += len(first_steps(episode.num_steps, plan.offset))
     if not record_bytes:
-        return Estimate(pairs=None, bytes=None)
+        return Estimate()
     total = round(pairs / record_bytes * sum(job.size for job in conversion.jobs))
-    return Estimate(pairs=total, bytes=total * frame_bytes * len(frame_offsets(plan.frames, plan.offset)))
+    return Estimate(total, total * frame_bytes * len(frame_offsets(plan.frames, plan.offset)))

@@ -1,4 +1,4 @@
-"""The end of a conversion: when all splits are merged, their status files become the manifest."""
+"""The end of a conversion: the status files of its merged splits become the manifest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from importlib import metadata
 
 from convert import __version__
 from convert.errors import ConvertError
-from convert.journal.journal import MANIFEST
-from convert.journal.remote import AnyJournal, open_journal
+from convert.journal.journal import MANIFEST, Journal
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.run.survey import Survey, existing_manifest, survey
@@ -36,12 +35,12 @@ def finalise(conversion: Conversion, *, again: Set[str] = frozenset()) -> Manife
 
     Args:
         conversion: Conversion.
-        again: Stems of the shards that this process found to be converted again.
+        again: Stems of the shards that this process converts again.
 
     Returns:
         The manifest; None while shards or splits are missing.
     """
-    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    journal = Journal(conversion.plan.output, conversion.plan.staging)
     if done := _complete(conversion, journal):
         return done
     try:
@@ -53,23 +52,23 @@ def finalise(conversion: Conversion, *, again: Set[str] = frozenset()) -> Manife
                 or _complete(conversion, journal)
             )
     except ConvertError:
-        # Another process may have finished between the two looks, and removed the journal with the lock.
+        # Another process may have finished in between, and removed the journal with the lock.
         if done := _complete(conversion, journal):
             return done
         raise
 
 
-def _complete(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+def _complete(conversion: Conversion, journal: Journal) -> Manifest | None:
     manifest = existing_manifest(conversion, journal)
     covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
     return manifest if covered and not journal.exists() else None
 
 
-def _finalise(conversion: Conversion, journal: AnyJournal, *, again: Set[str]) -> Manifest | None:
+def _finalise(conversion: Conversion, journal: Journal, *, again: Set[str]) -> Manifest | None:
     found = survey(conversion, again=again)
     if found.todo or found.merges:
         return None
-    with writing(journal.workplace):
+    with writing(journal.scratch):
         if found.before is not None and found.complete:
             manifest = found.before
         else:
@@ -116,13 +115,10 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(sorted(total.items()))
+    return dict(sorted(sum(map(Counter, counts), Counter[str]()).items()))
 
 
-def _write_quarantine(journal: AnyJournal, found: Survey) -> FileEntry | None:
+def _write_quarantine(journal: Journal, found: Survey) -> FileEntry | None:
     listed = parse_quarantine(journal.quarantine())
     kept = set(found.before.splits if found.before else ()) - set(found.merged)
     entries = [entry for stem, entries in listed.items() if split_of(stem) in kept for entry in entries]

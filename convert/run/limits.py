@@ -1,4 +1,4 @@
-"""The limits of this process that a conversion cannot work in, found before it begins."""
+"""Limits of this process in which a conversion cannot work, found before it begins."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import resource
 from convert.errors import UsageError
 
 ADDRESS_SPACE = 4 << 30
-"""Bytes of addresses for each process: 3.4 GB were in use on two cores, of which 0.5 GB is memory. The rest is reserved
-by the threads of the libraries, some of which wait for ever, or end in a traceback, if they get only a part of it."""
+"""Bytes of addresses for each process, most of which the threads of the libraries reserve and never use. With fewer
+addresses some libraries wait for ever or end in a traceback."""
 
 
 def check_address_space() -> None:

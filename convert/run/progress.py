@@ -1,15 +1,18 @@
-"""Progress of a conversion, read from the journals: it works with any runner, wherever its workers are."""
+"""Progress of a conversion, read from the journals, so that it works with any runner on any machines."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from convert.journal.remote import open_journal
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from convert.journal.journal import Journal
 from convert.plan import ShardJob
 from convert.report import human_bytes, human_seconds
 from stream.storage.remote import RemoteError, is_remote
@@ -20,66 +23,66 @@ _LINE_EVERY = 30.0
 
 
 class Progress:
-    """A thread that shows shards, pairs, MB/s of source and ETA on stderr: in place on a terminal, else a line now and
-    then. Use as a context manager around the run."""
+    """A context manager that shows shards, pairs, MB/s of source and ETA on stderr while it is open.
+
+    A terminal gets one line that is renewed in place, another stream a line now and then.
+
+    Args:
+        jobs: Shards that this process is to convert, with the output folder of each.
+        stream: Stream to write to instead of stderr.
+    """
 
     def __init__(self, jobs: Sequence[tuple[ShardJob, str]], *, stream: TextIO | None = None) -> None:
-        """``jobs``: what this process is to convert, with the output folder of each."""
-        self._stream = stream or sys.stderr
+        self._console = Console(file=stream or sys.stderr)
         self._waiting = {(output, job.stem): job for job, output in jobs}
-        self._poll = _POLL_REMOTE if any(is_remote(output) for _, output in jobs) else _POLL
         self._total = len(jobs)
         self._total_bytes = sum(job.size for job, _ in jobs)
         self._bytes = 0
         self._pairs = 0
-        self._started = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._started = self._printed = time.monotonic()
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._render,
+            refresh_per_second=1 / (_POLL_REMOTE if any(is_remote(output) for _, output in jobs) else _POLL),
+            transient=not self._console.is_terminal,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def __enter__(self) -> Progress:
-        self._thread.start()
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._look()
-        self._show(end="\n")
-
-    def _run(self) -> None:
-        tty = self._stream.isatty()
-        shown = self._started
-        while not self._stop.wait(self._poll):
+        self._live.stop()
+        if not self._console.is_terminal:
             self._look()
-            if tty or time.monotonic() - shown >= _LINE_EVERY:
-                shown = time.monotonic()
-                self._show(end="" if tty else "\n")
+            print(self._line(), file=self._console.file, flush=True)
+
+    def _render(self) -> Text:
+        self._look()
+        if not self._console.is_terminal and time.monotonic() - self._printed >= _LINE_EVERY:
+            self._printed = time.monotonic()
+            print(self._line(), file=self._console.file, flush=True)
+        return Text(self._line(), no_wrap=True, overflow="ellipsis")
 
     def _look(self) -> None:
         # A store that does not answer now fails the conversion, if it has to; the progress can wait.
         with contextlib.suppress(RemoteError):
             for output in {output for output, _ in self._waiting}:
-                self._look_at(output)
+                journal = Journal(output)
+                finished = journal.finished()
+                stems = [stem for where, stem in self._waiting if where == output and stem in finished]
+                statuses = journal.statuses(stems) if stems else {}
+                for stem in stems:
+                    self._bytes += self._waiting.pop((output, stem)).size
+                    self._pairs += statuses[stem].entry.records if stem in statuses else 0
 
-    def _look_at(self, output: str) -> None:
-        journal = open_journal(output)
-        finished = journal.finished()
-        jobs = {job.stem: job for (where, _), job in self._waiting.items() if where == output and job.stem in finished}
-        statuses = journal.statuses(jobs) if jobs else {}
-        for stem, job in jobs.items():
-            del self._waiting[output, stem]
-            self._bytes += job.size
-            self._pairs += statuses[stem].entry.records if stem in statuses else 0
-
-    def _show(self, *, end: str) -> None:
+    def _line(self) -> str:
         elapsed = max(time.monotonic() - self._started, 1e-6)
-        done = self._total - len(self._waiting)
         rate = self._bytes / elapsed
-        left = (self._total_bytes - self._bytes) / rate if rate else None
-        eta = f", ETA {human_seconds(left)}" if left is not None and self._waiting else ""
-        line = (
-            f"{done:,}/{self._total:,} shards, {self._pairs:,} pairs ({self._pairs / elapsed:,.0f}/s), "
-            f"{human_bytes(rate)}/s, {human_seconds(elapsed)}{eta}"
+        eta = f", ETA {human_seconds((self._total_bytes - self._bytes) / rate)}" if rate and self._waiting else ""
+        return (
+            f"{self._total - len(self._waiting):,}/{self._total:,} shards, {self._pairs:,} pairs "
+            f"({self._pairs / elapsed:,.0f}/s), {human_bytes(rate)}/s, {human_seconds(elapsed)}{eta}"
         )
-        start = "\r\x1b[K" if self._stream.isatty() else ""
-        print(f"{start}{line}", end=end, file=self._stream, flush=True)

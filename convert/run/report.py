@@ -1,59 +1,57 @@
-"""The result of a conversion, and the plan of one, as tables and as JSON."""
+"""The plan and the result of a conversion, as tables and as JSON."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from convert.journal.remote import AnyJournal, open_journal
+from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.report import format_table, human_bytes
 from convert.run.estimate import estimate
 from convert.run.survey import Survey
 from stream.format.manifest import Manifest
 
+_LISTED = 20
+_SUMMED = ("episodes", "pairs", "bytes_in", "bytes_out", "shards", "shards_done", "estimated_pairs", "estimated_bytes")
+_Columns = Mapping[str, Callable[[Mapping[str, Any]], object]]
+_FIRST: _Columns = {
+    "dataset": lambda row: row["dataset"],
+    "version": lambda row: row["version"],
+    "splits": lambda row: ", ".join(row["splits"]),
+    "episodes": lambda row: row["episodes"],
+}
+_RESULT: _Columns = {
+    **_FIRST,
+    "pairs": lambda row: row["pairs"],
+    "in": lambda row: human_bytes(row["bytes_in"]),
+    "out": lambda row: human_bytes(row["bytes_out"]),
+    "left out": lambda row: _reasons(row["left_out"]) if row["version"] else "",
+}
+_PLAN: _Columns = {
+    **_FIRST,
+    "offset": lambda row: row["offset"],
+    "shards done": lambda row: f"{row['shards_done']:,}/{row['shards']:,}{' complete' if row['complete'] else ''}",
+    "in": lambda row: human_bytes(row["bytes_in"]),
+    "pairs (est.)": lambda row: "?" if row["estimated_pairs"] is None else row["estimated_pairs"],
+    "out (est.)": lambda row: "?" if row["estimated_bytes"] is None else human_bytes(row["estimated_bytes"]),
+}
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """A dataset that was asked for, and what was finished of it when the command began.
 
-    Attributes:
-        again: Shards of a complete dataset that are to be converted again.
-        removes: Splits that --overwrite removes.
+def summarise(manifest: Manifest, *, output: str, converted: int) -> dict[str, Any]:
+    """Return the result of one dataset.
+
+    Args:
+        manifest: Manifest.
+        output: Folder of the dataset.
+        converted: Number of shards that had to be converted when the command began.
     """
-
-    conversion: Conversion
-    found: Survey
-    again: frozenset[str] = frozenset()
-    removes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of the dataset."""
-        return self.conversion.spec.name
-
-    @property
-    def output(self) -> str:
-        """Folder ``ROOT/<dataset>/<version>``."""
-        return self.conversion.plan.output
-
-    @property
-    def journal(self) -> AnyJournal:
-        """Journal of the conversion."""
-        return open_journal(self.output, self.conversion.plan.staging)
-
-
-def summarise(manifest: Manifest, works: Sequence[Work]) -> dict[str, Any]:
-    """Return the result of one dataset, for --json."""
-    work = next(work for work in works if work.name == manifest.dataset)
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     tables = [table for split in manifest.splits.values() for table in split.index.values()]
     return {
         "dataset": manifest.dataset,
         "version": manifest.version,
-        "output": work.output,
+        "output": output,
         "splits": {name: split.records for name, split in manifest.splits.items()},
         "episodes": manifest.episodes,
         "steps": manifest.steps,
@@ -61,91 +59,85 @@ def summarise(manifest: Manifest, works: Sequence[Work]) -> dict[str, Any]:
         "bytes_in": sum(shard.source_bytes for shard in shards),
         "bytes_out": sum(shard.file.bytes for shard in shards) + sum(table.bytes for table in tables),
         "shards": len(shards),
-        "shards_converted": len(work.found.todo),
+        "shards_converted": converted,
         "left_out": manifest.left_out,
     }
 
 
-def print_result(manifests: Sequence[Manifest], works: Sequence[Work]) -> None:
-    """Print a row for each dataset that is complete."""
-    rows = []
-    for manifest in manifests:
-        summary = summarise(manifest, works)
-        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in manifest.left_out.items())
-        rows.append(
-            [
-                manifest.dataset,
-                manifest.version,
-                ", ".join(manifest.splits),
-                manifest.episodes,
-                manifest.records,
-                human_bytes(summary["bytes_in"]),
-                human_bytes(summary["bytes_out"]),
-                reasons or "-",
-            ]
-        )
-    if rows:
-        header = ["dataset", "version", "splits", "episodes", "pairs", "in", "out", "left out"]
-        if len(rows) > 1:
-            summaries = [summarise(manifest, works) for manifest in manifests]
-            total = {key: sum(s[key] for s in summaries) for key in ("episodes", "pairs", "bytes_in", "bytes_out")}
-            sizes = (human_bytes(total["bytes_in"]), human_bytes(total["bytes_out"]))
-            rows.append([f"{len(rows)} datasets", "", "", total["episodes"], total["pairs"], *sizes, ""])
-        print(format_table(header, rows))
-        done = sum(work.found.complete for work in works)
-        if done:
-            print(f"{done} of {len(works)} were complete already")
+def describe_plan(conversion: Conversion, found: Survey, *, removes: Sequence[str]) -> dict[str, Any]:
+    """Return what would be done to one dataset; ``removes`` are the splits that --overwrite removes."""
+    expected = estimate(conversion)
+    return {
+        "dataset": conversion.spec.name,
+        "version": conversion.spec.version,
+        "source": conversion.source.path,
+        "output": conversion.plan.output,
+        "splits": conversion.splits,
+        "episodes": sum(job.episodes for job in conversion.jobs),
+        "shards": len(conversion.jobs),
+        "shards_done": len(conversion.jobs) - len(found.todo),
+        "complete": found.complete,
+        "offset": conversion.plan.offset,
+        "bytes_in": sum(job.size for job in conversion.jobs),
+        "estimated_pairs": expected.pairs,
+        "estimated_bytes": expected.bytes,
+        "removes": list(removes),
+    }
 
 
-def print_plan(works: Sequence[Work], *, as_json: bool) -> None:
-    """Print what would be done, a row for each dataset."""
-    rows: list[dict[str, Any]] = []
-    for work in works:
-        conversion = work.conversion
-        expected = estimate(conversion)
-        rows.append(
-            {
-                "dataset": conversion.spec.name,
-                "version": conversion.spec.version,
-                "source": conversion.source.path,
-                "output": work.output,
-                "splits": conversion.splits,
-                "episodes": sum(job.episodes for job in conversion.jobs),
-                "shards": len(conversion.jobs),
-                "shards_done": len(conversion.jobs) - len(work.found.todo),
-                "complete": work.found.complete,
-                "offset": conversion.plan.offset,
-                "bytes_in": sum(job.size for job in conversion.jobs),
-                "estimated_pairs": expected.pairs,
-                "estimated_bytes": expected.bytes,
-                "removes": work.removes,
-            }
-        )
-    if as_json:
-        print(json.dumps(rows, indent=1))
-        return
-    header = ["dataset", "version", "splits", "episodes", "offset", "shards done", "in", "pairs (est.)", "out (est.)"]
-    table = [
-        [
-            row["dataset"],
-            row["version"],
-            ", ".join(row["splits"]),
-            row["episodes"],
-            row["offset"],
-            f"{row['shards_done']:,}/{row['shards']:,}" + (" complete" if row["complete"] else ""),
-            human_bytes(row["bytes_in"]),
-            row["estimated_pairs"] if row["estimated_pairs"] is not None else "?",
-            human_bytes(row["estimated_bytes"]) if row["estimated_bytes"] is not None else "?",
-        ]
-        for row in rows
-    ]
+def format_result(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of results that ``summarise`` returned."""
+    return _format(_RESULT, rows)
+
+
+def format_plan(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of plans that ``describe_plan`` returned, and what --overwrite removes."""
+    lines = [_format(_PLAN, rows)]
+    for row in rows:
+        if row["removes"]:
+            lines.append(f"{row['dataset']}: --overwrite would remove {', '.join(row['removes'])} in {row['output']}")
+    return "\n".join(lines)
+
+
+def _format(columns: _Columns, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table with a row for each dataset, and one for all if they are several."""
+    shown = list(rows)
     if len(rows) > 1:
-        known = {key: sum(row[key] or 0 for row in rows) for key in ("episodes", "bytes_in", "estimated_pairs")}
-        shards = f"{sum(row['shards_done'] for row in rows):,}/{sum(row['shards'] for row in rows):,}"
-        out = human_bytes(sum(row["estimated_bytes"] or 0 for row in rows))
-        total = [known["episodes"], "", shards, human_bytes(known["bytes_in"]), known["estimated_pairs"], out]
-        table.append([f"{len(rows)} datasets", "", "", *total])
-    print(format_table(header, table))
-    for work in works:
-        if work.removes:
-            print(f"{work.name}: --overwrite would remove {', '.join(work.removes)} in {work.output}")
+        sums = {key: sum(row[key] or 0 for row in rows) for key in _SUMMED if key in rows[0]}
+        shown.append({**dict.fromkeys(rows[0], ""), "dataset": f"{len(rows)} datasets", **sums})
+    return format_table(list(columns), [[cell(row) for cell in columns.values()] for row in shown])
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in left_out.items()) or "-"
+
+
+def describe_missing(conversion: Conversion, found: Survey) -> dict[str, Any]:
+    """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
+    stems = [job.stem for job in found.todo]
+    failures = Journal(conversion.plan.output, conversion.plan.staging).failures(stems)
+    missing: list[dict[str, str | None]] = [{"shard": stem, "host": None, "failure": None} for stem in stems]
+    for shard in missing:
+        if failure := failures.get(str(shard["shard"])):
+            shard |= {"host": failure.host, "failure": failure.message}
+    return {"dataset": conversion.spec.name, "shards": len(conversion.jobs), "missing": missing}
+
+
+def format_missing(found: Mapping[str, Any]) -> str:
+    """Return a line for the dataset and one for each missing shard: failed ones first, not more than 20 of all.
+
+    >>> failed = {"shard": "train-00002-of-00009", "host": "node7", "failure": "the disk is full"}
+    >>> untried = {"shard": "train-00001-of-00009", "host": None, "failure": None}
+    >>> print(format_missing({"dataset": "rt1", "shards": 9, "missing": [untried, failed]}))
+    rt1: 2 of 9 shards are missing
+      train-00002-of-00009  failed on node7: the disk is full
+      train-00001-of-00009
+    """
+    shards = sorted(found["missing"], key=lambda shard: shard["failure"] is None)
+    lines = [f"{found['dataset']}: {len(shards):,} of {found['shards']:,} shards are missing"]
+    for shard in shards[:_LISTED]:
+        failed = "" if shard["failure"] is None else f"  failed on {shard['host']}: {shard['failure']}"
+        lines.append(f"  {shard['shard']}{failed}")
+    if len(shards) > _LISTED:
+        lines.append(f"  and {len(shards) - _LISTED:,} more; --json lists all")
+    return "\n".join(lines)

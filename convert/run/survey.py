@@ -1,18 +1,18 @@
-"""What of a dataset is finished: its journal, its manifest and its files tell what is still to be done.
+"""Survey of a dataset: its journal, its manifest and its files show which shards and splits are finished.
 
-A complete dataset may have lost a file, or its source may have been repaired. Then the shards and splits concerned are
-to be done again, and only these; the rest stays as the manifest describes it.
+A complete dataset may have lost a file, or its source may have been repaired. Then only the shards and splits concerned
+are done again; the rest stays as the manifest describes it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from convert.errors import ConflictError, UsageError
+from convert.journal.journal import Journal
 from convert.journal.parameters import check_parameters
-from convert.journal.remote import AnyJournal, open_journal
 from convert.journal.status import IndexStatus, ShardStatus
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.source.tfrecord import TFRecordFile
@@ -31,7 +31,7 @@ class MergedSplit:
 
     @property
     def entry(self) -> SplitEntry:
-        """Its entry in the manifest."""
+        """Entry of the split in the manifest."""
         entries = tuple(status.entry for status in self.shards)
         return SplitEntry(
             episodes=sum(entry.episodes for entry in entries),
@@ -44,11 +44,11 @@ class MergedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What is finished of a dataset, and what is not.
+    """Finished and unfinished parts of a dataset.
 
     Attributes:
         before: Manifest that the output has, or had before files that it describes were changed.
-        withdrawn: Whether that manifest is not in the output any more.
+        withdrawn: Whether the manifest was taken out of the output.
         todo: Shards to convert.
         merges: Splits to merge, all shards of which are finished.
         merged: Splits that are finished in the journal, by name. The other splits stay as the manifest has them.
@@ -64,27 +64,26 @@ class Survey:
 
     @property
     def complete(self) -> bool:
-        """Whether the manifest in the output is true as it is."""
+        """Whether the manifest in the output describes the dataset as it is."""
         return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
 
 
 def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[str] = frozenset()) -> Survey:
-    """Find out what of a conversion is finished.
+    """Find the finished and unfinished parts of a conversion.
 
     Args:
         conversion: Conversion.
-        again: Stems of shards to convert again: the manifest's word for them does not count.
-        redo: Those of them for which the journal's word does not count either.
+        again: Stems of shards to convert again, although the manifest has them.
+        redo: Stems of shards to convert again, although the journal has them finished.
 
     Raises:
         ConflictError: The output was converted with other parameters, from another source, or to another version of
             the format.
     """
-    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    journal = Journal(conversion.plan.output, conversion.plan.staging)
     before = existing_manifest(conversion, journal)
     withdrawn = before is None
-    if before is None:
-        before = _withdrawn_manifest(conversion, journal)
+    before = before or _withdrawn_manifest(conversion, journal)
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
     todo: list[ShardJob] = []
     merges: list[SplitJob] = []
@@ -113,7 +112,7 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     )
 
 
-def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
+def existing_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
     """Return the manifest in the output, if there is one that this conversion agrees with.
 
     Raises:
@@ -121,13 +120,10 @@ def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest |
             the format.
     """
     output = journal.output
-    try:
-        manifest = journal.manifest()
-    except FormatError as error:
-        raise ConflictError(f"{error} (or choose another --output)") from None
+    manifest = _readable(journal.manifest)
     if manifest is None:
         return None
-    check_parameters(manifest.parameters, conversion.parameters, where=str(output))
+    check_parameters(manifest.parameters, conversion.parameters, where=output)
     if manifest.source.fingerprint != conversion.source.fingerprint:
         raise ConflictError(
             f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not "
@@ -137,19 +133,18 @@ def existing_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest |
 
 
 def barren_split(conversion: Conversion) -> str | None:
-    """Return what is wrong with a split all shards of which are finished and gave no pair, None if there is none.
+    """Return an error about the first finished split that gives no pair, None if there is none.
 
-    Damage explains a split without pairs; it is told otherwise.
+    A split with damage is passed over: damage is reported on its own.
     """
-    journal = open_journal(conversion.plan.output, conversion.plan.staging)
+    journal = Journal(conversion.plan.output, conversion.plan.staging)
     offset = conversion.plan.offset
     for split in conversion.splits:
-        stems = [job.stem for job in conversion.split_jobs(split)]
-        statuses = journal.statuses(stems)
-        entries = [status.entry for status in statuses.values()]
-        damaged = any(count_damage(entry.left_out) for entry in entries)
-        if len(statuses) == len(stems) and not damaged and not any(entry.records for entry in entries):
-            longest = max(status.longest for status in statuses.values())
+        jobs = conversion.split_jobs(split)
+        statuses = journal.statuses(job.stem for job in jobs).values()
+        useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
+        if len(statuses) == len(jobs) and not useful:
+            longest = max(status.longest for status in statuses)
             return (
                 f"{conversion.spec.name}: split {split} gives no pair at offset {offset}: its longest episode has "
                 f"{longest} steps, a pair takes {offset + 1}; give a smaller --offset with --overwrite, or leave the "
@@ -176,12 +171,13 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     return {name: frozenset(shards) for name, shards in found.items()}
 
 
-def _withdrawn_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest | None:
-    """Return the manifest that was withdrawn, if one was and nothing else that it describes is being changed."""
-    try:
-        manifest = journal.withdrawn()
-    except FormatError as error:
-        raise ConflictError(f"{error} (or choose another --output)") from None
+def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
+    """Return the manifest that was withdrawn, None if none was.
+
+    Raises:
+        ConflictError: Another split that it describes is being changed.
+    """
+    manifest = _readable(journal.withdrawn)
     if manifest is None:
         return None
     others = {
@@ -195,10 +191,17 @@ def _withdrawn_manifest(conversion: Conversion, journal: AnyJournal) -> Manifest
     return manifest
 
 
-def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:
-    """Return the shards whose source file is not as it was, by stem with the reason.
+def _readable(read: Callable[[], Manifest | None]) -> Manifest | None:
+    try:
+        return read()
+    except FormatError as error:
+        raise ConflictError(f"{error} (or choose another --output)") from None
 
-    Files of another size are found, and files of which something was left out as damaged that now differ.
+
+def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]:
+    """Return the shards whose source file has changed, by stem with the reason.
+
+    A file has changed if its size has, or if it was damaged and its content has.
     """
     entries = {entry.name: entry for split in before.splits.values() for entry in split.shards}
     found = {}
@@ -220,7 +223,7 @@ def _source_differs(job: ShardJob, entry: ShardEntry) -> bool:
         for _, item in wanted_records(job, records):
             if not isinstance(item, bytes):
                 unread["undeclared" if item is None else "unreadable"] += 1
-    # Data with a flipped bit are stored with the same checksum as whole ones, so the digest alone does not tell.
+    # The digest covers the stored checksums only, which a flipped bit in the data does not change.
     same = all(entry.left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
     return not same or records.digest != entry.source_digest
 
@@ -229,29 +232,23 @@ def _missing(
     jobs: Sequence[ShardJob],
     old: SplitEntry | None,
     statuses: Mapping[str, ShardStatus],
-    journal: AnyJournal,
+    journal: Journal,
     *,
     again: Set[str],
 ) -> list[ShardJob]:
     """Return the shards of a split that are neither finished in the journal nor described by the manifest."""
     entries = {entry.name: entry for entry in old.shards} if old else {}
     indexed = old is not None and journal.has_index(old.index, jobs[0].shard.split)
-    missing = []
-    for job in jobs:
-        status, entry = statuses.get(job.stem), entries.get(job.stem)
-        if status is not None and status.entry.source_bytes == job.shard.bytes:
-            continue
-        if entry is None or not indexed or job.stem in again or not journal.has_file(entry):
-            missing.append(replace(job, entry=entry))
-    return missing
+    done = journal.complete_files(entries.values()) - again if indexed else set()
+    bytes_read = {stem: status.entry.source_bytes for stem, status in statuses.items()}
+    done |= {job.stem for job in jobs if bytes_read.get(job.stem) == job.shard.bytes}
+    return [replace(job, entry=entries.get(job.stem)) for job in jobs if job.stem not in done]
 
 
-def _differs(
-    found: Sequence[ShardStatus], old: SplitEntry, journal: AnyJournal, *, split: str, withdrawn: bool
-) -> bool:
-    """Return whether the manifest may not describe a split any more.
+def _differs(found: Sequence[ShardStatus], old: SplitEntry, journal: Journal, *, split: str, withdrawn: bool) -> bool:
+    """Return whether the manifest may no longer describe a split.
 
-    Files of other content are put into place only after the manifest was withdrawn.
+    The manifest is withdrawn before a file with another content is put into place.
     """
     if not journal.has_index(old.index, split):
         return True

@@ -1,8 +1,7 @@
-"""One source shard becomes one ArrayRecord file and its part of the index.
+"""Conversion of one source shard into one ArrayRecord file and its part of the index.
 
-Everything here is a function of the source file and the plan, so the output is the same whoever runs it, how often, and
-in whatever order. Files are written where the journal says, closed, reopened, checked and hashed, and only then put
-into place; the status of the shard is written last.
+The output is a function of the source file and the plan alone. Files are written on a stage of the journal, closed,
+reopened, checked and hashed, and only then put into place; the status of the shard is written last.
 """
 
 from __future__ import annotations
@@ -11,13 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import pyarrow.compute  # noqa: F401  (The first shard of a worker would import it otherwise.)
-
 from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError, UsageError
 from convert.index.tables import write_part
-from convert.journal.journal import RECORDS, FileKind
-from convert.journal.remote import AnyJournal, open_journal
+from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, ShardJob
 from convert.shard.images import EncodedFrame, convert_frame
@@ -30,7 +25,7 @@ from convert.source.rlds import Episode, EpisodeParser
 from convert.source.tfrecord import TFRecordFile
 from convert.storage.durable import describe_durably, writing
 from stream.format.manifest import FileEntry, ShardEntry
-from stream.format.names import TABLE_KINDS, encode_record
+from stream.format.names import TableKind, encode_record
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
@@ -50,7 +45,7 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
         ShardError: The source cannot be read, the output cannot be written, or the source is damaged and the plan says
             ``on_error="fail"``.
     """
-    journal = open_journal(plan.output, plan.staging)
+    journal = Journal(plan.output, plan.staging)
     try:
         return _convert_shard(job, plan, journal)
     except RemoteError as error:
@@ -62,7 +57,7 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
         raise
 
 
-def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: AnyJournal) -> ShardStatus | None:
+def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: Journal) -> ShardStatus | None:
     if status := journal.status(job.stem):
         return status
     if not journal.exists():
@@ -74,12 +69,12 @@ def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: AnyJournal) -> Sha
             return None
         if status := journal.status(job.stem):
             return status
-        with journal.staged(job.stem) as files:
-            status = _ShardWriter(job, plan, files, workplace=journal.workplace).run()
+        with journal.stage(job.stem) as folder:
+            status = _ShardWriter(job, plan, folder, scratch=journal.scratch).run()
             if job.entry is not None and job.entry != status.entry:
                 _check_no_worse(job, job.entry, status.entry, journal)
                 journal.withdraw()
-            journal.place(job.stem, files)
+            journal.place(job.stem, folder)
         journal.finish(status)
         return status
 
@@ -89,17 +84,17 @@ def count_damage(left_out: Mapping[str, int]) -> int:
     return sum(left_out.get(reason, 0) for reason in DAMAGE)
 
 
-def _check_no_worse(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: AnyJournal) -> None:
-    """Raise ShardError if a shard that exists would be replaced by one of a source that was damaged since."""
+def _check_no_worse(job: ShardJob, old: ShardEntry, new: ShardEntry, journal: Journal) -> None:
+    """Raise ShardError if the source was damaged after the existing shard was converted."""
     before, now = count_damage(old.left_out), count_damage(new.left_out)
-    if now > before and journal.has_file(old):
+    if now > before and journal.complete_files([old]):
         raise ShardError(
             f"{job.shard.path}: {now} damaged, {before} when it was converted, so the converted shard stays as it is; "
             "copy the source file again"
         )
 
 
-def _in_manifest(journal: AnyJournal, job: ShardJob) -> bool:
+def _in_manifest(journal: Journal, job: ShardJob) -> bool:
     try:
         manifest = journal.manifest()
     except FormatError:
@@ -109,14 +104,20 @@ def _in_manifest(journal: AnyJournal, job: ShardJob) -> bool:
 
 
 class _ShardWriter:
-    """The state of converting one shard."""
+    """The conversion of one shard.
 
-    def __init__(self, job: ShardJob, plan: DatasetPlan, files: Mapping[FileKind, Path], *, workplace: Path) -> None:
-        """``files``: where to write, by kind. ``workplace``: their folder, to name in messages."""
+    Args:
+        job: Shard.
+        plan: Plan of its dataset.
+        folder: Folder for the files, which are named by their kind.
+        scratch: Folder to name in messages.
+    """
+
+    def __init__(self, job: ShardJob, plan: DatasetPlan, folder: Path, *, scratch: Path) -> None:
         self._job = job
         self._plan = plan
-        self._workplace = workplace
-        self._temporary = files
+        self._folder = folder
+        self._scratch = scratch
         self._offsets = frame_offsets(plan.frames, plan.offset)
         extra = (*plan.language, *((plan.robot_feature,) if plan.robot_feature else ()))
         self._parser = EpisodeParser(plan.camera, dict.fromkeys((*plan.features, *extra)))
@@ -132,21 +133,23 @@ class _ShardWriter:
     def run(self) -> ShardStatus:
         shard = self._job.shard
         try:
-            digest, places = self._convert()
-            with writing(self._workplace):
-                for kind, table in self._rows.tables(places).items():
-                    write_part(self._temporary[kind], table)
-                parts = {kind: self._describe(kind) for kind in TABLE_KINDS}
-                file = self._describe(RECORDS)
-        except ConvertError:
-            raise
+            with writing(self._scratch):
+                writer = RecordWriter(self._folder / RECORDS, output=self._scratch)
+            with writer, shard.open() as file:
+                records = TFRecordFile(file, name=shard.name, size=shard.bytes)
+                for position, item in wanted_records(self._job, records):
+                    self._add(position, item, writer)
+                source_digest = records.digest
+            with writing(self._scratch):
+                parts = self._write_parts(writer)
+                records_file = describe_durably(self._folder / RECORDS)
         except OSError as error:
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
         entry = ShardEntry(
             name=self._job.stem,
             source_file=shard.name,
             source_bytes=shard.bytes,
-            source_digest=digest,
+            source_digest=source_digest,
             episodes=self._rows.num_episodes,
             steps=self._rows.num_steps,
             records=self._rows.num_records,
@@ -154,7 +157,7 @@ class _ShardWriter:
             left_out=dict(sorted(self._left_out.items())),
             sizes=dict(sorted(self._sizes.items())),
             passed=self._passed,
-            file=file,
+            file=records_file,
         )
         return ShardStatus(
             entry=entry,
@@ -164,57 +167,74 @@ class _ShardWriter:
             quarantine=tuple(self._quarantine),
         )
 
-    def _convert(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Write the records; returns the digest of the source and the locations of the records."""
-        with writing(self._workplace):
-            writer = RecordWriter(self._temporary[RECORDS], output=self._workplace)
-        with writer, self._job.shard.open() as file:
-            records = TFRecordFile(file, name=self._job.shard.name, size=self._job.shard.bytes)
-            for position, item in wanted_records(self._job, records):
-                self._add(position, item, writer)
-            digest = records.digest
-        with writing(self._workplace):
-            return digest, writer.places()
+    def _write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
+        """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
+        tables = self._rows.tables(writer.places())
+        for kind, table in tables.items():
+            write_part(self._folder / kind, table)
+        for kind, table in tables.items():
+            try:
+                open_table(self._folder / kind, kind, rows=table.num_rows)
+            except FormatError as error:
+                raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
+        return {kind: describe_durably(self._folder / kind) for kind in tables}
 
     def _add(self, position: int, item: bytes | DamagedRecord | None, writer: RecordWriter) -> None:
         if item is None:
             declared = self._job.shard.records
             self._leave_out("undeclared", position, f"the file goes on after its {declared} declared records")
             return
+        episode, status, detail = self._read(item)
+        if status != "ok":
+            self._leave_out(status, position, detail)
+        kept: list[int] = []
+        language: list[str] = []
+        robot = self._plan.robot
+        if episode is not None:
+            kept = self._write_pairs(position, episode, writer)
+            language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
+            robot = _robot(episode, self._plan.robot_feature) or robot
+        self._rows.add(
+            episode,
+            source_file=self._job.shard.name,
+            position=position,
+            status=status,
+            language=language,
+            robot=robot,
+            starts=kept,
+            offset=self._plan.offset,
+        )
+
+    def _read(self, item: bytes | DamagedRecord) -> tuple[Episode | None, str, str]:
+        """Return the episode of a record, None if it is damaged; its status; and the reason if that is not "ok"."""
         if isinstance(item, DamagedRecord):
-            self._leave_out("unreadable", position, str(item))
-            self._add_episode(position, "unreadable", None, ())
-            return
+            return None, "unreadable", str(item)
         self._bytes_in += len(item)
         try:
             episode = self._parser.parse(item)
         except MalformedEpisode as error:
-            self._leave_out("malformed", position, str(error))
-            self._add_episode(position, "malformed", None, ())
-            return
+            return None, "malformed", str(error)
         missing = [feature.name for feature in self._vectors if episode.steps[feature.name].values is None]
         if missing and episode.num_steps:
-            self._leave_out("missing_feature", position, f"no {', '.join(missing)}, a part of action or state")
-            self._add_episode(position, "missing_feature", None, ())
-            return
-        status = "ok"
-        starts = first_steps(episode.num_steps, self._plan.offset)
-        if not starts:
+            return None, "missing_feature", f"no {', '.join(missing)}, a part of action or state"
+        if not first_steps(episode.num_steps, self._plan.offset):
             status = "too_short" if episode.num_steps else "empty"
-            self._leave_out(
-                status, position, f"{episode.num_steps} steps, a pair takes {self._plan.offset + 1}", damage=False
-            )
+            return episode, status, f"{episode.num_steps} steps, a pair takes {self._plan.offset + 1}"
+        return episode, "ok", ""
+
+    def _write_pairs(self, position: int, episode: Episode, writer: RecordWriter) -> list[int]:
+        """Write the pairs of an episode; returns the first step of each. Pairs of a corrupt frame are left out."""
+        starts = first_steps(episode.num_steps, self._plan.offset)
         frames = self._convert_frames(position, episode, starts)
         kept = []
         for start in starts:
-            chosen = [frames[start + offset] for offset in self._offsets]
-            whole = [frame.data for frame in chosen if frame is not None]
-            if len(whole) < len(chosen):
+            data = [frame.data for offset in self._offsets if (frame := frames[start + offset]) is not None]
+            if len(data) < len(self._offsets):
                 self._left_out["pair_of_corrupt_frame"] += 1
                 continue
-            writer.write(encode_record(whole))
+            writer.write(encode_record(data))
             kept.append(start)
-        self._add_episode(position, status, episode, kept)
+        return kept
 
     def _convert_frames(self, position: int, episode: Episode, starts: range) -> dict[int, EncodedFrame | None]:
         frames: dict[int, EncodedFrame | None] = {}
@@ -230,31 +250,11 @@ class _ShardWriter:
             self._sizes[f"{frame.size[0]}x{frame.size[1]}"] += 1
         return frames
 
-    def _add_episode(self, position: int, status: str, episode: Episode | None, starts: Sequence[int]) -> None:
-        language: list[str] = []
-        robot = self._plan.robot
-        if episode is not None:
-            language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
-            robot = _robot(episode, self._plan.robot_feature) or robot
-        self._rows.add(
-            episode,
-            source_file=self._job.shard.name,
-            position=position,
-            status=status,
-            language=language,
-            robot=robot,
-            starts=starts,
-            offset=self._plan.offset,
-        )
-
-    def _leave_out(
-        self, reason: str, position: int, detail: str, *, step: int | None = None, damage: bool = True
-    ) -> None:
+    def _leave_out(self, reason: str, position: int, detail: str, *, step: int | None = None) -> None:
         shard = self._job.shard
-        if damage and self._plan.on_error == "fail":
-            where = f"{self._plan.dataset} {shard.path}: episode {position}" + (
-                f" step {step}" if step is not None else ""
-            )
+        if reason in DAMAGE and self._plan.on_error == "fail":
+            where = f"{self._plan.dataset} {shard.path}: episode {position}"
+            where += "" if step is None else f" step {step}"
             raise ShardError(f"{where}: {reason}: {detail}; run with --on-error quarantine to leave it out")
         self._left_out[reason] += 1
         self._quarantine.append(
@@ -263,27 +263,12 @@ class _ShardWriter:
             )
         )
 
-    def _describe(self, kind: FileKind) -> FileEntry:
-        """Reopen a file that was written, compare its rows, and return its size and hash once it is on the disk."""
-        path = self._temporary[kind]
-        rows = {
-            "episodes": self._rows.num_episodes,
-            "steps": self._rows.num_steps,
-            "records": self._rows.num_records,
-        }
-        if kind != "arrayrecord":
-            try:
-                open_table(path, kind, rows=rows[kind])
-            except FormatError as error:
-                raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
-        return describe_durably(path)
-
 
 def wanted_records(job: ShardJob, records: TFRecordFile) -> Iterator[tuple[int, bytes | DamagedRecord | None]]:
     """Yield the number and content of every wanted record of a source file.
 
-    Records that the file is too damaged or too short for come as ``DamagedRecord``. None stands for all that goes on
-    after the declared records.
+    A record that a damaged or short file lacks comes as ``DamagedRecord``; data after the declared records come as one
+    None.
     """
     declared = job.shard.records
     last = max(stop for _, stop in job.spans)

@@ -211,7 +211,7 @@ def test_jar_that_cannot_be_downloaded_says_where_to_put_it(tmp_path: Path) -> N
         *("--runner=FlinkRunner", f"--flink_job_server_jar={address}", f"--jar_cache_dir={tmp_path}"),
         f"--job_server_java_launcher={sys.executable}",
     )
-    assert error.startswith(f"the jar of Beam's job server cannot be had from {address} (")
+    assert error.startswith(f"the jar of Beam's job server is not available from {address} (")
     assert error.endswith(f"name it with --flink_job_server_jar PATH, or put it at {tmp_path / 'beam.jar'}")
 
 
@@ -223,7 +223,7 @@ def test_download_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: 
             *("--runner=SparkRunner", f"--spark_job_server_jar={address}", f"--jar_cache_dir={tmp_path}"),
             f"--job_server_java_launcher={sys.executable}",
         )
-    assert f"cannot be had from {address} (timed out)" in error
+    assert f"is not available from {address} (timed out)" in error
 
 
 def test_jar_that_was_downloaded_before_needs_no_network(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from bench.measure.session import Result
 from convert.errors import EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import FOLDER, MANIFEST, PARAMETERS, Journal
 from convert.reindex import main
+from convert.storage.staging import machine
 from convert.verify.command import verify_root
 from stream import make_loader
 from stream.format.manifest import encode_manifest, read_manifest
@@ -130,10 +131,11 @@ Killed = Callable[[Path, Path], None]
 
 
 def _leftovers(folder: Path, after: Path) -> None:
-    journal = Journal(folder)
-    journal.make()
-    (journal.folder / f"{MANIFEST}.lock").touch()
-    journal.temporary(MANIFEST).write_bytes(b"half of a ta")
+    Journal(folder).make()
+    (folder / FOLDER / f"{MANIFEST}.lock").touch()
+    stage = folder / FOLDER / f"{MANIFEST}.{machine()}-1-abcd.tmp"
+    stage.mkdir()
+    (stage / table_file("steps")).write_bytes(b"half of a ta")
 
 
 def _withdrawn(folder: Path, after: Path) -> None:

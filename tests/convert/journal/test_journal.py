@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from convert.errors import EXIT_USAGE, ConflictError, ConvertError, ShardError
-from convert.journal.journal import Journal, part_file
+from convert.journal.journal import FOLDER, Journal, part_file
 from convert.journal.parameters import check_parameters
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.storage.durable import write_durably, writing
@@ -54,16 +54,16 @@ import sys
 from convert.journal.journal import Journal
 journal = Journal(sys.argv[1])
 with journal.lock(sys.argv[2], wait=len(sys.argv) > 3) as mine:
-    for kind in ("arrayrecord", "steps"):
-        journal.temporary(sys.argv[2] + "." + kind).touch()
-    print(mine, flush=True)
-    sys.stdin.read()
+    with journal.stage(sys.argv[2]) as stage:
+        (stage / "steps").touch()
+        print(mine, flush=True)
+        sys.stdin.read()
 """
 
 
 @pytest.fixture
 def holder(journal: Journal) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the lock of a shard and has two files half-written."""
+    """A process that holds the lock of a shard and has a file half-written."""
     process = python(HOLD, journal.output, STEM)
     assert process.stdout is not None
     assert process.stdout.readline() == "True\n"
@@ -72,8 +72,20 @@ def holder(journal: Journal) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+def folder_of(journal: Journal) -> Path:
+    return Path(journal.output) / FOLDER
+
+
 def temporaries(journal: Journal) -> list[str]:
-    return sorted(name.split(".")[0] for name in os.listdir(journal.folder) if name.endswith(".tmp"))
+    return sorted(name.split(".")[0] for name in os.listdir(folder_of(journal)) if name.endswith(".tmp"))
+
+
+def leave_stage(journal: Journal, owner: str, *, host: str | None = None) -> Path:
+    """Make the temporary folder that a killed process leaves."""
+    path = folder_of(journal) / f"{owner}.{host or machine()}-1-abcd.tmp"
+    path.mkdir()
+    (path / "steps").touch()
+    return path
 
 
 def entry(name: str = STEM, size: int = 3) -> ShardEntry:
@@ -98,9 +110,9 @@ def make_status(name: str = STEM) -> ShardStatus:
 
 
 def place_files(journal: Journal, stem: str = STEM) -> list[Path]:
-    folder = journal.output / "train"
-    folder.mkdir(exist_ok=True)
-    paths = [folder / shard_file(stem), *(journal.folder / part_file(stem, kind) for kind in TABLE_KINDS)]
+    output = Path(journal.output)
+    (output / "train").mkdir(exist_ok=True)
+    paths = [output / "train" / shard_file(stem), *(output / part_file(stem, kind) for kind in TABLE_KINDS)]
     for path in paths:
         path.write_bytes(b"abc")
     return paths
@@ -137,7 +149,7 @@ def test_nothing_was_begun_in_an_empty_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", '"text"'])
 def test_parameters_that_cannot_be_read_are_a_conflict(journal: Journal, content: str) -> None:
-    (journal.folder / "parameters.json").write_text(content)
+    (folder_of(journal) / "parameters.json").write_text(content)
     with pytest.raises(ConflictError, match=r"parameters\.json: not .*JSON.*; run with --overwrite"):
         journal.begin(PARAMETERS)
 
@@ -179,9 +191,9 @@ def test_a_shard_that_another_process_converts_is_left_to_it(journal: Journal, h
 
 
 def test_what_another_process_is_writing_is_not_stale(journal: Journal, holder: subprocess.Popen[str]) -> None:
-    journal.temporary("val-00000-of-00001.steps").touch()
+    leave_stage(journal, "val-00000-of-00001")
     journal.remove_stale()
-    assert temporaries(journal) == [STEM, STEM]
+    assert temporaries(journal) == [STEM]
 
 
 def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_looks(
@@ -189,7 +201,7 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_looks(
 ) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert temporaries(journal) == [STEM, STEM]
+    assert temporaries(journal) == [STEM]
     journal.remove_stale()
     assert temporaries(journal) == []
 
@@ -197,7 +209,7 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_looks(
 def test_what_a_killed_process_was_writing_is_removed_by_the_next_that_converts(
     journal: Journal, holder: subprocess.Popen[str]
 ) -> None:
-    journal.temporary("train-00001-of-00002.steps").touch()
+    leave_stage(journal, "train-00001-of-00002")
     holder.kill()
     holder.wait()
     with journal.lock(STEM) as mine:
@@ -228,22 +240,15 @@ def test_the_lock_keeps_other_threads_of_the_process_out_too(journal: Journal) -
 
 def test_files_of_a_split_whose_name_has_a_dot_are_not_taken_for_those_of_another(journal: Journal) -> None:
     with journal.lock("train.v2-00000-of-00001"):
-        journal.temporary("train.v2-00000-of-00001.steps").touch()
-        journal.temporary("train.v2-00000-of-00001").touch()
+        leave_stage(journal, "train.v2-00000-of-00001")
         journal.remove_stale()
-        assert len(temporaries(journal)) == 2
+        assert len(temporaries(journal)) == 1
     journal.remove_stale()
     assert temporaries(journal) == []
 
 
-def of_another_machine(path: Path) -> Path:
-    """The name that the file would have there."""
-    return path.with_name(path.name.replace(machine(), "another"))
-
-
 def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_seen_here(journal: Journal) -> None:
-    theirs = of_another_machine(journal.temporary(f"{STEM}.steps"))
-    theirs.touch()
+    theirs = leave_stage(journal, STEM, host="another")
     journal.remove_stale()
     with journal.lock(STEM) as mine:
         assert mine
@@ -251,8 +256,7 @@ def test_files_that_another_machine_is_writing_stay_though_their_lock_is_not_see
 
 
 def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal) -> None:
-    theirs = of_another_machine(journal.temporary(f"{STEM}.steps"))
-    theirs.touch()
+    theirs = leave_stage(journal, STEM, host="another")
     os.utime(theirs, (time.time() - 25 * 3600,) * 2)
     journal.remove_stale()
     assert not theirs.exists()
@@ -260,11 +264,11 @@ def test_files_that_another_machine_left_a_day_ago_are_removed(journal: Journal)
 
 def test_nothing_but_temporaries_is_ever_stale(journal: Journal) -> None:
     journal.finish(make_status())
-    before = sorted(os.listdir(journal.folder))
+    before = sorted(os.listdir(folder_of(journal)))
     journal.remove_stale()
     with journal.lock(STEM):
         pass
-    assert sorted(set(os.listdir(journal.folder)) - {f"{STEM}.lock"}) == before
+    assert sorted(set(os.listdir(folder_of(journal))) - {f"{STEM}.lock"}) == before
 
 
 def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: Journal) -> None:
@@ -272,8 +276,8 @@ def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: J
 
     def renew() -> None:
         while not stop.is_set():
-            journal.folder.mkdir(exist_ok=True)
-            journal.temporary(f"{STEM}.steps").touch()
+            folder_of(journal).mkdir(exist_ok=True)
+            leave_stage(journal, STEM)
             journal.remove()
 
     thread = threading.Thread(target=renew)
@@ -311,7 +315,7 @@ def test_a_shard_whose_files_are_not_as_they_were_is_not_finished(
 @pytest.mark.parametrize("content", ["", "{}", '{"entry": 1', "null"])
 def test_a_status_that_cannot_be_read_is_none(journal: Journal, content: str) -> None:
     place_files(journal)
-    (journal.folder / f"{STEM}.status.json").write_text(content)
+    (folder_of(journal) / f"{STEM}.status.json").write_text(content)
     assert journal.status(STEM) is None
 
 
@@ -319,32 +323,35 @@ def test_a_status_without_the_file_of_the_records_is_none(journal: Journal) -> N
     place_files(journal)
     status = json.loads(make_status().model_dump_json())
     del status["entry"]["file"]
-    (journal.folder / f"{STEM}.status.json").write_text(json.dumps(status))
+    (folder_of(journal) / f"{STEM}.status.json").write_text(json.dumps(status))
     assert journal.status(STEM) is None
 
 
-def test_unused_paths_are_never_the_same(journal: Journal) -> None:
-    assert len({journal.temporary(STEM) for _ in range(1000)}) == 1000
+def test_stages_of_one_owner_are_different_folders_and_end_with_their_context(journal: Journal) -> None:
+    with journal.stage(STEM) as one, journal.stage(STEM) as other:
+        assert one != other
+        assert one.is_dir() and other.is_dir()
+    assert temporaries(journal) == []
 
 
 def test_a_withdrawn_manifest_waits_in_the_journal(journal: Journal) -> None:
-    (journal.output / "dataset.json").write_text("{")
+    (Path(journal.output) / "dataset.json").write_text("{")
     journal.withdraw()
     journal.withdraw()
     assert journal.manifest() is None
-    assert (journal.folder / "withdrawn.json").read_text() == "{"
+    assert (folder_of(journal) / "withdrawn.json").read_text() == "{"
 
 
 def test_the_journal_goes_with_the_last_of_its_shards_and_splits(journal: Journal) -> None:
     place_files(journal)
     journal.finish(make_status())
-    other = journal.folder / "val-00000-of-00001.status.json"
+    other = folder_of(journal) / "val-00000-of-00001.status.json"
     other.touch()
     journal.clear([STEM], ["train"])
-    assert {path.name for path in journal.folder.iterdir()} == {"parameters.json", "manifest.lock", other.name}
+    assert {path.name for path in folder_of(journal).iterdir()} == {"parameters.json", "manifest.lock", other.name}
     other.unlink()
     journal.clear([STEM], ["train"])
-    assert not journal.folder.exists()
+    assert not folder_of(journal).exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -54,7 +54,7 @@ def test_before_the_first_shard_there_is_no_eta(conversion: Conversion) -> None:
 
 def test_on_a_terminal_the_line_is_renewed_in_place(conversion: Conversion) -> None:
     shown = follow(conversion, Terminal(), shards=3, seconds=1.2)
-    assert shown.count("\r\x1b[K") >= 2
+    assert shown.count("\r\x1b[2K") >= 2
     assert shown.count("\n") == 1
 
 

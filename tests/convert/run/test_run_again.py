@@ -249,7 +249,7 @@ def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whol
     flip(table, table.stat().st_size // 2)
     result = convert(dataset=dataset, output=output)
     assert result.code == EXIT_FAILED
-    assert f"{table}: not what the manifest says; remove it and run the same command again" in result.error()
+    assert f"{table}: its SHA-256 is not the recorded one; remove it and run the same command again" in result.error()
     table.unlink()
     assert convert(dataset=dataset, output=output).code == 0
 

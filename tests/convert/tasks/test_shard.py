@@ -13,7 +13,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError, UsageError
-from convert.journal.journal import KINDS, FileKind, Journal, part_file
+from convert.journal.journal import FOLDER, KINDS, FileKind, Journal, part_file
 from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options
 from convert.shard.images import FramePolicy, decode_frame
@@ -46,7 +46,7 @@ class Shard:
     def path(self, kind: FileKind) -> Path:
         if kind == "arrayrecord":
             return self.output / "train" / shard_file(STEM)
-        return Journal(self.output).folder / part_file(STEM, kind)
+        return self.output / part_file(STEM, kind)
 
     def table(self, kind: TableKind) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = open_table(self.path(kind), kind).arrow().to_pydict()
@@ -260,7 +260,7 @@ def test_with_on_error_fail_the_first_damage_stops_and_leaves_nothing_behind(tmp
     with pytest.raises(ShardError, match=rf"demo .*/demo-train\.tfrecord-00000-of-00001: episode \d: {reason}: "):
         shard.convert()
     assert not shard.path("arrayrecord").exists()
-    left = {path.name for path in Journal(shard.output).folder.iterdir()}
+    left = {path.name for path in (shard.output / FOLDER).iterdir()}
     assert left == {"parameters.json", "manifest.lock", f"{STEM}.lock"}
 
 
@@ -369,7 +369,7 @@ def test_a_file_in_the_place_of_the_folder_of_the_split_is_named(tmp_path: Path)
     (shard.output / "train").write_text("a file")
     with pytest.raises(UsageError, match="cannot be written: File exists; choose another --output"):
         shard.convert()
-    assert not [path for path in Journal(shard.output).folder.iterdir() if path.suffix == ".tmp"]
+    assert not [path for path in (shard.output / FOLDER).iterdir() if path.suffix == ".tmp"]
 
 
 LIMITED = """
@@ -404,7 +404,7 @@ def test_an_output_that_cannot_grow_is_an_error_and_never_a_finished_shard(tmp_p
     assert done.stdout.startswith(("ShardError", "ConvertError")), done
     assert not shard.path("arrayrecord").exists()
     assert Journal(shard.output).finished() == set()
-    assert not [name for name in os.listdir(Journal(shard.output).folder) if name.endswith(".tmp")]
+    assert not [name for name in os.listdir(shard.output / FOLDER) if name.endswith(".tmp")]
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

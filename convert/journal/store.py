@@ -1,0 +1,297 @@
+"""Storage of one converted dataset: a folder of a disk or of an object store, behind the same methods.
+
+Names are relative to the folder, such as ``train/steps.arrow``. A file of either store is complete or does not exist:
+on a disk, files are written under temporary names in the journal and renamed; an object appears when all of it is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from convert.errors import ConvertError, ShardError
+from convert.storage.durable import describe_file, write_durably, writing
+from convert.storage.object_store import StoreFolder
+from convert.storage.staging import machine, stage, staging_base, sweep
+from stream.format.manifest import FileEntry
+from stream.storage.remote import CHUNK, is_remote
+
+FOLDER = ".convert"
+"""Name of the journal's folder."""
+LOCK = ".lock"
+_TEMPORARY = ".tmp"
+_STALE = 24 * 3600.0
+"""Seconds after which a temporary folder of another machine counts as left behind."""
+_THREADS = 8
+
+
+class LocalStore:
+    """A folder of a local or mounted disk. Methods that write raise ConvertError if the disk refuses.
+
+    Attributes:
+        scratch: Folder on whose disk files are written before they are placed.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.scratch = Path(root)
+        self._journal = self.scratch / FOLDER
+
+    def exists(self) -> bool:
+        """Return whether the journal exists."""
+        return self._journal.exists()
+
+    def make(self) -> None:
+        """Make the folder of the journal, if it does not exist."""
+        with writing(self.scratch):
+            self._journal.mkdir(parents=True, exist_ok=True)
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders."""
+        found = self.scratch.iterdir() if self.scratch.is_dir() else ()
+        return sorted(folder.name for folder in found if folder.is_dir())
+
+    def names(self, folder: str) -> set[str]:
+        """Return the names in a folder, which need not exist."""
+        try:
+            return set(os.listdir(self.scratch / folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of those of the named files that exist."""
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found[name] = (self.scratch / name).stat().st_size
+        return found
+
+    def get(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the contents of those of the named files that exist."""
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found[name] = (self.scratch / name).read_bytes()
+        return found
+
+    def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
+        """Replace a file, atomically and durably.
+
+        Args:
+            name: Name of the file.
+            content: New content.
+            owner: Lock under which the file is written.
+            unless_exists: Leave an existing file as it is.
+        """
+        target = self.scratch / name
+        with self.stage(owner) as folder, writing(self.scratch):
+            temporary = folder / target.name
+            write_durably(temporary, content)
+            if unless_exists:
+                # A link fails if the file exists. Some network file systems have no links: there the last one wins.
+                with contextlib.suppress(OSError):
+                    os.link(temporary, target)
+                if target.exists():
+                    return
+            temporary.replace(target)
+
+    def place(self, path: Path, name: str) -> None:
+        """Move a complete file of a stage to its name."""
+        target = self.scratch / name
+        with writing(self.scratch):
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
+
+    def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
+        """Return the local path of a file; raises ShardError if its content is not what the entry says."""
+        path = self.scratch / name
+        if describe_file(path).sha256 != entry.sha256:
+            raise _changed(path)
+        return path
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, as far as they exist, and folders of splits that become empty."""
+        paths = [self.scratch / name for name in names]
+        with writing(self.scratch):
+            for path in paths:
+                path.unlink(missing_ok=True)
+        for folder in {path.parent for path in paths} - {self.scratch, self._journal}:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def remove_journal(self, last: str) -> None:
+        """Remove the journal."""
+        shutil.rmtree(self._journal, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
+        """Hold the lock of a shard or split; yields False if another process has it, or waits with ``wait``.
+
+        The kernel releases a lock however its holder ends. On a file system without locks, or with locks that only one
+        machine sees, two processes may convert one shard. They write under unused names and rename, so they only waste
+        work.
+        """
+        with writing(self.scratch):
+            file = os.open(self._journal / (name + LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    yield False
+                    return
+                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
+                    raise
+            else:
+                self._remove_leftovers(name)
+            yield True
+        finally:
+            os.close(file)
+
+    @contextlib.contextmanager
+    def stage(self, owner: str) -> Iterator[Path]:
+        """Make a temporary folder on the same file system for the time of the context.
+
+        Args:
+            owner: Lock under which its files are written.
+        """
+        folder = self._journal / f"{owner}.{machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
+        try:
+            with writing(self.scratch):
+                folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_stale(self) -> None:
+        """Remove what killed processes left half-written, except under locks that are held."""
+        for owner in {_owner(name) for name in self.names(FOLDER)} - {""}:
+            try:
+                with self.lock(owner):
+                    pass
+            except ConvertError as error:
+                # Another process may have finished meanwhile, and removed the journal.
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+
+    def _remove_leftovers(self, owner: str) -> None:
+        """Remove temporary folders under a held lock: all of this machine, and old ones of others."""
+        for name in self.names(FOLDER):
+            if _owner(name) == owner:
+                path = self._journal / name
+                with contextlib.suppress(FileNotFoundError):
+                    # Other machines may not see the lock.
+                    if f".{machine()}-" in name or time.time() - path.stat().st_mtime >= _STALE:
+                        shutil.rmtree(path, ignore_errors=True)
+
+
+class ObjectStore:
+    """A folder of an object store; see ``LocalStore``. All methods may raise RemoteError.
+
+    There are no locks: two conversions of one shard store the same bytes.
+
+    Attributes:
+        scratch: Local folder for files on their way to the object store.
+    """
+
+    def __init__(self, root: str, staging: str | None) -> None:
+        self._root = StoreFolder(root)
+        self.scratch = staging_base(staging)
+
+    def exists(self) -> bool:
+        """Return whether the journal exists."""
+        return bool(self.names(FOLDER))
+
+    def make(self) -> None:
+        """Do nothing: folders are parts of names."""
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders."""
+        return self._root.folders()
+
+    def names(self, folder: str) -> set[str]:
+        """Return the names in a folder."""
+        return set((self._root / folder).sizes())
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of those of the named objects that exist."""
+        wanted = set(names)
+        folders = {name.rpartition("/")[0] for name in wanted}
+        listed = ((f"{folder}/{name}", n) for folder in folders for name, n in (self._root / folder).sizes().items())
+        return {name: size for name, size in listed if name in wanted}
+
+    def get(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the contents of those of the named objects that exist."""
+        return self._root.read_some(names)
+
+    def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:
+        """Store an object and compare it with what the store reports."""
+        self._root.write(name, content, unless_there=unless_exists)
+
+    def place(self, path: Path, name: str) -> None:
+        """Store a complete file and compare it with what the store reports."""
+        self._root.upload(path, name)
+
+    def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
+        """Copy an object to a local folder; raises ShardError if its content is not what the entry says."""
+        target = folder / name.rpartition("/")[2]
+        digest = hashlib.sha256()
+        with writing(self.scratch), self._root.open(name, size=entry.bytes) as source, target.open("wb") as sink:
+            while content := source.read(CHUNK):
+                digest.update(content)
+                sink.write(content)
+        if digest.hexdigest() != entry.sha256:
+            raise _changed(f"{self._root}/{name}")
+        return target
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects, as far as they exist."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(lambda name: self._root.remove([name]), names))
+
+    def remove_journal(self, last: str) -> None:
+        """Remove the objects of the journal, and at the end the one that says that it exists."""
+        self.remove(f"{FOLDER}/{name}" for name in self.names(FOLDER) - {last})
+        self.remove([f"{FOLDER}/{last}"])
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
+        """Yield True."""
+        yield True
+
+    @contextlib.contextmanager
+    def stage(self, owner: str) -> Iterator[Path]:
+        """Make a local folder for the time of the context."""
+        with contextlib.ExitStack() as stack:
+            with writing(self.scratch):
+                folder = stack.enter_context(stage(self.scratch))
+            yield folder
+
+    def remove_stale(self) -> None:
+        """Remove what killed processes of this machine left on its disk."""
+        sweep(self.scratch)
+
+
+Store = LocalStore | ObjectStore
+
+
+def open_store(root: str | Path, staging: str | None) -> Store:
+    """Return the store of a folder; ``staging`` is the local folder for files on their way to an object store."""
+    return ObjectStore(str(root), staging) if is_remote(root) else LocalStore(root)
+
+
+def _owner(name: str) -> str:
+    """Return the lock under which a temporary folder is written; empty for other names."""
+    return name.removesuffix(_TEMPORARY).rpartition(".")[0] if name.endswith(_TEMPORARY) else ""
+
+
+def _changed(where: str | Path) -> ShardError:
+    return ShardError(f"{where}: its SHA-256 is not the recorded one; remove it and run the same command again")
