@@ -30,7 +30,7 @@ _BLUES = np.array([(62, 88, 132), (104, 126, 158), (84, 112, 150), (120, 138, 16
 
 def pick(rng: np.random.Generator, choices: Sequence[Any] | NDArray) -> Any:
     """Return one of the choices."""
-    return choices[rng.integers(len(choices))]
+    return choices[int(rng.integers(len(choices)))]
 
 
 def draw_table(rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -50,10 +50,10 @@ def draw_table(rng: np.random.Generator) -> NDArray[np.uint8]:
 
 def draw_thing(rng: np.random.Generator, colour: NDArray, thing: str, side: int = SPRITE_PIXELS) -> Texture:
     """Return a thing of a colour as RGBA with a shadow; ``thing`` is a key of `THINGS`."""
-    light, solid, coverage = _thing_shape(thing, side)
+    shading, solid, coverage = _thing_shape(thing, side)
     line = np.linspace(-1.3, 1.3, side, dtype=np.float32)
     stripes = np.sin(line * np.float32(rng.uniform(4, 14)) + line[:, None] * np.float32(rng.uniform(-6, 6)))
-    light = light + np.float32(rng.choice([0.0, 16.0, 26.0])) * np.sign(stripes)
+    light = shading + np.float32(rng.choice([0.0, 16.0, 26.0])) * np.sign(stripes)
     light += 30 * _octaves(rng, side, first=4, fall=0.82)[:, :, 0]
     return _clothe(colour + light[:, :, None], solid, coverage)
 

@@ -203,7 +203,7 @@ def _write(wanted: Sequence[_Job], *, jobs: int, progress: Callable[[float], obj
     unfinished = {job.partial: len(job.shards) for job in wanted}
     total, finished = sum(shard.cost for shard in work), 0
     with contextlib.ExitStack() as stack:
-        results = map(_write_shard, work)
+        results: Iterator[int] = map(_write_shard, work)
         if jobs > 1 and len(work) > 1:
             # Fork copies locks held by the caller's threads; spawn does not.
             context = multiprocessing.get_context("spawn")
@@ -211,7 +211,8 @@ def _write(wanted: Sequence[_Job], *, jobs: int, progress: Callable[[float], obj
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(_write_shard, work)
         try:
-            for shard, shard.size in zip(work, results, strict=True):
+            for shard, size in zip(work, results, strict=True):
+                shard.size = size
                 unfinished[shard.path.parent] -= 1
                 yield from (job for job in wanted if job.partial == shard.path.parent and not unfinished[job.partial])
                 finished += shard.cost
