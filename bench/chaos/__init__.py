@@ -1,1 +1,1 @@
-"""``python -m bench.chaos``: faults brought about with real processes."""
+"""``python -m bench.chaos``: faults caused with real processes."""

@@ -2,219 +2,239 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
 import signal
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from bench.chaos.yard import LIMIT_S, MODES, Broken, Fault, Place, Yard
-from bench.measure.session import run, tree
+from bench.chaos.yard import LIMIT_S, Broken, Fault, Place, Program
+from bench.measure.session import Command, Result, run, tree
 from convert.errors import EXIT_USAGE
+from convert.run.limits import ADDRESS_SPACE
 
+_ADDRESS_SPACE_MB = ADDRESS_SPACE >> 20
+_MODES = {"in memory": "--num-workers=1", "2 processes": "--num-workers=2", "Dask": "--runner=DaskRunner"}
+"""Ways to convert, with their argument; Dask has two workers too."""
 _KILLS_A_PLACE = 4
 _MERGING_S = 3.0
-"""Seconds from the last shard that a kill is spread over: reading the parts, statistics, the manifest."""
+"""Seconds from the last shard in which a kill may happen: reading the parts, statistics, the manifest."""
 
 
-def killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGKILL of the main process at a random moment, again and again, then resumed."""
-    while fault.tried < count and len(fault.problems) < 3:
-        with yard.place() as place:
-            with fault.attempt(f"kill {fault.tried}"):
-                _kill(place, fault, chance)
-            for _ in range(_KILLS_A_PLACE - 1):
-                if fault.tried < count and not _is_complete(place):
-                    with fault.attempt(f"kill {fault.tried}"):
-                        _kill(place, fault, chance)
-            try:
-                place.resume(chance.choice([fault.where, "in memory"]))
-            except Broken as broken:
-                fault.problems.append(f"resumed after kill {fault.tried - 1}: {broken}")
-                fault.survived -= 1
+class Conversion(Program):
+    """A conversion of the yard's source, run in one of the ways ``in memory``, ``2 processes`` or ``Dask``."""
+
+    handles = (64, 24, 40)
+    # From the need of Python at its start to the need of a conversion, and above.
+    address_space = ((_ADDRESS_SPACE_MB, _ADDRESS_SPACE_MB * 3 // 2), (900, _ADDRESS_SPACE_MB))
+    memory = (120, 700)
+
+    def __init__(self, mode: str) -> None:
+        self.where = mode
+
+    @contextlib.contextmanager
+    def running(
+        self, place: Place, *, through: Sequence[str] = (), source: Path | None = None, size: int | None = None
+    ) -> Iterator[Command]:
+        """Start a conversion into the place."""
+        arguments = [*place.yard.arguments(place.out, source=source, size=size), _MODES[self.where]]
+        with place.starting("convert.run", *arguments, through=through) as command:
+            yield command
+
+    def check(self, place: Place, result: Result) -> None:
+        """Check that the conversion is complete."""
+        place.check_complete(result)
+
+    def finish(self, place: Place) -> None:
+        """Run the same command undisturbed, and check the output."""
+        with self.running(place) as command:
+            result = place.end(command)
+        place.check_complete(result)
 
 
-def _kill(place: Place, fault: Fault, chance: random.Random) -> None:
-    with place.converting(fault.where) as command:
+IN_MEMORY = Conversion("in memory")
+WAYS = (IN_MEMORY, Conversion("2 processes"), Conversion("Dask"))
+
+
+def killed(place: Place, fault: Fault, chance: random.Random) -> None:
+    """SIGKILL the main process at a random moment, up to four times, then resume; each kill counts as an attempt."""
+    for number in range(_KILLS_A_PLACE):
+        if number:
+            if fault.tried == fault.count or place.is_complete():
+                break
+            fault.tried += 1
+            fault.survived += 1
+        _kill(place, fault, wait=lambda command: place.wait_at_random(command, chance))
+    chance.choice([fault.program, IN_MEMORY]).finish(place)
+
+
+def merging_killed(place: Place, fault: Fault, chance: random.Random) -> None:
+    """SIGKILL the main process while the indexes are merged, up to four times, then resume."""
+
+    def wait(command: Command) -> None:
+        place.wait_for(place.yard.total_shards, command)
+        time.sleep(chance.uniform(0, _MERGING_S))
+
+    for _ in range(_KILLS_A_PLACE):
+        _kill(place, fault, wait=wait)
+        if place.is_complete():
+            break
+    chance.choice([fault.program, IN_MEMORY]).finish(place)
+
+
+def _kill(place: Place, fault: Fault, *, wait: Callable[[Command], None]) -> None:
+    with fault.program.running(place) as command:
+        wait(command)
+        place.kill(command)
+
+
+def files_lost(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Delete or cut files of a complete dataset, repair with the same command, and kill it once meanwhile.
+
+    Shards of a split that has its index stay unchanged; a lost index needs the complete source again.
+    """
+    shutil.copytree(place.yard.root, place.out)
+    files = sorted(path for path in place.out.rglob("*.arr*") if path.is_file())
+    lost = chance.sample(files, chance.randint(1, 3))
+    for path in lost:
+        if chance.random() < 0.5:
+            path.unlink()
+        else:
+            os.truncate(path, path.stat().st_size // 2)
+    lost_index = {path.parent for path in lost if path.suffix == ".arrow"}
+    kept = {path: path.stat().st_ino for path in files if path not in lost and path.suffix == ".arrayrecord"}
+    _kill(place, fault, wait=lambda command: place.wait_at_random(command, chance))
+    chance.choice([fault.program, IN_MEMORY]).finish(place)
+    changed = [path for path in kept if path.parent not in lost_index and path.stat().st_ino != kept[path]]
+    if changed:
+        raise Broken(f"{len(changed)} sound shards were converted again, such as {changed[0].name}")
+
+
+def worker_killed(place: Place, fault: Fault, chance: random.Random) -> None:
+    """SIGKILL a worker process at a random moment."""
+    with fault.program.running(place) as command:
+        place.wait_for(chance.uniform(1, place.yard.total_shards / 2), command)
+        if workers := sorted(command.processes(), key=lambda process: process.pid):
+            chance.choice(workers).kill()
+        result = place.end(command)
+    if result.code:
+        fault.note(place.check_refused(result), place)
+        place.check_clean()
+    else:
+        place.check_complete(result)
+    IN_MEMORY.finish(place)
+
+
+def stopped(place: Place, fault: Fault, chance: random.Random) -> None:
+    """SIGSTOP all processes at a random moment, then SIGCONT; every second time kill the main process in between.
+
+    Without the SIGCONT its workers would stay: a stopped process cannot end.
+    """
+    with fault.program.running(place) as command:
         place.wait_at_random(command, chance)
-        command.kill()
-        place.check_gone(command)
+        os.killpg(command.pid, signal.SIGSTOP)
+        time.sleep(1)
+        killed = fault.tried % 2 == 0
+        if killed:
+            command.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(command.pid, signal.SIGCONT)
+        if killed:
+            place.check_gone(command)
+        else:
+            result = place.end(command)
+    if killed:
+        IN_MEMORY.finish(place)
+    else:
+        place.check_complete(result)
 
 
-def _is_complete(place: Place) -> bool:
-    return place.finished() == place.yard.total_shards and not list(place.out.glob("*/*/.convert"))
+def two_at_once(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Start two conversions into the same place; one is killed every third time, one has another size every third."""
+    kill, other_size = fault.tried % 3 == 2, fault.tried % 3 == 0
+    with ExitStack() as stack:
+        first = stack.enter_context(fault.program.running(place))
+        time.sleep(chance.uniform(0, place.yard.seconds))
+        size = place.yard.size * 2 if other_size else None
+        second = stack.enter_context(IN_MEMORY.running(place, size=size))
+        if kill:
+            place.wait_for(chance.uniform(1, place.yard.total_shards), first)
+            first.kill()
+        results = [command.wait(LIMIT_S) for command in ([second] if kill else [first, second])]
+        for command in (first, second):
+            place.check_gone(command)
+    for result in results:
+        if result.code:
+            fault.note(place.check_refused(result), place)
+    if other_size and sum(result.code != 0 for result in results) != 1:
+        raise Broken("of two conversions with other image sizes not exactly one was refused")
+    # If the second one came first, the output has its size.
+    if not (other_size and results[0].code):
+        IN_MEMORY.finish(place)
 
 
-def merging_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGKILL of the main process while the indexes are merged, again and again, then resumed."""
-    for number in range(count):
-        with fault.attempt(f"kill {number}"), yard.place() as place:
-            for _ in range(_KILLS_A_PLACE):
-                with place.converting(fault.where) as command:
-                    place.wait_for(yard.total_shards, command)
-                    time.sleep(chance.uniform(0, _MERGING_S))
-                    command.kill()
-                    place.check_gone(command)
-                if _is_complete(place):
-                    break
-            place.resume(chance.choice([fault.where, "in memory"]))
-
-
-def files_lost(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """Files of a complete dataset are deleted or cut, the same command makes them again, and is killed once meanwhile.
-
-    Shards of a split that has not lost its index stay as they are; a lost index takes what all of its source says.
-    """
-    for number in range(count):
-        with fault.attempt(f"loss {number}"), yard.place() as place:
-            shutil.copytree(yard.root, place.out)
-            files = sorted(path for path in place.out.rglob("*.arr*") if path.is_file())
-            lost = chance.sample(files, chance.randint(1, 3))
-            for path in lost:
-                if chance.random() < 0.5:
-                    path.unlink()
-                else:
-                    os.truncate(path, path.stat().st_size // 2)
-            whole = {path.parent for path in lost if path.suffix == ".arrow"}
-            kept = {path: path.stat().st_ino for path in files if path not in lost and path.suffix == ".arrayrecord"}
-            with place.converting(fault.where) as command:
-                place.wait_at_random(command, chance)
-                command.kill()
-                place.check_gone(command)
-            place.resume(chance.choice([fault.where, "in memory"]))
-            changed = [path for path in kept if path.parent not in whole and path.stat().st_ino != kept[path]]
-            if changed:
-                raise Broken(f"{len(changed)} shards were converted again that were sound, such as {changed[0].name}")
-
-
-def worker_killed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGKILL of a worker process at a random moment."""
-    for number in range(count):
-        with fault.attempt(f"kill {number}"), yard.place() as place:
-            with place.converting(fault.where) as command:
-                place.wait_for(chance.uniform(1, yard.total_shards / 2), command)
-                workers = sorted(command.processes(), key=lambda process: process.pid)
-                if workers:
-                    chance.choice(workers).kill()
-                result = command.wait(LIMIT_S)
-                place.check_gone(command)
-            if result.code:
-                fault.note(place.check_refused(result), place)
-                place.check_clean()
-            else:
-                place.check_complete(result)
-            place.resume()
-
-
-def stopped(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """SIGSTOP of all processes at a random moment, and SIGCONT; every second time the main one is killed meanwhile.
-
-    Without the SIGCONT its workers would stay: a stopped process does nothing, so it cannot end either.
-    """
-    for number in range(count):
-        with fault.attempt(f"stop {number}"), yard.place() as place:
-            with place.converting(fault.where) as command:
-                place.wait_at_random(command, chance)
-                os.killpg(command.pid, signal.SIGSTOP)
-                time.sleep(1)
-                if number % 2:
-                    command.kill()
-                    with suppress(ProcessLookupError):
-                        os.killpg(command.pid, signal.SIGCONT)
-                    place.check_gone(command)
-                    continue_with = None
-                else:
-                    os.killpg(command.pid, signal.SIGCONT)
-                    continue_with = command.wait(LIMIT_S)
-            if continue_with is not None:
-                place.check_complete(continue_with)
-            else:
-                place.resume()
-
-
-def two_at_once(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """Two conversions into the same place at once; every third time one of them is killed, every third time the
-    second wants another image size."""
-    for number in range(count):
-        with fault.attempt(f"pair {number}"), yard.place() as place, ExitStack() as stack:
-            first = stack.enter_context(place.converting(fault.where))
-            time.sleep(chance.uniform(0, yard.seconds))
-            other = yard.size * 2 if number % 3 == 2 else None
-            second = stack.enter_context(place.converting("in memory", size=other))
-            if number % 3 == 1:
-                place.wait_for(chance.uniform(1, yard.total_shards), first)
-                first.kill()
-            results = [command.wait(LIMIT_S) for command in ([second] if number % 3 == 1 else [first, second])]
-            for command in (first, second):
-                place.check_gone(command)
-            for result in results:
-                if result.code:
-                    fault.note(place.check_refused(result), place)
-            if other and sum(result.code != 0 for result in results) != 1:
-                raise Broken("of two conversions with other image sizes not exactly one was refused")
-            if other and results[0].code:
-                # The one with the other size was first; the place is its own.
-                continue
-            place.resume()
-
-
-CHANGES = {
+_CHANGES = {
     "a finished shard is longer": 3,
     "a finished shard is damaged": 0,
     "a shard to come is damaged": 3,
     "a shard to come is gone": 2,
     "the metadata were edited": 2,
 }
-"""What happens to the source, and the exit code of the next run: a finished shard is read again only if its source has
-another size."""
+"""Change of the source, and exit code of the next run: a finished shard is read again only if its size differs."""
 
 
-def source_changed(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """A source file is changed between two runs: refused, or said to be damaged; with the old file back all goes on."""
-    for number in range(count):
-        change = list(CHANGES)[number % len(CHANGES)]
-        with fault.attempt(change), yard.place() as place:
-            source = place.folder / "source"
-            shutil.copytree(yard.source, source)
-            with place.converting(fault.where, source=source) as command:
-                place.wait_for(chance.uniform(2, yard.total_shards / 2), command)
-                command.kill()
-                place.check_gone(command)
-            target = _choose(place, source, change, chance)
-            before, found = target.read_bytes(), tree(place.out)
-            _change(target, change)
-            with place.converting("in memory", source=source) as command:
-                result = command.wait(LIMIT_S)
-            if result.code != CHANGES[change]:
-                raise Broken(f"exit code {result.code}, expected {CHANGES[change]}: {result.err.strip()[-200:]}")
-            if result.code:
-                fault.note(place.check_refused(result), place)
-            if result.code != EXIT_USAGE:
-                place.check_clean()
-            elif tree(place.out) != found:
-                # Also what the killed run left half-written stays until a run goes on.
-                raise Broken("it was refused, but the output is not what it was before")
-            target.write_bytes(before)
-            with place.converting("in memory", source=source) as command:
-                result = command.wait(LIMIT_S)
-            if result.code:
-                raise Broken(f"with the old file back, exit code {result.code}: {result.err.strip()[-200:]}")
-            _check_against_fresh(place, source)
+def source_changed(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Change a source file between two runs: it is refused or reported; with the old file the conversion goes on."""
+    fault.what = change = list(_CHANGES)[(fault.tried - 1) % len(_CHANGES)]
+    source = place.folder / "source"
+    shutil.copytree(place.yard.source, source)
+    with Conversion(fault.program.where).running(place, source=source) as command:
+        place.wait_for(chance.uniform(2, place.yard.total_shards / 2), command)
+        place.kill(command)
+    target = _choose(place, source, change, chance)
+    before, found = target.read_bytes(), tree(place.out)
+    _change(target, change)
+    with IN_MEMORY.running(place, source=source) as command:
+        result = place.end(command)
+    if result.code != _CHANGES[change]:
+        raise Broken(f"exit code {result.code}, expected {_CHANGES[change]}: {result.err.strip()[-200:]}")
+    if result.code:
+        fault.note(place.check_refused(result), place)
+    if result.code != EXIT_USAGE:
+        place.check_clean()
+    elif tree(place.out) != found:
+        # Also unfinished files of the killed run stay until a run goes on.
+        raise Broken("the run was refused, but the output has changed")
+    target.write_bytes(before)
+    with IN_MEMORY.running(place, source=source) as command:
+        result = place.end(command)
+    if result.code:
+        raise Broken(f"with the old file back, exit code {result.code}: {result.err.strip()[-200:]}")
+    # The manifest names the source's folder, so the comparison needs a conversion of the same folder.
+    fresh = place.folder / "fresh"
+    done = run(*place.yard.arguments(fresh, source=source), _MODES["in memory"])
+    if done.code:
+        raise Broken(f"an undisturbed conversion failed: {done.err.strip()[-200:]}")
+    place.check_same(tree(fresh))
+    place.check_clean()
 
 
 def _choose(place: Place, source: Path, change: str, chance: random.Random) -> Path:
-    """A file of the source, of a shard that is finished or of one that is not."""
+    """Return a file of the source to change: of a finished shard, of an unfinished one, or the metadata."""
     found = []
     for journal in sorted(place.out.glob("*/*/.convert")):
         finished = {path.name.removesuffix(".status.json") for path in journal.glob("*.status.json")}
         folder = source / journal.parent.relative_to(place.out)
         if "metadata" in change:
             found.append(folder / "dataset_info.json")
+            continue
         for path in sorted(folder.glob("*.tfrecord-*")):
             stem = path.name.split("-", 1)[1].replace(".tfrecord", "")
-            if "metadata" not in change and (stem in finished) == ("finished" in change):
+            if (stem in finished) == ("finished" in change):
                 found.append(path)
     if not found:
         raise Broken("the conversion was over before it was killed")
@@ -232,13 +252,3 @@ def _change(target: Path, change: str) -> None:
     else:
         middle = len(before) // 2
         target.write_bytes(before[:middle] + bytes([before[middle] ^ 0xFF]) + before[middle + 1 :])
-
-
-def _check_against_fresh(place: Place, source: Path) -> None:
-    """Compare with a conversion of the same source that nobody disturbed: the manifest names the source's folder."""
-    fresh = place.folder / "fresh"
-    done = run(*place.yard.arguments(fresh, source=source), *MODES["in memory"])
-    if done.code:
-        raise Broken(f"an undisturbed conversion failed: {done.err.strip()[-200:]}")
-    place.check_same(tree(fresh))
-    place.check_clean()

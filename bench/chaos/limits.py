@@ -1,139 +1,117 @@
-"""Limits that a conversion runs into: a full disk, too little memory, too few file handles, a read-only place."""
+"""Limits that a conversion or a training run reaches: disk, memory, file handles, a read-only file system."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-import signal
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.chaos.yard import LIMIT_S, Broken, Fault, NotPossible, Place, Yard
-from convert.run.limits import ADDRESS_SPACE
+from bench.chaos.loader import Training
+from bench.chaos.yard import Broken, Fault, NotPossible, Place
 
 _CGROUP = Path("/sys/fs/cgroup")
-_ADDRESS_SPACE_MB = ADDRESS_SPACE >> 20
-_MB = 1 << 20
 
 
-def disk_full(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """A tmpfs as output that is full at a random point; every fourth time it has too few inodes instead."""
-    for number in range(count):
-        if number % 4 == 3:
-            room = f"size=1g,nr_inodes={chance.randrange(8, len(yard.reference))}"
-            more = "size=1g,nr_inodes=100k"
-        else:
-            # Below a few pages there is no room for a folder, and a tmpfs rounds up.
-            room = f"size={chance.randrange(16 << 10, int(yard.total_bytes * 0.9))}"
-            more = "size=1g"
-        with fault.attempt(room), yard.place() as place, mounted(place.out, room):
-            with place.converting(fault.where) as command:
-                result = command.wait(LIMIT_S)
-                place.check_gone(command)
-            line = place.check_refused(result)
-            fault.note(line, place)
-            if "the disk is full" not in line:
-                raise Broken(f"does not say that the disk is full: {line}")
-            place.check_clean()
-            remount(place.out, more)
-            place.resume()
-
-
-def file_size_limit(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """No file may be longer than some size (``ulimit -f``)."""
-    for _ in range(count):
-        # In blocks of 1,024 bytes.
-        blocks = chance.randrange(4, 60)
-        with fault.attempt(f"ulimit -f {blocks}"), yard.place() as place:
-            _limited(place, fault, through=shell(f"ulimit -f {blocks}"))
-
-
-def few_handles(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """``ulimit -n 64``, and fewer."""
-    for number in range(count):
-        handles = (64, 24, 40)[number % 3]
-        with fault.attempt(f"ulimit -n {handles}"), yard.place() as place:
-            _limited(place, fault, through=shell(f"ulimit -n {handles}"))
-
-
-def address_space(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """Little address space (``ulimit -v``), in turn from what Python needs to start up to what a conversion asks for,
-    and from there on."""
-    for number in range(count):
-        low, high = (900, _ADDRESS_SPACE_MB) if number % 2 else (_ADDRESS_SPACE_MB, _ADDRESS_SPACE_MB * 3 // 2)
-        megabytes = chance.randrange(low, high)
-        with fault.attempt(f"ulimit -v {megabytes} MB"), yard.place() as place:
-            _limited(place, fault, through=shell(f"ulimit -v {megabytes * 1024}"))
-
-
-def memory_cgroup(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """A control group with too little memory: the kernel kills a process of it."""
-    for _ in range(count):
-        megabytes = chance.randrange(120, 700)
-        with fault.attempt(f"{megabytes} MB"), yard.place() as place, control_group(place.name, megabytes) as through:
-            _limited(place, fault, through=through)
-
-
-def read_only(yard: Yard, fault: Fault, chance: random.Random, count: int) -> None:
-    """The output lies on a file system that is read-only."""
-    for number in range(count):
-        with fault.attempt(), yard.place() as place, mounted(place.out, "size=64m"):
-            if number % 2:
-                with place.converting(fault.where) as command:
-                    place.wait_for(2, command)
-                    command.kill()
-                    place.check_gone(command)
-            before = sorted(place.out.rglob("*"))
-            remount(place.out, "ro")
-            with place.converting(fault.where) as command:
-                result = command.wait(LIMIT_S)
-                place.check_gone(command)
-            fault.note(place.check_refused(result), place)
-            if sorted(place.out.rglob("*")) != before or list(place.tmp.iterdir()):
-                raise Broken("something was written")
-            remount(place.out, "rw")
-            place.resume()
-
-
-def _limited(place: Place, fault: Fault, *, through: Sequence[str]) -> None:
-    """Convert under a limit: it ends well, or with one line, or is killed by the kernel; then without, it ends well."""
-    with place.converting(fault.where, through=through) as command:
-        result = command.wait(LIMIT_S)
-        place.check_gone(command)
-    if result.code == 0:
-        place.check_complete(result)
-    elif result.code == -signal.SIGKILL:
-        # The kernel killed the main process itself; only the shell can say so.
-        fault.told["(killed by the kernel)"] += 1
+def disk_full(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Use a tmpfs as output that is full at a random point; every fourth time it has too few inodes instead."""
+    if fault.tried % 4 == 0:
+        room, more = f"size=1g,nr_inodes={chance.randrange(8, len(place.yard.reference))}", "size=1g,nr_inodes=100k"
     else:
-        fault.note(place.check_refused(result), place)
+        # Less than a few pages has no room for a folder, and a tmpfs rounds up.
+        room, more = f"size={chance.randrange(16 << 10, int(place.yard.total_bytes * 0.9))}", "size=1g"
+    fault.what = room
+    with _mounted(place.out, room):
+        with fault.program.running(place) as command:
+            result = place.end(command)
+        line = place.check_refused(result)
+        fault.note(line, place)
+        if "the disk is full" not in line:
+            raise Broken(f"does not say that the disk is full: {line}")
         place.check_clean()
-    place.resume()
+        _remount(place.out, more)
+        fault.program.finish(place)
 
 
-def shell(limit: str) -> list[str]:
-    """What runs a command under a limit of the shell's ``ulimit``."""
-    return ["bash", "-c", f'{limit} && exec "$0" "$@"']
+def read_only_output(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Convert to a read-only file system, every second time after a conversion was killed there."""
+    with _mounted(place.out, "size=64m"):
+        if fault.tried % 2 == 0:
+            with fault.program.running(place) as command:
+                place.wait_for(2, command)
+                place.kill(command)
+        before = sorted(place.out.rglob("*"))
+        _remount(place.out, "ro")
+        with fault.program.running(place) as command:
+            result = place.end(command)
+        fault.note(place.check_refused(result), place)
+        if sorted(place.out.rglob("*")) != before or list(place.tmp.iterdir()):
+            raise Broken("something was written")
+        _remount(place.out, "rw")
+        fault.program.finish(place)
+
+
+def read_only_data(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Train on data on a read-only file system; nothing may differ."""
+    root = place.folder / "data"
+    with _mounted(root, "size=1g"):
+        shutil.copytree(place.yard.root, root, dirs_exist_ok=True)
+        _remount(root, "ro")
+        Training(place.yard, root=root).finish(place)
+
+
+def file_size_limit(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Limit the size of files, in blocks of 1,024 bytes."""
+    _limited(place, fault, f"ulimit -f {chance.randrange(4, 60)}")
+
+
+def few_handles(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Limit the number of open files."""
+    limits = fault.program.handles
+    _limited(place, fault, f"ulimit -n {limits[(fault.tried - 1) % len(limits)]}")
+
+
+def address_space(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Limit the address space."""
+    ranges = fault.program.address_space
+    megabytes = chance.randrange(*ranges[(fault.tried - 1) % len(ranges)])
+    _limited(place, fault, f"ulimit -v {megabytes * 1024}")
+
+
+def memory_cgroup(place: Place, fault: Fault, chance: random.Random) -> None:
+    """Use a control group with too little memory: the kernel kills a process of it."""
+    megabytes = chance.randrange(*fault.program.memory)
+    with _control_group(place.name, megabytes) as folder:
+        _limited(place, fault, f"echo $$ > {folder}/cgroup.procs", what=f"{megabytes} MB")
+
+
+def _limited(place: Place, fault: Fault, limit: str, *, what: str = "") -> None:
+    """Run under a limit that the shell sets, and then without it, which must succeed."""
+    fault.what = what or limit
+    with fault.program.running(place, through=["bash", "-c", f'{limit} && exec "$0" "$@"']) as command:
+        result = place.end(command)
+    fault.check_refused_or_done(place, result)
+    fault.program.finish(place)
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, options: str) -> Iterator[None]:
-    """A tmpfs on a folder; raises NotPossible where mounting is not permitted."""
+def _mounted(folder: Path, options: str) -> Iterator[None]:
+    """Mount a tmpfs on a folder; raise NotPossible where mounting is not permitted."""
     folder.mkdir(parents=True, exist_ok=True)
-    _mount("-t", "tmpfs", "-o", options, "tmpfs", str(folder))
+    _mount(["-t", "tmpfs", "-o", options, "tmpfs", str(folder)])
     try:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], capture_output=True, check=False)
 
 
-def remount(folder: Path, options: str) -> None:
-    """Change the options of what is mounted on a folder."""
-    _mount("-o", f"remount,{options}", str(folder))
+def _remount(folder: Path, options: str) -> None:
+    _mount(["-o", f"remount,{options}", str(folder)])
 
 
-def _mount(*arguments: str) -> None:
+def _mount(arguments: Sequence[str]) -> None:
     try:
         done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -143,26 +121,24 @@ def _mount(*arguments: str) -> None:
 
 
 @contextlib.contextmanager
-def control_group(name: str, megabytes: int) -> Iterator[list[str]]:
-    """A memory limit of the kernel; gives what runs a command in it. Raises NotPossible where none can be made."""
+def _control_group(name: str, megabytes: int) -> Iterator[Path]:
+    """Make a control group with a memory limit; raise NotPossible where this is not permitted."""
     first = _CGROUP / "memory"
-    version_1 = first.is_dir()
-    folder = (first if version_1 else _CGROUP) / name
-    limits = (
-        ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes") if version_1 else ("memory.max", "memory.swap.max")
-    )
+    size = str(megabytes << 20)
+    # Swap would make up for the limit; not every kernel counts it.
+    if first.is_dir():
+        folder, limits = first / name, {"memory.limit_in_bytes": size, "memory.memsw.limit_in_bytes": size}
+    else:
+        folder, limits = _CGROUP / name, {"memory.max": size, "memory.swap.max": "0"}
+    (limit, swap) = limits
     try:
         folder.mkdir()
-        (folder / limits[0]).write_text(str(megabytes * _MB))
-    except OSError as error:
+        (folder / limit).write_text(limits[limit])
         with contextlib.suppress(OSError):
-            folder.rmdir()
+            (folder / swap).write_text(limits[swap])
+        yield folder
+    except OSError as error:
         raise NotPossible(f"no control group can be made here: {error.strerror}") from None
-    with contextlib.suppress(OSError):
-        # Swap would take what the limit takes away; not every kernel counts it.
-        (folder / limits[1]).write_text(str(megabytes * _MB if version_1 else 0))
-    try:
-        yield ["bash", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$0" "$@"']
     finally:
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -1,31 +1,30 @@
-"""A training script as users write them, without the training: ``python -m bench.chaos.trainer`` streams batches.
+"""A training script without the training: ``python -m bench.chaos.trainer`` streams batches.
 
-It logs ``step hash`` for every batch and saves the state after it; started again, it goes on from there. What the
-loader raises, or the file system, ends it with one line.
+It logs ``step hash`` for every batch and saves the state after it; started again, it resumes from the state. An error
+of the loader or the file system ends it with one line.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
 from stream import StreamError, digest, make_loader
+from stream.loader.state import write_json
 
 
 def main() -> int:
-    """Train; returns the exit code."""
+    """Run the script and return its exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", required=True)
     parser.add_argument("--mixture", required=True, help="JSON: names and weights")
     parser.add_argument("--run", required=True, type=Path, help="folder for log and state")
     parser.add_argument("--steps", required=True, type=int)
-    parser.add_argument("--num-workers", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--batch-size", required=True, type=int)
+    parser.add_argument("--step-ms", required=True, type=float)
     options = parser.parse_args()
     log, saved = options.run / "log", options.run / "state.json"
     try:
@@ -33,7 +32,7 @@ def main() -> int:
             options.root,
             json.loads(options.mixture),
             batch_size=options.batch_size,
-            num_workers=options.num_workers,
+            num_workers=2,
             num_steps=options.steps,
         )
         iterator = iter(loader)
@@ -43,9 +42,7 @@ def main() -> int:
             for batch in iterator:
                 file.write(f"{iterator.step - 1} {digest(batch)}\n")
                 file.flush()
-                temporary = saved.with_suffix(".new")
-                temporary.write_text(json.dumps(iterator.get_state()))
-                os.replace(temporary, saved)
+                write_json(saved, iterator.get_state())
                 time.sleep(options.step_ms / 1000)
     except (StreamError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Where faults are tried: a small source, an undisturbed conversion of it, and what has to hold after a fault."""
+"""Surroundings of faults: a small source, an undisturbed conversion of it, and the checks after a fault."""
 
 from __future__ import annotations
 
@@ -8,45 +8,85 @@ import json
 import random
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
+from bench.measure.child import ChildFailed
 from bench.measure.session import Command, Result, is_alive, run, start, tree, wait_until
 
-MODES = {"in memory": ("--num-workers=1",), "2 processes": ("--num-workers=2",), "Dask": ("--runner=DaskRunner",)}
-"""Ways to convert, with their arguments; Dask has two workers too."""
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
 GONE_S = 5.0
-"""Seconds in which all processes of a command have to be gone once its main process is."""
-_OUR_ERROR = re.compile(r"process \d+|worker \d+")
+"""Seconds in which all processes of a command must end once its main process has ended."""
+_ENOUGH_PROBLEMS = 3
+_NUMBERED = re.compile(r"(process|worker) \d+")
 
 
 class Broken(Exception):
-    """Something that has to hold after a fault does not."""
+    """A condition that must hold after a fault does not hold."""
 
 
 class NotPossible(Exception):
-    """The fault cannot be brought about on this machine; the message says why."""
+    """The fault cannot be caused on this machine; the message says why."""
+
+
+class Program(Protocol):
+    """A program that faults happen to: a conversion or a training run.
+
+    Attributes:
+        where: Way of running, for the result.
+        handles: Limits on open files to try in turn.
+        address_space: Ranges of limits on address space to try in turn, in MB.
+        memory: Range of limits on memory, in MB.
+    """
+
+    where: str
+    handles: tuple[int, ...]
+    address_space: tuple[tuple[int, int], ...]
+    memory: tuple[int, int]
+
+    def running(self, place: Place, *, through: Sequence[str] = ()) -> AbstractContextManager[Command]:
+        """Start the program, or start it again: it resumes its work."""
+
+    def check(self, place: Place, result: Result) -> None:
+        """Check a run that ended with exit code 0."""
+
+    def finish(self, place: Place) -> None:
+        """Run the program again without a fault, and check that it ends as if nothing had happened."""
 
 
 @dataclass
 class Fault:
-    """A row of the result: what was done, how often, and what came of it.
+    """A fault in one way of running, and its result.
 
-    told: the error lines that a user saw, with counts. problems: what did not hold. skipped: why it was not tried.
+    Attributes:
+        name: Name of the fault.
+        program: Program that it happens to.
+        run: One attempt; raises Broken.
+        count: Number of attempts.
+        what: Description of the attempt under way, for problems.
+        tried, survived: Attempts so far.
+        told: Error lines that a user saw, with counts.
+        problems: Conditions that did not hold.
+        skipped: Reason for not trying.
+        seconds: Time of all attempts.
     """
 
     name: str
-    where: str
+    program: Program
+    run: Callable[[Place, Fault, random.Random], None]
+    count: int
+    what: str = ""
     tried: int = 0
     survived: int = 0
     told: Counter[str] = field(default_factory=Counter)
@@ -54,29 +94,54 @@ class Fault:
     skipped: str | None = None
     seconds: float = 0.0
 
+    def try_all(self, yard: Yard, chance: random.Random) -> None:
+        """Make all attempts, each in a new place; three problems end the fault."""
+        began = time.monotonic()
+        try:
+            while self.tried < self.count and len(self.problems) < _ENOUGH_PROBLEMS:
+                with self.attempt(), yard.place() as place:
+                    self.run(place, self, chance)
+        except NotPossible as reason:
+            self.tried -= 1
+            self.skipped = str(reason)
+        except (OSError, ChildFailed) as error:
+            self.problems.append(f"{type(error).__name__}: {error}")
+        self.seconds = time.monotonic() - began
+
     @contextlib.contextmanager
-    def attempt(self, what: str = "") -> Iterator[None]:
-        """Count one attempt; what breaks in the block is kept with ``what``."""
+    def attempt(self) -> Iterator[None]:
+        """Count one attempt, and keep what breaks in the block."""
+        self.what = f"attempt {self.tried}"
         self.tried += 1
         try:
             yield
         except Broken as broken:
-            self.problems.append(f"{what}: {broken}" if what else str(broken))
+            self.problems.append(f"{self.what}: {broken}")
         except subprocess.TimeoutExpired as late:
-            self.problems.append(f"{what}: hangs, no end after {late.timeout:.0f} s")
+            self.problems.append(f"{self.what}: hangs, no end after {late.timeout:.0f} s")
         else:
             self.survived += 1
 
     def note(self, line: str, place: Place) -> None:
-        """Keep an error line, without what differs from run to run."""
+        """Keep an error line, without the parts that differ from run to run."""
         line = line.replace(str(place.out), "ROOT").replace(str(place.folder), "DIR")
-        self.told[_OUR_ERROR.sub(lambda found: f"{found[0].split()[0]} N", line)] += 1
+        self.told[_NUMBERED.sub(r"\1 N", line)] += 1
+
+    def check_refused_or_done(self, place: Place, result: Result) -> None:
+        """Check a run that may succeed, end with one error line, or be killed by the kernel."""
+        if result.code == 0:
+            self.program.check(place, result)
+        elif result.code == -signal.SIGKILL:
+            self.told["(killed by the kernel)"] += 1
+        else:
+            self.note(place.check_refused(result), place)
+            place.check_clean()
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result for JSON."""
         return {
             "fault": self.name,
-            "where": self.where,
+            "where": self.program.where,
             "tried": self.tried,
             "survived": self.survived,
             "told": dict(self.told.most_common()),
@@ -87,34 +152,34 @@ class Fault:
 
 
 class Yard:
-    """The source, and what an undisturbed conversion of it is.
+    """The source, and an undisturbed conversion of it.
 
     Args:
-        folder: everything is below it.
-        datasets, shards: of the sample.
-        size: of the frames; larger ones take longer to convert.
+        folder: Folder of everything.
+        datasets: Names of the sample's datasets.
+        shards: Shards of each split.
+        size: Side of the frames; larger frames take longer to convert.
     """
 
     def __init__(self, folder: Path, *, datasets: str, shards: int, size: int) -> None:
         self.folder = folder
-        self.source = folder / "source"
+        self.source, self.root = folder / "source", folder / "reference"
         self.datasets, self.shards, self.size = datasets, shards, size
+        self.reference: dict[str, str] = {}
+        self.seconds = 0.0
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self.reference: dict[str, str] = {}
-        self.root = folder / "reference"
-        self.seconds = 0.0
 
     def make(self, *, episodes: int, steps: int) -> None:
         """Make the sample, and convert it without disturbance.
 
         Raises:
-            Broken: one of the commands failed.
+            Broken: One of the commands failed.
         """
         numbers = ["--episodes", str(episodes), "--steps", str(steps), "--shards", str(self.shards), "--jobs", "2"]
         commands = [
             ("convert.sample", ["--datasets", self.datasets, "--output", str(self.source), *numbers]),
-            ("convert.run", [*self.arguments(self.root), *MODES["in memory"]]),
+            ("convert.run", [*self.arguments(self.root), "--num-workers=1"]),
         ]
         for module, arguments in commands:
             began = time.monotonic()
@@ -125,56 +190,41 @@ class Yard:
         self.reference = tree(self.root)
 
     def arguments(self, output: Path, *, source: Path | None = None, size: int | None = None) -> list[str]:
-        """Of ``convert.run``, without the mode."""
+        """Return the arguments of ``convert.run``, without the way of running."""
         where = ["--source", str(source or self.source), "--output", str(output)]
         return ["--datasets", self.datasets, *where, "--image-size", str(size or self.size)]
 
     @property
     def total_shards(self) -> int:
-        """Of all datasets."""
+        """Return the shards of all datasets."""
         return sum(name.endswith(".arrayrecord") for name in self.reference)
 
     @property
     def total_bytes(self) -> int:
-        """Of what the undisturbed conversion wrote."""
+        """Return the size of the undisturbed conversion."""
         return sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
 
     @contextlib.contextmanager
     def place(self) -> Iterator[Place]:
-        """A folder for one attempt, removed at the end."""
+        """Make a folder for one attempt, and remove it at the end."""
         with self._lock:
             folder = self.folder / f"place-{next(self._numbers):03d}"
-        place = Place(self, folder)
         try:
-            yield place
+            yield Place(self, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 class Place:
-    """An output, and a TMPDIR of its own, in which nothing may be left."""
+    """An output, and its own TMPDIR, in which nothing may be left."""
 
     def __init__(self, yard: Yard, folder: Path) -> None:
         self.yard = yard
         self.folder = folder
-        self.out = folder / "out"
-        self.tmp = folder / "tmp"
+        self.name = f"{yard.folder.name}-{folder.name}"
+        self.out, self.tmp = folder / "out", folder / "tmp"
         self.tmp.mkdir(parents=True)
         self._shm = _shared_memory()
-
-    @property
-    def name(self) -> str:
-        """For what needs a name of its own, a control group for example."""
-        return f"{self.yard.folder.name}-{self.folder.name}"
-
-    @contextlib.contextmanager
-    def converting(
-        self, mode: str, *more: str, through: Sequence[str] = (), source: Path | None = None, size: int | None = None
-    ) -> Iterator[Command]:
-        """Start a conversion into this place."""
-        arguments = [*self.yard.arguments(self.out, source=source, size=size), *MODES[mode], *more]
-        with self.starting("convert.run", *arguments, through=through) as command:
-            yield command
 
     @contextlib.contextmanager
     def starting(self, module: str, *arguments: str, through: Sequence[str] = ()) -> Iterator[Command]:
@@ -183,22 +233,36 @@ class Place:
         with start(*arguments, module=module, environment=quiet, through=through) as command:
             yield command
 
+    def end(self, command: Command) -> Result:
+        """Wait for the end of a command, and check that none of its processes is left."""
+        result = command.wait(LIMIT_S)
+        self.check_gone(command)
+        return result
+
+    def kill(self, command: Command) -> None:
+        """Kill the main process of a command, and check that none of its processes is left."""
+        command.kill()
+        self.check_gone(command)
+
     def finished(self) -> int:
-        """Shards that are finished, in datasets that are complete or not."""
+        """Return the number of finished shards, in complete and incomplete datasets."""
         complete = [path.parent for path in self.out.glob("*/*/dataset.json")]
         statuses = sum(1 for _ in self.out.glob("*/*/.convert/*.status.json"))
         return statuses + sum(1 for folder in complete for _ in folder.glob("*/*.arrayrecord"))
 
+    def is_complete(self) -> bool:
+        """Return whether all datasets are complete."""
+        return self.finished() == self.yard.total_shards and not list(self.out.glob("*/*/.convert"))
+
     def wait_for(self, shards: float, command: Command) -> None:
-        """Wait until so many shards are finished, or the command is."""
-        ended = wait_until(
+        """Wait until a number of shards is finished, or the command has ended."""
+        if not wait_until(
             lambda: self.finished() >= shards or command.process.poll() is not None, seconds=LIMIT_S, poll=0.01
-        )
-        if not ended:
+        ):
             raise Broken(f"hangs with {self.finished()} shards finished after {LIMIT_S:.0f} s")
 
     def wait_at_random(self, command: Command, chance: random.Random) -> None:
-        """Wait until some moment of a conversion that goes on from what is finished: its start, a shard, its end."""
+        """Wait until a random moment of a conversion that resumes: its start, a shard, its end."""
         if chance.random() < 0.25:
             time.sleep(chance.uniform(0, 2 * self.yard.seconds))
         else:
@@ -206,28 +270,26 @@ class Place:
             time.sleep(chance.uniform(0, 0.3))
 
     def check_gone(self, command: Command) -> None:
-        """No process of a command is left, whichever session it put itself into."""
+        """Check that no process of a command is left, in whichever session."""
         if not wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1):
             raise Broken(f"processes left: {', '.join(self._processes(command))}")
 
     def check_clean(self) -> None:
-        """No temporary file and no shared memory is left."""
+        """Check that no temporary file and no shared memory is left."""
         if not wait_until(lambda: not self._left(), seconds=GONE_S, poll=0.2):
             raise Broken(f"left behind: {', '.join(self._left()[:5])}")
 
     def check_same(self, expected: Mapping[str, str] | None = None) -> None:
-        """The output is that of the undisturbed conversion (or another tree), file by file, and nothing else."""
+        """Check that the output is the undisturbed conversion (or another tree), file by file, and nothing else."""
         found, expected = tree(self.out), self.yard.reference if expected is None else expected
         differ = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if differ:
-            what = {
-                name: "missing" if name not in found else "new" if name not in expected else "other" for name in differ
-            }
-            told = ", ".join(f"{name} ({why})" for name, why in list(what.items())[:5])
+            kinds = ("missing" if name not in found else "other" if name in expected else "new" for name in differ)
+            told = ", ".join(f"{name} ({kind})" for name, kind in list(zip(differ, kinds, strict=True))[:5])
             raise Broken(f"{len(differ)} files are not those of an undisturbed conversion: {told}")
 
     def check_refused(self, result: Result) -> str:
-        """It ended with an exit code and one clear error line, which is returned."""
+        """Check that a command ended with an exit code and one clear error line; return the line."""
         if result.code == 0:
             raise Broken("ended with exit code 0, as if nothing had been wrong")
         if "Traceback" in result.err or len(result.errors) != 1:
@@ -235,43 +297,33 @@ class Place:
         return result.errors[0]
 
     def check_complete(self, result: Result) -> None:
-        """It said that all is well, and so it is."""
+        """Check that a conversion succeeded and is complete."""
         if result.code or result.errors:
             raise Broken(f"exit code {result.code}: {_shown(result.err)}")
         self.check_same()
         self.check_clean()
 
-    def resume(self, mode: str = "in memory") -> None:
-        """The same command, undisturbed, ends as if nothing had been wrong, and leaves nothing."""
-        with self.converting(mode) as command:
-            result = command.wait(LIMIT_S)
-            self.check_gone(command)
-        self.check_complete(result)
-
     def _left(self) -> list[str]:
-        left = [str(path.relative_to(self.folder)) for path in self.tmp.rglob("*")]
-        left += [str(path.relative_to(self.folder)) for path in self.out.rglob("*.tmp")]
-        return left + [f"/dev/shm/{name}" for name in sorted(_shared_memory() - self._shm) if not _is_mapped(name)]
+        paths = [*self.tmp.rglob("*"), *self.out.rglob("*.tmp")]
+        shared = [f"/dev/shm/{name}" for name in sorted(_shared_memory() - self._shm) if not _is_mapped(name)]
+        return [str(path.relative_to(self.folder)) for path in paths] + shared
 
     def _processes(self, command: Command) -> list[str]:
-        mine = {process.pid: process for process in command.processes()}
+        found = {process.pid: process for process in command.processes()}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if (
-                    process.environ().get("TMPDIR") == str(self.tmp)
-                    and process.pid != command.pid
-                    and is_alive(process)
-                ):
-                    mine[process.pid] = process
+                ours = process.environ().get("TMPDIR") == str(self.tmp)
+                if ours and process.pid != command.pid and is_alive(process):
+                    found[process.pid] = process
         told = []
-        for pid, process in mine.items():
+        for pid, process in found.items():
             with contextlib.suppress(psutil.Error):
                 told.append(f"{pid} {' '.join(process.cmdline())[:80]}")
         return told
 
 
 def _shown(text: str) -> str:
-    """The end of what a command said, in a line of JSON."""
+    """Return the end of a command's output as one line."""
     lines = [line for line in text.splitlines() if line.strip()]
     return json.dumps(" | ".join(lines[-6:])[-500:])
 
@@ -282,7 +334,7 @@ def _shared_memory() -> set[str]:
 
 
 def _is_mapped(name: str) -> bool:
-    """Whether a living process uses it: then it is another program's, which started meanwhile."""
+    """Return whether a process maps the file: another program that started meanwhile uses it."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
             if f"/dev/shm/{name}" in maps.read_text():

@@ -1,17 +1,19 @@
-"""The bare codec work of a conversion: decode, resize, encode the same frames; no files, no Beam, no pairs.
+"""Bare codec work of a conversion: decode, resize and encode the same frames; no files, no Beam, no pairs.
 
-The calls are written out here and do not go through `convert.shard.images`, so that its overhead shows. They leave out
-what is not needed: OpenCV's own order of colours is kept from decoder to encoder.
+The calls do not go through `convert.shard.images`, so that its overhead shows. They keep OpenCV's own order of colours
+from decoder to encoder.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,32 +25,14 @@ from bench.measure.machine import busy_seconds
 SIZE = 256
 QUALITY = 95
 
-_OPTIONS = [
-    cv2.IMWRITE_JPEG_QUALITY,
-    QUALITY,
-    cv2.IMWRITE_JPEG_OPTIMIZE,
-    1,
-    cv2.IMWRITE_JPEG_SAMPLING_FACTOR,
-    cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
-]
+_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+_OPTIONS += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
 
-
-@dataclass(frozen=True, kw_only=True)
-class BareRun:
-    """What the bare work took.
-
-    seconds: from the first start to the last end. cpu_seconds: CPU time of its processes in that time;
-    others_cpu_seconds: of everything else on the machine.
-    """
-
-    seconds: float
-    cpu_seconds: float
-    others_cpu_seconds: float
-    frames: int
+_barrier: threading.Barrier
 
 
 def transcode(data: bytes, case: Case) -> bytes:
-    """Do the codec work of one frame; returns the JPEG that is to be stored (of pass-through the frame itself)."""
+    """Do the codec work of one frame and return the JPEG to store; pass-through returns the frame itself."""
     if not case.transcoded:
         simplejpeg.decode_jpeg(data)
         return data
@@ -61,62 +45,48 @@ def transcode(data: bytes, case: Case) -> bytes:
 
 
 def set_up_opencv() -> None:
-    """Choose as the converter does: one thread a process, and code that gives the same pixels on every processor."""
+    """Set OpenCV as the converter does: one thread a process, and the same pixels on every processor."""
     cv2.setNumThreads(1)
     cv2.ipp.setUseIPP(False)
 
 
-def run_bare(source: BenchSource, *, num_workers: int) -> BareRun:
+def run_bare(source: BenchSource, *, num_workers: int) -> dict[str, Any]:
     """Transcode every frame that a conversion of ``source`` uses, once, in ``num_workers`` processes.
 
-    Each process takes the same number of shards and has its frames in memory before any of them starts.
+    Each process takes the same number of shards and has its frames in memory before any process starts.
+
+    Returns:
+        seconds: From the first start to the last end.
+        cpu_seconds: CPU time of the processes in this time.
+        others_cpu_seconds: CPU time of everything else on the machine.
+        frames: Number of frames.
     """
     context = multiprocessing.get_context("spawn")
-    processes, pipes = [], []
-    try:
-        for index in range(num_workers):
-            ours, theirs = context.Pipe()
-            files = source.files[index::num_workers]
-            process = context.Process(target=_work, args=(files, source.case, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(ours)
-        frames = sum(_receive(pipe)[0] for pipe in pipes)
-        busy = busy_seconds()
-        for pipe in pipes:
-            pipe.send("go")
-        times = [_receive(pipe) for pipe in pipes]
-        busy = busy_seconds() - busy
-    finally:
-        for pipe in pipes:
-            pipe.close()
-        for process in processes:
-            process.terminate()
-            process.join()
-    cpu = sum(cpu for _, _, cpu in times)
-    return BareRun(
-        seconds=max(stop for _, stop, _ in times) - min(start for start, _, _ in times),
-        cpu_seconds=cpu,
-        others_cpu_seconds=max(0.0, busy - cpu),
-        frames=frames,
-    )
+    slices = [source.files[index::num_workers] for index in range(num_workers)]
+    barrier = context.Barrier(num_workers)
+    with ProcessPoolExecutor(num_workers, mp_context=context, initializer=_set_up, initargs=(barrier,)) as pool:
+        done = list(pool.map(partial(_work, case=source.case), slices))
+    cpu = sum(run["cpu"] for run in done)
+    busy = max(run["busy"][1] for run in done) - min(run["busy"][0] for run in done)
+    return {
+        "seconds": max(run["time"][1] for run in done) - min(run["time"][0] for run in done),
+        "cpu_seconds": cpu,
+        "others_cpu_seconds": max(0.0, busy - cpu),
+        "frames": sum(run["frames"] for run in done),
+    }
 
 
-def _receive(pipe: Connection) -> tuple:
-    try:
-        return tuple(pipe.recv())
-    except EOFError:
-        raise RuntimeError("a process of the bare codec work died; is there enough memory?") from None
-
-
-def _work(files: Sequence[Path], case: Case, pipe: Connection) -> None:
+def _set_up(barrier: threading.Barrier) -> None:
+    global _barrier
+    _barrier = barrier
     set_up_opencv()
-    episodes = read_episodes(files, case)
-    frames = [episode[step] for episode in episodes for step in used_steps(len(episode))]
-    pipe.send((len(frames),))
-    pipe.recv()
-    start, cpu = time.monotonic(), time.process_time()
+
+
+def _work(files: Sequence[Path], case: Case) -> dict[str, Any]:
+    frames = [episode[step] for episode in read_episodes(files, case) for step in used_steps(len(episode))]
+    _barrier.wait()
+    began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
     for frame in frames:
         transcode(frame, case)
-    pipe.send((start, time.monotonic(), time.process_time() - cpu))
+    cpu = time.process_time() - cpu
+    return {"frames": len(frames), "time": (began, time.monotonic()), "busy": (busy, busy_seconds()), "cpu": cpu}

@@ -1,7 +1,7 @@
-"""``python -m bench.corruption``: every region of every file of a conversion damaged in every way, one at a time.
+"""``python -m bench.corruption``: damage every region of every file of a conversion in every way, one at a time.
 
-For each it is asked whether ``convert.verify`` finds it, what a loader does that raises at errors, and what one does
-that replaces. Nothing wrong may come out. The exit code is 1 if something does, or if something is not found.
+Each damage must be found by ``convert.verify``, and neither a loader that raises at errors nor a loader that replaces
+may return wrong data. The exit code is 1 if wrong data were returned or a damage was not found.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import argparse
 import json
 import logging
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.corruption.damage import FILE_DAMAGES, REGION_DAMAGES, mend, put
-from bench.corruption.outcome import Outcome, look, read_all
+from bench.corruption.outcome import Outcome, examine, read_all
 from bench.corruption.regions import find_regions
 from bench.measure.command import run_command
 from bench.measure.points import tell
+from bench.measure.tables import markdown_table
 from convert.errors import ConvertError
 from convert.registry.registry import load_registry
 from convert.run.command import main as convert
@@ -35,12 +34,11 @@ from stream.storage.atomic import write_whole
 DATASET = "bridge"
 RESULT_FILES = ("corruption.json", "corruption.md")
 KINDS = ("arrayrecord", *TABLE_KINDS, "manifest")
-_WHOLE = "the whole file"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One damage and what came of it."""
+    """One damage and its outcome."""
 
     kind: str
     region: str
@@ -52,17 +50,16 @@ class Matrix:
     """Damages a copy of a dataset, one way at a time.
 
     Args:
-        sound: a root with ``DATASET``, of two splits and two training shards or more.
-        older: another, of the same source with other parameters.
-        work: a folder for the copy.
+        sound: Root with ``DATASET``, of at least two splits and two training shards.
+        older: Another root, of the same source with other parameters.
+        work: Folder for the copy.
     """
 
     def __init__(self, sound: Path, older: Path, work: Path) -> None:
-        self._sound = work / "sound"
-        self._root = work / "root"
-        for place in (self._sound, self._root):
-            shutil.copytree(sound / DATASET, place / DATASET)
-        self._whole = read_all(self._root, DATASET)
+        self._sound, self._root = work / "sound", work / "root"
+        for root in (self._sound, self._root):
+            shutil.copytree(sound / DATASET, root / DATASET)
+        self._digests = read_all(self._root, DATASET)
         dataset = Catalog(self._root).open(DATASET)
         self._folder = dataset.folder
         self._shards = [dataset.shards["train"].stem(number) for number in range(2)]
@@ -70,28 +67,25 @@ class Matrix:
         self._older = Catalog(older).open(DATASET).folder
 
     def cells(self, kinds: Sequence[str], damages: Sequence[str]) -> Iterator[Cell]:
-        """Damage the files of some kinds in some ways; what a damage leaves as it was is left out."""
+        """Damage the files of some kinds in some ways; a damage that changes nothing is left out."""
         for kind in kinds:
             path, other = (self._path(kind, number) for number in range(2))
             content = path.read_bytes()
             for region in find_regions(path, kind):
                 for damage in (name for name in REGION_DAMAGES if name in damages):
-                    damaged = REGION_DAMAGES[damage](content, region)
-                    if damaged != content:
+                    if (damaged := REGION_DAMAGES[damage](content, region)) != content:
                         put(path, damaged)
                         yield self._cell(kind, region.name, damage, (path,))
             for damage in (name for name in FILE_DAMAGES if name in damages):
                 if kind == "manifest" and "another's" in damage:
                     continue
-                older = self._older / path.relative_to(self._folder)
-                FILE_DAMAGES[damage](path, other, older)
+                FILE_DAMAGES[damage](path, other, self._older / path.relative_to(self._folder))
                 if not path.exists() or path.read_bytes() != content:
-                    yield self._cell(kind, _WHOLE, damage, (path, other))
-                else:
-                    mend(self._sound, self._root, (path, other))
+                    yield self._cell(kind, "the whole file", damage, (path, other))
+                mend(self._sound, self._root, (path, other))
 
     def _path(self, kind: str, number: int) -> Path:
-        """The file to damage, 0, or another one of its kind: of another shard, or the table of another split."""
+        """Return the file to damage (0), or another of its kind: of another shard, or the table of another split."""
         if kind == "manifest":
             return self._folder / MANIFEST_NAME
         if kind == "arrayrecord":
@@ -99,93 +93,80 @@ class Matrix:
         return self._folder / self._splits[number] / table_file(kind)  # type: ignore[arg-type]
 
     def _cell(self, kind: str, region: str, damage: str, paths: tuple[Path, ...]) -> Cell:
-        # An older manifest is sound by itself: what does not fit it is named.
+        # An older manifest is sound by itself: the error names the file that does not fit it.
         names = tuple(path.stem if kind == "arrayrecord" else f"{path.parent.name}/{path.name}" for path in paths)
         names = (MANIFEST_NAME, "of another conversion") if kind == "manifest" else names
         try:
-            return Cell(kind, region, damage, look(self._root, DATASET, self._whole, names))
+            return Cell(kind, region, damage, examine(self._root, DATASET, self._digests, names))
         finally:
             mend(self._sound, self._root, paths)
 
 
 def run_matrix(sound: Path, older: Path, *, kinds: Sequence[str] = KINDS, damages: Sequence[str] = ()) -> list[Cell]:
-    """Return all cells. damages: names of those to try; all if there are none."""
-    chosen = damages or (*REGION_DAMAGES, *FILE_DAMAGES)
+    """Return all cells; ``damages`` has the names of the damages to try, empty for all."""
+    cells = []
     with tempfile.TemporaryDirectory(prefix="bench-corruption-") as work:
-        cells = []
-        for cell in Matrix(sound, older, Path(work)).cells(kinds, chosen):
+        for cell in Matrix(sound, older, Path(work)).cells(kinds, damages or (*REGION_DAMAGES, *FILE_DAMAGES)):
             cells.append(cell)
             tell(f"{cell.kind}, {cell.region}, {cell.damage}: {cell.outcome.loaded}")
     return cells
 
 
 def make_roots(work: Path) -> tuple[Path, Path]:
-    """Generate a small source and convert it twice, with other parameters; returns both roots."""
-    registry = load_registry()
-    make_sample(work / "source", [registry.dataset(DATASET)], episodes=4, steps=9, jobs=1)
-    roots = []
-    for name, more in (("new", ()), ("old", ("--offset", "3", "--quality", "80"))):
-        root = work / name
-        given = ["--datasets", DATASET, "--source", str(work / "source"), "--output", str(root), "--image-size", "96"]
-        if convert([*given, *more, "--num-workers", "1"]) != 0:
+    """Generate a small source, convert it twice with different parameters, and return both roots."""
+    make_sample(work / "source", [load_registry().dataset(DATASET)], episodes=4, steps=9, jobs=1)
+    given = ["--datasets", DATASET, "--source", str(work / "source"), "--image-size", "96", "--num-workers", "1"]
+    new, old = work / "new", work / "old"
+    for root, more in ((new, ()), (old, ("--offset", "3", "--quality", "80"))):
+        if convert([*given, *more, "--output", str(root)]) != 0:
             raise ConvertError(f"{root}: the sample could not be converted")
-        roots.append(root)
-    return roots[0], roots[1]
+    return new, old
 
 
 def format_markdown(cells: Sequence[Cell]) -> str:
     """Return the matrix as a table, a row for each region."""
-    header = ["file", "region", "damages", "verify finds", "with --deep", "loader", 'on_error="replace"']
-    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    rows = []
     for kind, region in dict.fromkeys((cell.kind, cell.region) for cell in cells):
         outcomes = [cell.outcome for cell in cells if (cell.kind, cell.region) == (kind, region)]
-        row = [
-            kind,
-            region,
-            str(len(outcomes)),
-            str(sum(outcome.found for outcome in outcomes)),
-            str(sum(outcome.found_deep for outcome in outcomes)),
-            _counted([outcome.loaded for outcome in outcomes]),
-            _counted([outcome.replaced for outcome in outcomes]),
-        ]
-        lines.append(f"| {' | '.join(row)} |")
+        found, deep = (sum(getattr(outcome, key) for outcome in outcomes) for key in ("found", "found_deep"))
+        texts = [[getattr(outcome, key) for outcome in outcomes] for key in ("loaded", "replaced")]
+        rows.append([kind, region, len(outcomes), found, deep, *map(_counted, texts)])
+    header = ["file", "region", "damages", "verify finds", "with --deep", "loader", 'on_error="replace"']
     bad = [cell for cell in cells if not cell.outcome.sound]
-    lines += ["", f"{len(cells)} damages, {len(bad)} of them not as they should be."]
-    lines += [f"- {cell.kind}, {cell.region}, {cell.damage}: {asdict(cell.outcome)}" for cell in bad]
-    return "\n".join(lines)
+    lines = [
+        markdown_table(header, rows, right=False),
+        "",
+        f"{len(cells)} damages, {len(bad)} of them with a wrong outcome.",
+    ]
+    return "\n".join(
+        [*lines, *(f"- {cell.kind}, {cell.region}, {cell.damage}: {asdict(cell.outcome)}" for cell in bad)]
+    )
 
 
 def _counted(texts: Sequence[str]) -> str:
     return ", ".join(f"{text} {texts.count(text)}" for text in sorted(set(texts)))
 
 
-def _parser() -> argparse.ArgumentParser:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
     parser = Parser(prog="python -m bench.corruption", description="Damage every region of every file, in every way.")
-    parser.add_argument("--kinds", default=",".join(KINDS), metavar="A,B", help="files (default: %(default)s)")
+    parser.add_argument(
+        "--kinds", type=_kinds, default=KINDS, metavar="A,B", help=f"files (default: {','.join(KINDS)})"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {' and '.join(RESULT_FILES)}")
     parser.add_argument("--json", action="store_true", help="print every cell instead of the table")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    parser = _parser()
     options = parser.parse_args(arguments)
-    kinds = [kind.strip() for kind in options.kinds.split(",")]
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        parser.error(f"--kinds: {unknown[0]!r}; expected some of {', '.join(KINDS)}")
     logging.getLogger().setLevel(logging.ERROR)
     began = time.monotonic()
 
     def work() -> int:
         with tempfile.TemporaryDirectory(prefix="bench-corruption-") as folder:
             tell("converting a sample, twice")
-            sound, older = make_roots(Path(folder))
-            cells = run_matrix(sound, older, kinds=kinds)
+            cells = run_matrix(*make_roots(Path(folder)), kinds=options.kinds)
         bad = sum(not cell.outcome.sound for cell in cells)
-        result: dict[str, Any] = {"seconds": round(time.monotonic() - began, 1), "damages": len(cells), "bad": bad}
-        result["cells"] = [asdict(cell) for cell in cells]
-        content, table = json.dumps(result, indent=1), format_markdown(cells)
+        result = {"seconds": round(time.monotonic() - began, 1), "damages": len(cells), "bad": bad}
+        content = json.dumps({**result, "cells": [asdict(cell) for cell in cells]}, indent=1)
+        table = format_markdown(cells)
         if options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)
             for name, text in zip(RESULT_FILES, (content, table), strict=True):
@@ -196,5 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(work, place=options.out)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _kinds(text: str) -> list[str]:
+    kinds = [kind.strip() for kind in text.split(",")]
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}, expected some of {', '.join(KINDS)}")
+    return kinds

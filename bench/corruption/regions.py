@@ -1,4 +1,4 @@
-"""Where the regions of a converted dataset's files lie, found in the files themselves."""
+"""Regions of a converted dataset's files, found in the files themselves."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Region:
     start: int
     stop: int
 
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return self.stop - self.start
+
 
 def find_regions(path: Path, kind: str) -> list[Region]:
-    """Return the regions of a sound file.
-
-    Args:
-        path: the file.
-        kind: ``arrayrecord``, a table of the index, or ``manifest``.
-    """
+    """Return the regions of a sound file; ``kind`` is ``arrayrecord``, a table of the index, or ``manifest``."""
     content = path.read_bytes()
     if kind == "manifest":
         found = {name: re.search(pattern, content, re.DOTALL) for name, pattern in _MANIFEST_VALUES.items()}
@@ -58,10 +58,10 @@ def find_regions(path: Path, kind: str) -> list[Region]:
 
 
 def _array_record(content: bytes) -> list[Region]:
-    """Source of the layout: doc/riegeli_records_file_format.md of google/riegeli, and array_record's README."""
+    # Source of the layout: doc/riegeli_records_file_format.md of google/riegeli, and array_record's README.
     records = [match.start() for match in re.finditer(_MAGIC, content)]
     middle, last = records[len(records) // 2], records[-1]
-    # The length of the last record is not known beforehand; what its header adds up to is.
+    # The header of the last record gives its end.
     (count,) = struct.unpack_from("<I", content, last + 4)
     end = last + 8 + 4 * count + sum(struct.unpack_from(f"<{count}I", content, last + 8))
     frame = middle + 8 + 4 * int(struct.unpack_from("<I", content, middle + 4)[0])
@@ -88,7 +88,7 @@ def _array_record(content: bytes) -> list[Region]:
 
 
 def _arrow(path: Path, kind: str, content: bytes) -> list[Region]:
-    """Source of the layout: "IPC File Format" in docs/source/format/Columnar.rst of apache/arrow."""
+    # Source of the layout: "IPC File Format" in docs/source/format/Columnar.rst of apache/arrow.
     regions = [Region("magic", 0, 8)]
     source = pa.BufferReader(content)
     source.seek(8)
@@ -100,7 +100,7 @@ def _arrow(path: Path, kind: str, content: bytes) -> list[Region]:
         name = f"{message.type} {numbers[message.type]}" if message.type == "dictionary" else message.type
         regions.append(Region(f"{name}, metadata", end - len(message.metadata) - 8, end))
     for name, column in open_table(path, kind).columns.items():  # type: ignore[arg-type]
-        # The middle, so that it is values and not what is between them.
+        # The middle has values and no padding.
         for number, (start, stop) in enumerate(column.spans, 1):
             middle, half = (start + stop) // 2, min(32, (stop - start) // 2)
             regions.append(Region(f"{name}, buffer {number}", middle - half, middle + half))

@@ -1,1 +1,1 @@
-"""``python -m bench.cost``: what a conversion of the full datasets costs."""
+"""``python -m bench.cost``: hours and dollars of converting datasets."""

@@ -1,19 +1,25 @@
-"""What converting datasets takes: plain arithmetic on sizes, rates that were measured, and prices that are assumed."""
+"""Arithmetic of converting datasets: published sizes, measured rates and assumed prices give hours and dollars."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-HOURS_A_MONTH = 730
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetWork:
-    """A dataset to convert. source_bytes, shards, episodes: as published. codec: of the frames that are stored.
+    """A dataset to convert: its published size, and rates measured on a sample.
 
-    The rest is measured on a sample: seconds of one core for each step and each shard, bytes written for each pair, and
-    ``bytes_per_step`` of the sample's source. published_steps: None where nobody publishes them.
+    Attributes:
+        name: Name in the registry.
+        codec: Codec of the stored frames.
+        source_bytes, shards, episodes: Published counts.
+        published_steps: Published count, or None if unknown.
+        seconds_per_step, seconds_per_shard: Measured seconds of one core.
+        offset: Offset of a pair in steps.
+        bytes_out_per_pair: Bytes written for a pair of the sample.
+        bytes_per_step: Bytes of a step in the sample's source.
     """
 
     name: str
@@ -30,102 +36,68 @@ class DatasetWork:
 
     @property
     def steps(self) -> int:
-        """Steps of all episodes; where they are not published, bytes / bytes per step of the sample."""
+        """Return the steps of all episodes; if unpublished, bytes divided by the bytes of a step in the sample."""
         return self.published_steps or round(self.source_bytes / self.bytes_per_step)
 
     @property
     def pairs(self) -> int:
-        """Pairs, if no episode is shorter than the offset."""
+        """Return the number of pairs, if no episode is shorter than the offset."""
         return max(0, self.steps - self.episodes * self.offset)
 
     @property
     def core_seconds(self) -> float:
-        """Seconds that one core takes."""
+        """Return the seconds of one core."""
         return self.steps * self.seconds_per_step + self.shards * self.seconds_per_shard
 
     @property
-    def shard_seconds(self) -> float:
-        """Seconds that a core takes for a shard of mean size: no conversion ends sooner."""
-        return self.core_seconds / self.shards
-
-    @property
     def bytes_out(self) -> float:
-        """Bytes written."""
+        """Return the bytes written."""
         return self.pairs * self.bytes_out_per_pair
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where to convert. read: bytes/s of source that it reads in all. busy: part of the time that its cores convert.
-    memory, disk: GB a worker, where they are paid."""
+    """A place to convert at.
+
+    Attributes:
+        name: Name in the table.
+        workers, cores_per_worker: Counts.
+        read: Bytes of source that the place reads in a second, over all workers.
+        busy: Share of the time in which cores convert; they also start, wait for files and for the last shards.
+        worker_hour: Dollars of a worker for an hour.
+    """
 
     name: str
     workers: int
     cores_per_worker: int
     read: float
     busy: float
-    memory: float = 0.0
-    disk: float = 0.0
-
-    @property
-    def cores(self) -> int:
-        """Cores in all."""
-        return self.workers * self.cores_per_worker
+    worker_hour: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prices:
-    """In dollars: of a core, a GB of memory and a GB of disk for an hour, a GB stored for a month, a GB taken out."""
+def cost(works: Sequence[DatasetWork], place: Place) -> dict[str, Any]:
+    """Return the hours of computing, of reading, and in all, and the dollars of converting all datasets at a place.
 
-    core_hour: float
-    memory_hour: float
-    disk_hour: float
-    storage_month: float
-    egress: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What one place takes: hours of computing, of reading, and in all (the longest of these and of one shard), dollars
-    of its machines."""
-
-    place: str
-    cores: int
-    compute_hours: float
-    read_hours: float
-    hours: float
-    core_hours: float
-    dollars: float
-
-
-def cost(works: Sequence[DatasetWork], place: Place, prices: Prices) -> Cost:
-    """Return what converting all datasets takes at a place whose machines cost ``prices``.
-
-    Reading goes on beside computing. ``place.busy`` is the part of the time that its cores convert: the rest is for
-    starting, waiting for files, and for the last shards, when some have nothing left to do.
+    Reading and computing overlap. No conversion takes less time than a shard of mean size on one core.
 
     >>> work = DatasetWork(name="a", codec="png", source_bytes=10**12, shards=100, episodes=1000, offset=5,
     ...     published_steps=360_000, seconds_per_step=0.1, seconds_per_shard=0.0, bytes_out_per_pair=1.0,
     ...     bytes_per_step=1.0)
-    >>> place = Place(name="here", workers=2, cores_per_worker=4, read=1e9, busy=1.0, memory=16)
-    >>> free = Prices(core_hour=0, memory_hour=0, disk_hour=0, storage_month=0, egress=0)
-    >>> round(cost([work], place, free).hours, 2), round(cost([work], place, free).read_hours, 2)
+    >>> found = cost([work], Place(name="here", workers=2, cores_per_worker=4, read=1e9, busy=1.0))
+    >>> round(found["hours"], 2), round(found["read_hours"], 2)
     (1.25, 0.28)
     """
-    seconds = sum(work.core_seconds for work in works)
-    compute = seconds / 3600 / place.cores / place.busy
+    cores = place.workers * place.cores_per_worker
+    core_hours = sum(work.core_seconds for work in works) / 3600
+    compute = core_hours / cores / place.busy
     read = sum(work.source_bytes for work in works) / place.read / 3600
-    longest = max((work.shard_seconds for work in works), default=0.0) / 3600
-    hours = max(compute, read, longest)
-    worker_hour = (
-        place.cores_per_worker * prices.core_hour + place.memory * prices.memory_hour + place.disk * prices.disk_hour
-    )
-    return Cost(
-        place=place.name,
-        cores=place.cores,
-        compute_hours=compute,
-        read_hours=read,
-        hours=hours,
-        core_hours=seconds / 3600,
-        dollars=hours * place.workers * worker_hour,
-    )
+    hours = max(compute, read, *(work.core_seconds / work.shards / 3600 for work in works))
+    return {
+        "place": place.name,
+        "cores": cores,
+        "compute_hours": compute,
+        "read_hours": read,
+        "hours": hours,
+        "core_hours": core_hours,
+        "dollars": hours * place.workers * place.worker_hour,
+    }

@@ -1,4 +1,4 @@
-"""One size measured: ``python -m bench.merge.run``, started by ``bench.merge`` in a process of its own."""
+"""Measurement of one size: ``python -m bench.merge.run``, started by ``bench.merge`` in a process of its own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     """Merge a journal and compute the statistics.
 
     Returns:
-        merge_s, statistics_s: Seconds of each. index_bytes: Size of the index. peak_bytes: Most memory of this process,
-        pages of files included. peak_own_bytes: Most of it without those, looked at every 20 ms.
+        merge_s, statistics_s: Seconds of each.
+        index_bytes: Size of the index.
+        peak_bytes: Peak memory of this process, pages of files included.
+        peak_own_bytes: Peak memory without pages of files, sampled every 20 ms.
     """
     parts = Path(request["work"], str(request["shards"]))
     folder = parts.with_name(f"{parts.name}-index")
@@ -33,12 +35,11 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     files = [
         {kind: parts / f"{shard:05}.{table_file(kind)}" for kind in TABLE_KINDS} for shard in range(request["shards"])
     ]
-    peak, done = 0, threading.Event()
+    own, done = [0], threading.Event()
 
     def look() -> None:
-        nonlocal peak
         while not done.wait(_EVERY):
-            peak = max(peak, resident_of_no_file(os.getpid()) or 0)
+            own.append(resident_of_no_file(os.getpid()) or 0)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -55,7 +56,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         "statistics_s": times[2] - times[1],
         "index_bytes": sum(entry.bytes for entry in index.values()),
         "peak_bytes": peak_resident(os.getpid()),
-        "peak_own_bytes": peak,
+        "peak_own_bytes": max(own),
     }
 
 

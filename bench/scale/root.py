@@ -1,8 +1,8 @@
 """Synthetic roots and journals of any size in the real formats, made in seconds.
 
-Each dataset has one shard that is really written, of tiny frames; all others are hard links to its file under their own
-names, each with its own entry in the manifest. The index is complete. So opening, planning, lookups and reading are
-those of a root of that size; only the disk is not filled with frames, and the page cache holds what it would not.
+Each dataset has one real shard of tiny frames; all others are hard links to its file under their own names, each with
+its own entry in the manifest. The index is complete. Opening, planning, lookups and reading cost as much as in a real
+root of the same size, but the frames do not fill the disk, and fit in the page cache.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ OFFSET = 5
 _SIZE = 256
 _FRAMES = 64
 _GROUP = 64
-"""Shards whose rows are written at once."""
+"""Number of shards whose rows are written at once."""
 ACTION = (Part(path="action", dims=7, quantity="other", mode="absolute"),)
 STATE = (Part(path="observation/state", dims=8, quantity="other", mode="absolute"),)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a root is: records and shards of all datasets together."""
+    """Size of a root: records and shards of all datasets together."""
 
     records: int
     shards: int
 
     @classmethod
     def of(cls, records: int) -> Scale:
-        """About ``records`` records in shards of 3,000, at least one a dataset, as OXE's 6*10^7 in 20,000."""
+        """Return about ``records`` records in shards of 3,000, at least one a dataset, as OXE's 6*10^7 in 20,000."""
         shards = max(DATASETS, records // 3000 // DATASETS * DATASETS)
         pairs = max(EPISODE_PAIRS, records // shards // EPISODE_PAIRS * EPISODE_PAIRS)
         return cls(pairs * shards, shards)
@@ -86,21 +86,16 @@ def make_root(folder: Path, scale: Scale) -> None:
         }
         counts = {kind: sum(getattr(shard, kind) for shard in shards) for kind in TABLE_KINDS}
         manifest = _manifest(name, SplitEntry(shards=tuple(shards), index=index, **counts))
-        temporary = place / f"{MANIFEST_NAME}.tmp"
-        temporary.write_bytes(encode_manifest(manifest))
-        temporary.replace(place / MANIFEST_NAME)
+        (place / MANIFEST_NAME).write_bytes(encode_manifest(manifest))
 
 
-def make_parts(folder: Path, *, episodes: int, shards: int) -> list[dict[TableKind, Path]]:
-    """Write the parts of an index as converting leaves them, one shard really and the others as hard links.
+def make_parts(folder: Path, *, episodes: int, shards: int) -> None:
+    """Write the parts of an index as a conversion leaves them, one real shard and the others as hard links.
 
     Args:
         folder: New folder.
         episodes: Episodes of a shard.
         shards: Number of shards.
-
-    Returns:
-        The files of each shard. ``ACTION`` and ``STATE`` are among their raw columns.
     """
     folder.mkdir()
     random = np.random.default_rng(0)
@@ -111,12 +106,11 @@ def make_parts(folder: Path, *, episodes: int, shards: int) -> list[dict[TableKi
         "xxh3_64": random.integers(0, 1 << 64, records, np.uint64),
     }
     tables = _tables("train-00000", episodes, places, random, derived=False)
-    parts = [{kind: folder / f"{shard:05}.{table_file(kind)}" for kind in TABLE_KINDS} for shard in range(shards)]
     for kind, table in tables.items():
-        write_part(parts[0][kind], table)
-        for files in parts[1:]:
-            os.link(parts[0][kind], files[kind])
-    return parts
+        first, *others = (folder / f"{shard:05}.{table_file(kind)}" for shard in range(shards))
+        write_part(first, table)
+        for other in others:
+            os.link(first, other)
 
 
 def _write_shard(folder: Path, scale: Scale, *, seed: int) -> tuple[ShardEntry, dict[TableKind, pa.Table]]:
@@ -142,7 +136,7 @@ def _write_shard(folder: Path, scale: Scale, *, seed: int) -> tuple[ShardEntry, 
 
 
 def _repeat(kind: TableKind, tables: dict[TableKind, pa.Table], shards: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table of the index, of shards that are all alike."""
+    """Yield the rows of a table of the index, of equal shards."""
     episodes, steps, records = (tables[kind].num_rows for kind in ("episodes", "steps", "records"))
     grows: dict[TableKind, dict[str, int]] = {
         "episodes": {"episode": episodes, "shard": 1, "first_steps_row": steps, "first_record": records},
@@ -225,24 +219,15 @@ def _table(
 
 def _manifest(name: str, split: SplitEntry) -> Manifest:
     counts = {kind: getattr(split, kind) for kind in TABLE_KINDS}
-    vectors = {"action": ACTION, "state": STATE}
+    vectors, offset = {"action": ACTION, "state": STATE}, {"offset": OFFSET}
     return Manifest(
         format_version=FORMAT_VERSION,
         layout="pairs",
         dataset=name,
         version="1.0.0",
         source=Source(tfds_name=name, version="1.0.0", path="", fingerprint=hashlib.sha256(name.encode()).hexdigest()),
-        parameters={
-            "columns": [],
-            "camera": "image",
-            "offset": OFFSET,
-            "frames": "endpoints",
-            "frame_offsets": [0, OFFSET],
-        },
-        spec={
-            **{vector: [part.model_dump(mode="json") for part in parts] for vector, parts in vectors.items()},
-            "offset": OFFSET,
-        },
+        parameters={"columns": [], "camera": "image", **offset, "frames": "endpoints", "frame_offsets": [0, OFFSET]},
+        spec={**{name: [part.model_dump(mode="json") for part in parts] for name, parts in vectors.items()}, **offset},
         image={"encoding": "jpeg", "sizes": {f"{_SIZE}x{_SIZE}": 2 * split.records}},
         left_out={},
         quarantine=None,

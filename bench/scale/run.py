@@ -1,4 +1,4 @@
-"""One size measured: ``python -m bench.scale.run``, started by ``bench.scale`` in a process of its own."""
+"""Measurement of one size: ``python -m bench.scale.run``, started by ``bench.scale`` in a process of its own."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from stream.loader.loader import Loader
 FAR = 10**8
 _PLANNED = 256
 _FIRST = 100
-"""Batches that are taken right after the page cache was dropped, and again after that."""
+"""Batches taken right after the page cache was dropped, and again after them."""
 
 
-def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> dict[str, Any]:
+def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Measure a root of `bench.scale.root`.
+
+    Args:
+        request: root; batch_size, num_workers and batches.
 
     Returns:
         cold_open_s, cold_first_batch_s, cold_hundred_s: As below, after the kernel's cache of the index was dropped.
@@ -42,47 +45,49 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
         resume_s: From ``set_state`` to the batch of step 10^8.
         describe_ms: ``describe`` of a batch at 10^8.
         normalize_ms: Making the tables of all statistics.
-        trainer_own_bytes, worker_own_bytes: Memory that is of no file, at the end; the largest worker's.
+        trainer_own_bytes, worker_own_bytes: Memory without mapped files at the end; that of the largest worker.
         trainer_pss_bytes, worker_pss_bytes: Memory with the share of mapped files.
     """
+    root, half = request["root"], request["batches"] // 2
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
 
     def open_loader() -> Loader:
-        return make_loader(root, mixture, batch_size=batch_size, num_workers=num_workers, seed=1)
+        size = {key: request[key] for key in ("batch_size", "num_workers")}
+        return make_loader(root, mixture, **size, seed=1)
 
-    # What is imported when it is first used is not what opening costs.
+    # Imports on first use are not part of opening.
     make_loader(root, {"synthetic_00": 1.0}, batch_size=1).batch_at(0)
     gc.collect()
     drop_cache(root)
-    loader, cold_open = _timed(open_loader)
+    cold_open, loader = _timed(open_loader)
     cold_first, cold_hundred = _take_hundred(loader)
-    loader, open_seconds = _timed(open_loader)
+    open_seconds, loader = _timed(open_loader)
     first_batch, hundred = _take_hundred(loader)
 
     def plan(place: int) -> float:
         samples = loader.data.plan.batch_samples(place, _PLANNED)
-        return _timed(lambda: loader.data.plan.rows(samples))[1]
+        return _timed(lambda: loader.data.plan.rows(samples))[0]
 
     first_plan = plan(0)
     planned = [plan(place) for place in np.random.default_rng(0).integers(0, FAR, 50).tolist()]
     iterator = iter(loader)
-    for _ in range(batches - batches // 2):
+    for _ in range(request["batches"] - half):
         next(iterator)
     cpu = _cpu_seconds()
-    for _ in range(batches // 2):
+    for _ in range(half):
         next(iterator)
-    cpu = (_cpu_seconds() - cpu) / (batches // 2)
+    cpu = (_cpu_seconds() - cpu) / half
     processes = (psutil.Process(), *psutil.Process().children())
-    own, shared = ([of(process.pid) for process in processes] for of in (own_set, proportional_set))
+    own, shared = ([measured(process.pid) for process in processes] for measured in (own_set, proportional_set))
     state = {**iterator.get_state(), "step": FAR}
 
     def resume() -> None:
         iterator.set_state(state)
         next(iterator)
 
-    _, resumed = _timed(resume)
-    _, described = _timed(lambda: loader.describe(FAR))
-    _, normalized = _timed(lambda: Normalize(loader))
+    resumed, described, normalized = (
+        _timed(work)[0] for work in (resume, lambda: loader.describe(FAR), lambda: Normalize(loader))
+    )
     iterator.close()
     decode = _decode_seconds(loader)
     return {
@@ -111,15 +116,12 @@ def measure(root: str, *, batch_size: int, num_workers: int, batches: int) -> di
 
 
 def drop_cache(root: str) -> None:
-    """Ask the kernel to forget the index files of a root, as after a restart of the machine."""
+    """Drop the index files of a root from the kernel's cache, as after a restart of the machine."""
     for path in Path(root).rglob("*.arrow"):
-        file = os.open(path, os.O_RDONLY)
-        try:
-            # What is not on the disk yet cannot be forgotten.
-            os.fsync(file)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(file)
+        with path.open("rb") as file:
+            # Pages that are not on the disk yet cannot be dropped.
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _take_hundred(loader: Loader) -> tuple[float, float]:
@@ -143,9 +145,8 @@ def _decode_seconds(loader: Loader) -> float:
     times = []
     for _ in range(10):
         began = time.process_time()
-        for frames in records:
-            for frame in frames:
-                simplejpeg.decode_jpeg(frame, buffer=pixels)
+        for frame in (frame for frames in records for frame in frames):
+            simplejpeg.decode_jpeg(frame, buffer=pixels)
         times.append(time.process_time() - began)
     return float(np.median(times))
 
@@ -154,23 +155,18 @@ def _largest(sizes: Sequence[int | None]) -> int | None:
     return max((size for size in sizes if size is not None), default=None)
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     began = time.perf_counter()
     result = work()
-    return result, time.perf_counter() - began
+    return time.perf_counter() - began, result
 
 
 def _cpu_seconds() -> float:
-    # In nanoseconds; what is had of processes as a whole counts in hundredths of a second.
+    # In nanoseconds; the kernel's figures of complete processes count in hundredths of a second.
     processes = (psutil.Process(), *psutil.Process().children())
     threads = (file for process in processes for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
     return sum(int(file.read_text().split()[0]) for file in threads) / 1e9
 
 
-def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure what a request of ``bench.scale`` asks for."""
-    return measure(request.pop("root"), **request)
-
-
 if __name__ == "__main__":
-    sys.exit(answer(run))
+    sys.exit(answer(measure))

@@ -1,11 +1,11 @@
 """``python -m bench.soak``: stream for an hour with workers killed, states set and evaluation loops in between.
 
-Every ``--event-every`` seconds something happens to the run, in turns and by chance: a worker is killed, or stopped and
-continued; the iterator is rebuilt from its state; the loader is made anew; the state of a random step up to 10^8 is
-set; an evaluation loop runs. Before each, memory of all processes is looked at, proportional, and batches since the
-last one are compared by hash with those of a loader made anew in a fresh process. The slope is that of memory without
-mapped files: their share depends on which other programs use the same libraries. The exit code is 1 if anything
-differed, memory grew (by more than three standard errors of the slope, and 1 MB an hour), or something was left behind.
+Every ``--event-every`` seconds a random event happens to the run: a worker is killed, or stopped and continued; the
+iterator is rebuilt from its state; the loader is new; the state of a random step up to 10^8 is set; an evaluation loop
+runs. Before each event, memory of all processes is recorded, and batches since the last event are compared by hash with
+those of a new loader in a fresh process. The slope of memory leaves out mapped files: their share depends on other
+programs that use the same libraries. The exit code is 1 if a batch differed, memory grew (by more than three standard
+errors of the slope, and 1 MB an hour), or something was left behind.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.measure.command import print_result, run_command
 from bench.measure.machine import describe_machine
 from bench.measure.plots import new_figure, save_figure
+from bench.measure.tables import markdown_table
 from bench.soak.run import Soak
-from convert.report import format_table, human_seconds
+from convert.report import human_seconds
 from stream.loader.state import write_json
 from stream.storage.arguments import Parser, interrupt_on_kill, whole
 
@@ -32,20 +35,20 @@ _LIBRARIES = ("array-record", "grain", "numpy", "psutil", "pyarrow", "simplejpeg
 
 
 def run_soak(options: argparse.Namespace) -> dict[str, Any]:
-    """Run it; returns what ``--json`` prints.
+    """Run the soak and return the content of ``--json``.
 
     Raises:
-        stream.StreamError, stream.storage.errors.FormatError: the root cannot be loaded.
+        stream.StreamError, stream.storage.errors.FormatError: The root cannot be loaded.
     """
     train = {
         "root": str(options.root),
         "mixture": options.mixture,
-        "split": options.split,
+        "split": "train",
         "batch_size": options.batch_size,
         "num_workers": options.num_workers,
         "seed": options.seed,
     }
-    val = {**train, "split": options.val_split, "num_workers": 1, "num_steps": options.val_steps}
+    val = {**train, "split": "val", "num_workers": 1, "num_steps": options.val_steps}
     soak = Soak(
         train,
         val,
@@ -68,55 +71,44 @@ def run_soak(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def soak_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run gave, as names and values."""
+def format_result(result: Mapping[str, Any]) -> str:
+    """Return the findings as a table in Markdown."""
     memory = result["memory"]
     rise, error = memory["slope_bytes_per_hour"], memory["slope_error_per_hour"]
-    grows = "-"
+    growth = "-"
     if rise is not None and error is not None:
         within = "zero within two standard errors" if abs(rise) <= 2 * error else "beyond two standard errors of zero"
-        grows = f"{rise / 1e6:+.1f} MB an hour, standard error {error / 1e6:.1f}: {within}"
-    peak, final = memory["peak_pss_bytes"], memory["final_pss_bytes"]
+        growth = f"{rise / 1e6:+.1f} MB an hour, standard error {error / 1e6:.1f}: {within}"
+    peak, final = ((memory[key] or 0) / 1e6 for key in ("peak_pss_bytes", "final_pss_bytes"))
     rows = [
         ("time", human_seconds(result["seconds"])),
         ("batches, samples", f"{result['batches']:,}, {result['samples']:,}"),
         ("compared with a fresh loader's", f"{result['checked']:,} batches"),
-        ("memory of all processes, peak and last", f"{(peak or 0) / 1e6:,.0f} MB, {(final or 0) / 1e6:,.0f} MB"),
-        ("slope of memory without mapped files", grows),
+        ("memory of all processes, peak and last", f"{peak:,.0f} MB, {final:,.0f} MB"),
+        ("slope of memory without mapped files", growth),
     ]
     for kind, count in result["events"].items():
         took = result["recovery_s"].get(kind)
         told = f", to the next batch {took['median']:.2f} s, at most {took['max']:.2f} s" if took else ""
         rows.append((kind, f"{count:,} times{told}"))
     rows.append(("problems", "; ".join(result["problems"]) or "none"))
-    return rows
-
-
-def soak_table(result: Mapping[str, Any]) -> str:
-    """The rows as a table in Markdown."""
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in soak_rows(result))])
-
-
-def format_result(result: Mapping[str, Any]) -> str:
-    """The rows as a table for a terminal."""
-    return format_table(["", ""], soak_rows(result))
+    return markdown_table(["", ""], rows, right=False)
 
 
 def plot_memory(result: Mapping[str, Any], path: Path) -> None:
-    """Draw memory over time as SVG and PNG, with the line whose slope is told."""
+    """Draw memory over time as SVG and PNG, with the line of the reported slope."""
     memory = result["memory"]
-    minutes = [sample[0] / 60 for sample in memory["over_time"]]
-    everything, totals = ([sample[place] / 1e6 for sample in memory["over_time"]] for place in (1, 2))
-    skipped = memory["left_out_samples"]
+    times, everything, own = (np.array([sample[column] for sample in memory["over_time"]]) for column in range(3))
+    minutes, own = times / 60, own / 1e6
     figure, axes = new_figure(width=7, height=3.2)
-    axes.plot(minutes, everything, ".", color="0.6", label="all, with a share of mapped files")
-    axes.plot(minutes, totals, ".", label="heap, stacks and batches")
-    rise = memory["slope_bytes_per_hour"]
-    if rise is not None:
-        count = len(minutes) - skipped
-        middle, level = sum(minutes[skipped:]) / count, sum(totals[skipped:]) / count
-        ends = [minutes[skipped], minutes[-1]]
-        axes.plot(ends, [level + rise / 6e7 * (end - middle) for end in ends], "k-", linewidth=1)
+    axes.plot(minutes, everything / 1e6, ".", color="0.6", label="all, with a share of mapped files")
+    axes.plot(minutes, own, ".", label="heap, stacks and batches")
+    if memory["slope_bytes_per_hour"] is not None:
+        fitted = minutes[memory["left_out_samples"] :]
+        level = own[memory["left_out_samples"] :].mean() + memory["slope_bytes_per_hour"] / 6e7 * (
+            fitted - fitted.mean()
+        )
+        axes.plot(fitted, level, "k-", linewidth=1)
     axes.set(xlabel="minutes", ylabel="MB, all processes", title="Memory of trainer and workers")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
@@ -134,25 +126,23 @@ def _positive(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m bench.soak", description="Stream for long, with trouble in between.")
+    parser = Parser(prog="python -m bench.soak", description="Stream for a long time, with trouble in between.")
     add = parser.add_argument
     add("--minutes", type=_positive, default=60, help="(default: %(default)s)")
     add("--root", type=Path, default=DEMO_ROOT, help="converted data (default: %(default)s)")
     add("--mixture", default="oxe29", help="(default: %(default)s)")
-    add("--split", default="train", help="(default: %(default)s)")
-    add("--val-split", default="val", help="of the evaluation loops (default: %(default)s)")
-    add("--val-steps", type=whole(1), default=20, help="batches of one (default: %(default)s)")
+    add("--val-steps", type=whole(1), default=20, help="batches of an evaluation loop (default: %(default)s)")
     add("--batch-size", type=whole(1), default=32, help="(default: %(default)s)")
     add("--num-workers", type=whole(1), default=2, help="(default: %(default)s)")
     add("--event-every", type=_positive, default=15, metavar="S", help="seconds between events (default: %(default)s)")
-    add("--seed", type=whole(0), default=0, help="of samples and events (default: %(default)s)")
+    add("--seed", type=whole(0), default=0, help="seed of samples and events (default: %(default)s)")
     add("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE} and a plot of memory over time")
     add("--json", action="store_true", help="print all figures instead of a table")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
     interrupt_on_kill()
 
@@ -169,7 +159,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130 if result["interrupted"] else 0
 
     return run_command(work, place=options.out)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

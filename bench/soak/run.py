@@ -1,4 +1,4 @@
-"""A training run's worth of trouble for the loader: workers killed and stopped, states set, evaluation in between."""
+"""A long run of the loader with trouble: workers killed and stopped, states set, evaluation in between."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ import psutil
 from bench.measure.child import ChildFailed
 from bench.measure.machine import own_set
 from bench.measure.memory import MemoryLog, slope
+from bench.measure.session import wait_until
 from bench.soak.check import differences
 from stream import WorkerError, digest, make_loader
-from stream.loader.iterator import LoaderIterator
 
 CHECKED = 24
-"""Batches between two events that are compared with a fresh loader's: the first and last few, and others by chance."""
+"""Batches between two events to compare with a fresh loader: the first and last few, and random others."""
 _ENDS = 4
 _FARTHEST = 10**8
 _PAUSE_S = 1.0
 _GONE_S = 5.0
-_HANDLES = 8
+_MORE_HANDLES = 8
 _FEWEST = 20
-"""Samples of memory below which nothing is said of growth."""
+"""Samples of memory below which growth is not judged."""
 _WARM_UP = 0.1
-"""The share of memory samples at the start that the slope leaves out: shards are opened, pools fill."""
+"""Share of memory samples at the start that the slope leaves out: shards are opened, pools fill."""
 
 
 class Soak:
-    """Streams for a while; what it saw is in ``result``.
+    """A run of the loader for some time; ``result`` has the findings.
 
     Args:
-        train, val: arguments of ``make_loader``; those of ``val`` with ``num_steps``.
-        seconds: how long.
-        event_every: seconds of streaming between two events.
-        seed: of events and of what is checked.
-        say: takes lines of progress.
+        train: Arguments of ``make_loader``.
+        val: Arguments of ``make_loader`` for evaluation loops, with ``num_steps``.
+        seconds: Time to run.
+        event_every: Seconds of streaming between two events.
+        seed: Seed of events and of the batches to check.
+        say: Takes lines of progress.
     """
 
     def __init__(
@@ -59,9 +60,8 @@ class Soak:
         self._train, self._val = dict(train), dict(val)
         self._seconds, self._event_every, self._say = seconds, event_every, say
         self._random = random.Random(seed)
-        self._shm = _entries("/dev/shm")
-        self._log = MemoryLog(None)
-        self._own = MemoryLog(None, measure=own_set)
+        self._shm = _shared_memory()
+        self._memory, self._own = MemoryLog(None), MemoryLog(None, measure=own_set)
         self._times: list[float] = []
         self._handles: list[int] = []
         self._events: Counter[str] = Counter()
@@ -77,7 +77,7 @@ class Soak:
             "worker killed": self._kill_worker,
             "worker stopped, continued": self._stop_worker,
             "iterator rebuilt from its state": self._rebuild,
-            "loader made anew": self._remake,
+            "new loader": self._renew,
             "state of a random step set": self._seek,
             "evaluation loop": self._evaluate,
         }
@@ -86,7 +86,7 @@ class Soak:
         """Stream until the time is over, or Ctrl-C."""
         waiting: list[str] = []
         try:
-            while time.monotonic() - self._began < self._seconds:
+            while self._elapsed() < self._seconds:
                 self._stream()
                 self._look()
                 self._check()
@@ -98,9 +98,8 @@ class Soak:
                 self._kinds[kind]()
                 self._next()
                 self._recovery[kind].append(time.monotonic() - began)
-                minutes = (time.monotonic() - self._began) / 60
-                total = self._own.samples[-1].total or 0
-                self._say(f"{minutes:.1f} min, {self._batches:,} batches, {total / 1e6:,.0f} MB; {kind}")
+                megabytes = (self._own.samples[-1].total or 0) / 1e6
+                self._say(f"{self._elapsed() / 60:.1f} min, {self._batches:,} batches, {megabytes:,.0f} MB; {kind}")
             self._check()
         except (WorkerError, ChildFailed) as error:
             self._problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -110,22 +109,24 @@ class Soak:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What was seen, for JSON; ``problems`` is empty if all is well."""
+        """Return the findings for JSON; ``problems`` is empty if all is well."""
         skipped = int(len(self._times) * _WARM_UP)
-        totals = [sample.total or 0 for sample in self._log.samples]
-        own = [sample.total or 0 for sample in self._own.samples]
+        totals, own = ([sample.total or 0 for sample in log.samples] for log in (self._memory, self._own))
         rise, error = slope(self._times[skipped:], own[skipped:])
+        hourly, hourly_error = (None if value is None else value * 3600 for value in (rise, error))
         problems = list(self._problems)
-        if len(totals) >= _FEWEST and rise is not None and error is not None:
-            if rise > 3 * error and rise * 3600 > 1e6:
-                told = f"{rise * 3600 / 1e6:.1f} MB an hour, standard error {error * 3600 / 1e6:.1f}"
-                problems.append(f"memory grows by {told}")
-            # The ring has a few slots more after some states were set; it must not go on like that.
+        if len(totals) >= _FEWEST and hourly is not None and hourly_error is not None:
+            if hourly > max(3 * hourly_error, 1e6):
+                problems.append(
+                    f"memory grows by {hourly / 1e6:.1f} MB an hour, standard error {hourly_error / 1e6:.1f}"
+                )
+            # Some states give the ring a few more slots; it must not grow further.
             first, last = max(self._handles[: len(totals) // 2]), self._handles[-1]
-            if last > first + _HANDLES:
+            if last > first + _MORE_HANDLES:
                 problems.append(f"open files of the trainer: at most {first} in the first half, {last} at last")
+        samples = zip(self._times, totals, own, self._handles, strict=True)
         return {
-            "seconds": time.monotonic() - self._began,
+            "seconds": self._elapsed(),
             "batches": self._batches,
             "samples": self._batches * self._loader.batch_size,
             "checked": self._checked,
@@ -138,35 +139,34 @@ class Soak:
                 "peak_pss_bytes": max(totals, default=None),
                 "final_pss_bytes": totals[-1] if totals else None,
                 "final_own_bytes": own[-1] if own else None,
-                "slope_bytes_per_hour": None if rise is None else rise * 3600,
-                "slope_error_per_hour": None if error is None else error * 3600,
+                "slope_bytes_per_hour": hourly,
+                "slope_error_per_hour": hourly_error,
                 "left_out_samples": skipped,
-                "over_time": [
-                    [round(at, 1), total, mine, handles]
-                    for at, total, mine, handles in zip(self._times, totals, own, self._handles, strict=True)
-                ],
+                "over_time": [[round(at, 1), *figures] for at, *figures in samples],
             },
             "problems": problems,
         }
 
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
     def _stream(self) -> None:
-        end = min(time.monotonic() + self._event_every, self._began + self._seconds)
-        while time.monotonic() < end:
+        end = min(self._elapsed() + self._event_every, self._seconds)
+        while self._elapsed() < end:
             self._next()
 
     def _next(self) -> None:
         step = self._iterator.step
-        batch = next(self._iterator)
-        found = digest(batch)
+        found = digest(next(self._iterator))
         self._batches += 1
-        # A step that comes again has to be the same again.
+        # A repeated step must give the same batch.
         if self._seen.setdefault(step, found) != found:
             self._problems.append(f"step {step} gave {self._seen[step][:16]}, then {found[:16]}")
 
     def _look(self) -> None:
-        self._log.look(self._batches)
+        self._memory.look(self._batches)
         self._own.look(self._batches)
-        self._times.append(time.monotonic() - self._began)
+        self._times.append(self._elapsed())
         self._handles.append(len(os.listdir("/proc/self/fd")))
 
     def _check(self) -> None:
@@ -179,7 +179,7 @@ class Soak:
         self._seen.clear()
 
     def _kill_worker(self) -> None:
-        self._worker().kill()
+        self._random.choice(_workers()).kill()
         state = self._iterator.get_state()
         for _ in range(20):
             try:
@@ -194,25 +194,22 @@ class Soak:
         self._iterator.set_state(state)
 
     def _stop_worker(self) -> None:
-        worker = self._worker()
+        worker = self._random.choice(_workers())
         worker.suspend()
         time.sleep(_PAUSE_S)
         worker.resume()
 
     def _rebuild(self) -> None:
         state = self._iterator.get_state()
-        self._iterator = self._replaced(state)
+        self._iterator = iter(self._loader)
+        self._iterator.set_state(state)
 
-    def _remake(self) -> None:
+    def _renew(self) -> None:
         state = self._iterator.get_state()
         self._iterator.close()
         self._loader = make_loader(**self._train)
-        self._iterator = self._replaced(state)
-
-    def _replaced(self, state: dict[str, Any]) -> LoaderIterator:
-        iterator = iter(self._loader)
-        iterator.set_state(state)
-        return iterator
+        self._iterator = iter(self._loader)
+        self._iterator.set_state(state)
 
     def _seek(self) -> None:
         self._iterator.set_state(self._loader.state_at(self._random.randrange(_FARTHEST)))
@@ -223,27 +220,23 @@ class Soak:
         if found != self._val_digest:
             self._problems.append("an evaluation loop had other batches than the first one")
 
-    def _worker(self) -> psutil.Process:
-        return self._random.choice([child for child in psutil.Process().children() if _is_worker(child)])
-
     def _look_for_leftovers(self) -> None:
         gc.collect()
-        end = time.monotonic() + _GONE_S
-        while (left := [child.pid for child in psutil.Process().children() if _is_worker(child)]) and (
-            time.monotonic() < end
-        ):
-            time.sleep(0.05)
-        if left:
-            self._problems.append(f"worker processes left: {left}")
-        if new := sorted(_entries("/dev/shm") - self._shm):
+        if not wait_until(lambda: not _workers(), seconds=_GONE_S, poll=0.05):
+            self._problems.append(f"worker processes left: {[worker.pid for worker in _workers()]}")
+        if new := sorted(_shared_memory() - self._shm):
             self._problems.append(f"left in /dev/shm: {', '.join(new)}")
 
 
-def _is_worker(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return "stream.worker" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
-    return False
+def _workers() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "stream.worker" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
-def _entries(folder: str) -> set[str]:
-    return {entry.name for entry in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+def _shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()

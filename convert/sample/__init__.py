@@ -1,1 +1,1 @@
-"""``python -m convert.sample``: generate small datasets with the true schemas."""
+"""``python -m convert.sample``: generated small datasets with the true schemas."""

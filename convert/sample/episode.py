@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,15 +21,17 @@ from convert.registry.registry import DatasetSpec
 from convert.sample.record import SampleColumn
 from convert.sample.scene import DEPTH_PER_METRE, Scene
 from convert.sample.values import HORIZON, Kinematics, embed_text
-from convert.source.features import STEPS, Feature, flatten_features
+from convert.source.features import Feature, flatten_features
 from stream.storage.configs import CONFIGS
 
 JPEG_QUALITY = 95
 _SNAPSHOT_PACE = 37.0
 _PICTURE_SIDE = 32
-"""A tensor with two dimensions of at least this is a picture (depth or labels) and not a matrix."""
-_OUTCOMES = ("success", "failure")
-_FLAGS = {"is_first": 0, "is_last": -1, "is_terminal": -1, "reward": -1}
+"""A tensor with two dimensions of at least this size is a picture (depth or labels), not a matrix."""
+_USED_OF_SPEC = {"cameras", "instruction", "action", "state", "control_frequency", "splits"}
+_FLAGS = {"is_first": slice(0, 1), "is_last": slice(-1, None), "is_terminal": slice(-1, None)}
+_FLAGS |= {"reward": slice(-1, None), "discount": slice(None)}
+"""Steps in which a flag is 1."""
 _LENGTHS = ("sequence_length", "n_transitions", "num_steps")
 
 cv2.setNumThreads(1)
@@ -37,39 +40,40 @@ cv2.ipp.setUseIPP(False)
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSource:
-    """What is needed to generate episodes of one dataset, and nothing that is slow to send to another process.
+    """Everything needed to generate episodes of one dataset, quick to send to another process.
 
-    features: in the order of the tree. formats: of images, by path. hints: the dataset's part of configs/sample.yaml.
+    Attributes:
+        spec: Entry of the registry.
+        features: Leaves of the feature tree, in its order.
+        formats: ``jpeg`` or ``png`` of each image, by path.
+        hints: Entry of the dataset in ``configs/sample.yaml``, with the defaults of all datasets.
+        content: Hash of all that the files depend on besides the command's arguments.
     """
 
     spec: DatasetSpec
     features: tuple[Feature, ...]
-    formats: dict[str, Literal["jpeg", "png"]]
+    formats: dict[str, str]
     hints: dict[str, Any]
+    content: str
 
     @property
     def cost(self) -> int:
-        """Bytes of raw pixels and numbers in a step: what a step takes to make, up to a factor."""
+        """Return the bytes of raw pixels and numbers in a step: the work of a step, up to a factor."""
         return sum(np.dtype(f.dtype).itemsize * (f.size or 1) for f in self.features if f.dtype != "string") + 1
 
 
 def read_feature_tree(tfds_name: str) -> Any:
-    """The features of a dataset as TFDS connectors, from ``configs/features``.
+    """Return the features of a dataset as TFDS connectors, from ``configs/features``.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: The file does not exist.
     """
     import tensorflow_datasets as tfds
 
-    return tfds.features.FeaturesDict.from_json(json.loads(read_features_json(tfds_name)))
+    return tfds.features.FeaturesDict.from_json(json.loads(_features_json(tfds_name)))
 
 
-def read_features_json(tfds_name: str) -> str:
-    """The text of ``configs/features/<tfds_name>.json``.
-
-    Raises:
-        UsageError: there is no such file.
-    """
+def _features_json(tfds_name: str) -> str:
     folder = CONFIGS / "features"
     try:
         return folder.joinpath(f"{tfds_name}.json").read_text(encoding="utf-8")
@@ -81,46 +85,54 @@ def read_features_json(tfds_name: str) -> str:
         ) from None
 
 
-def read_hints(tfds_name: str) -> dict[str, Any]:
-    """The entry of a dataset in ``configs/sample.yaml``, with what holds for any dataset filled in."""
-    content = _hints_file()
-    common, own = content["any"], content["datasets"].get(tfds_name, {})
-    return {**common, **own, "features": own.get("features", {}), "any_features": common["features"]}
-
-
 @functools.cache
 def _hints_file() -> Any:
     return yaml.safe_load(CONFIGS.joinpath("sample.yaml").read_text(encoding="utf-8"))
 
 
 def prepare_source(spec: DatasetSpec) -> SampleSource:
-    """Read what is known about a dataset.
+    """Read features and hints of a dataset.
 
     Raises:
-        UsageError: its feature tree is not known, or has an image of unknown size.
+        UsageError: The feature tree is unknown, or has a feature without a fixed shape.
     """
-    tree = read_feature_tree(spec.tfds_name)
-    features = tuple(flatten_features(tree, where=f"configs/features/{spec.tfds_name}.json").values())
+    name = spec.tfds_name
+    tree = read_feature_tree(name)
+    features = tuple(flatten_features(tree, where=f"configs/features/{name}.json").values())
     for feature in features:
         if None in feature.shape:
-            raise UsageError(
-                f"{spec.tfds_name}: {feature.path} has the shape {feature.shape}; a sample needs fixed sizes"
-            )
-    formats: dict[str, Literal["jpeg", "png"]] = {}
-    for feature in features:
-        if feature.kind == "image":
-            formats[feature.path] = _connector(tree, feature.path).encoding_format or "png"
-    return SampleSource(spec=spec, features=features, formats=formats, hints=read_hints(spec.tfds_name))
+            raise UsageError(f"{name}: {feature.path} has the shape {feature.shape}; a sample needs fixed sizes")
+    images = [feature.path for feature in features if feature.kind == "image"]
+    common, own = _hints_file()["any"], _hints_file()["datasets"].get(name, {})
+    hints = {**common, **own, "features": own.get("features", {}), "any_features": common["features"]}
+    content = "\0".join([_features_json(name), spec.model_dump_json(include=_USED_OF_SPEC), json.dumps(hints)])
+    return SampleSource(
+        spec=spec,
+        features=features,
+        formats={path: _connector(tree, path).encoding_format or "png" for path in images},
+        hints=hints,
+        content=hashlib.sha256(content.encode()).hexdigest(),
+    )
+
+
+def _connector(node: Any, path: str) -> Any:
+    """Return the connector of a leaf by its flattened name; keys may contain slashes themselves."""
+    if not path:
+        return node
+    node = getattr(node, "feature", node)
+    key = next(key for key in node if path == key or path.startswith(f"{key}/"))
+    return _connector(node[key], path[len(key) + 1 :])
 
 
 def make_episode(source: SampleSource, *, split: str, episode: int, steps: int, seed: int) -> dict[str, SampleColumn]:
     """Generate one episode.
 
     Args:
-        source: of ``prepare_source``.
-        split, episode: which one; each has a scene of its own.
-        steps: 0 and more. A shorter episode shows the beginning of a longer one.
-        seed: of the whole sample.
+        source: Result of ``prepare_source``.
+        split: Name of the split.
+        episode: Number of the episode; each episode of each split has its own scene.
+        steps: Length from 0; a shorter episode shows the beginning of a longer one.
+        seed: Seed of the whole sample.
 
     Returns:
         A column for every feature, by flattened TFDS name. The same arguments give the same columns.
@@ -133,22 +145,20 @@ class _EpisodeMaker:
     def __init__(self, source: SampleSource, *, split: str, episode: int, steps: int, seed: int) -> None:
         names = [zlib.crc32(name.encode()) for name in (source.spec.tfds_name, split)]
         rng = np.random.default_rng([seed, *names, episode])
-        self._source, self._hints, self._spec = source, source.hints, source.spec
-        self._split, self._episode, self._steps = split, episode, steps
+        self._source, self._hints, self._spec, self._rng = source, source.hints, source.spec, rng
+        self._episode, self._steps = episode, steps
         self._scene = Scene(rng, pace=_SNAPSHOT_PACE if self._hints.get("snapshots") else 1.0)
         motion = self._scene.motion(steps + HORIZON + 1)
         self._kinematics = Kinematics(motion, steps=steps, rng=rng, rate=self._spec.control_frequency or 10.0)
-        self._rng = rng
         self._swapped = {camera.path for camera in self._spec.cameras.values() if camera.channels == "bgr"}
         travel = motion.position[max(0, steps - 1)] - motion.position[0]
         side = int(np.argmax(np.abs(travel[:2])))
         place = (("to the left", "to the right"), ("away from you", "towards you"))[side][int(travel[side] > 0)]
         words = {"colour": "red", "thing": self._scene.thing, "place": place}
-        # Not format(): instructions of vima have braces of their own.
+        # Not format(): instructions of vima have their own braces.
         text = str(_turn(self._hints["instructions"], episode))
         for word, value in words.items():
             text = text.replace(f"{{{word}}}", value)
-        self._instruction = text
         self._texts = {
             **words,
             "instruction": text,
@@ -156,90 +166,84 @@ class _EpisodeMaker:
             "dataset": self._spec.tfds_name,
             "split": split,
             "episode": str(episode),
-            "outcome": _OUTCOMES[episode % 3 == 2],
+            "outcome": "failure" if episode % 3 == 2 else "success",
         }
 
     def column(self, feature: Feature) -> SampleColumn:
-        path = _registry_path(feature)
-        hint = self._hint(path)
-        if feature.sequences:
-            return self._ragged(feature, hint if isinstance(hint, dict) else {})
+        """Return the values of a feature."""
+        path = feature.name if feature.level == "step" else f"/{feature.path}"
         rows = self._steps if feature.level == "step" else 1
+        hint = self._hint(path)
+        pictures = self._pictures(feature, path)
+        if feature.sequences:
+            return self._ragged(feature, rows, hint if isinstance(hint, dict) else {}, pictures)
         if feature.dtype == "string":
             return SampleColumn(values=[text.encode() for text in self._words(path, hint, rows)])
-        pictures = self._pictures(feature, path)
         if pictures is not None:
             if feature.kind == "image":
-                encode = _encoder(feature, self._source.formats[feature.path])
-                return SampleColumn(values=[encode(pictures(step)) for step in range(rows)])
-            values = np.stack([pictures(step) for step in range(rows)]) if rows else np.empty((0, *_shape(feature)))
-            return SampleColumn(values=values.astype(feature.dtype))
+                image_format = self._source.formats[feature.path]
+                return SampleColumn(values=[_encode(pictures(step), image_format) for step in range(rows)])
+            return SampleColumn(values=_stack([pictures(step) for step in range(rows)], feature))
         values = self._numbers(feature, path, hint, rows)
-        if feature.encoding != "none":
-            stored = [row.tobytes() for row in values]
-            return SampleColumn(values=[zlib.compress(row) for row in stored] if feature.encoding == "zlib" else stored)
-        return SampleColumn(values=values)
+        if feature.encoding == "none":
+            return SampleColumn(values=values)
+        pack = zlib.compress if feature.encoding == "zlib" else bytes
+        return SampleColumn(values=[pack(row.tobytes()) for row in values])
 
     def _hint(self, path: str) -> Any:
-        """What the configuration says about a feature in this episode; None if nothing."""
+        """Return the configured value of a feature in this episode, None if it has none."""
         hints = self._hints["features"]
         hint = hints[path] if path in hints else self._hints["any_features"].get(path.rsplit("/", 1)[-1])
         return _turn(hint, self._episode) if isinstance(hint, list) else hint
 
     def _words(self, path: str, hint: Any, rows: int) -> list[str]:
         instruction = self._spec.instruction
-        if hint is None and instruction is not None and path in (instruction.path, *instruction.alternatives):
-            hint = "{instruction}"
         if hint is None:
-            hint = f"{path.rsplit('/', 1)[-1]} {self._episode}"
+            said = instruction is not None and path in (instruction.path, *instruction.alternatives)
+            hint = "{instruction}" if said else f"{path.rsplit('/', 1)[-1]} {self._episode}"
         texts = hint["steps"] if isinstance(hint, dict) else [hint]
         filled = [str(text).format(**self._texts) for text in texts]
         return [_turn(filled, self._episode + row) if len(filled) > 1 else filled[0] for row in range(rows)]
 
     def _pictures(self, feature: Feature, path: str) -> Callable[[int], NDArray] | None:
-        """The function from a step to the picture that a feature holds; None if it holds none."""
+        """Return the function from a step to the feature's picture, None if the feature is not a picture."""
         shape = _shape(feature)
-        if len(shape) < 2 or min(shape[:2]) < _PICTURE_SIDE:
+        if feature.dtype == "string" or len(shape) < 2 or min(shape[:2]) < _PICTURE_SIDE:
             return None
-        height, width, *channels = shape
-        size = {"height": height, "width": width}
+        size = {"height": shape[0], "width": shape[1]}
         scene = self._scene
-        if np.dtype(feature.dtype).kind == "f":
-            return lambda step: (
-                scene.depth(step, path, **size).reshape(shape).astype(np.float32) / np.float32(DEPTH_PER_METRE)
-            )
-        if feature.dtype == "uint16":
-            return lambda step: scene.depth(step, path, **size).reshape(shape)
-        if channels != [3]:
+
+        def depth(step: int) -> NDArray:
+            units = scene.depth(step, path, **size).reshape(shape)
+            return units if feature.dtype == "uint16" else units.astype(np.float32) / np.float32(DEPTH_PER_METRE)
+
+        def colour(step: int) -> NDArray:
+            picture = scene.colour(step, path, **size)
+            return np.ascontiguousarray(picture[:, :, ::-1]) if path in self._swapped else picture
+
+        if feature.dtype == "uint16" or np.dtype(feature.dtype).kind == "f":
+            return depth
+        if shape[2:] != (3,):
             return lambda step: scene.labels(step, path, **size).reshape(shape)
         if path in self._hints.get("blank", ()):
-            return lambda _: np.full((height, width, 3), 114, np.uint8)
-        if path in self._swapped:
-            return lambda step: np.ascontiguousarray(scene.colour(step, path, **size)[:, :, ::-1])
-        return lambda step: scene.colour(step, path, **size)
+            return lambda _: np.full(shape, 114, np.uint8)
+        return colour
 
     def _numbers(self, feature: Feature, path: str, hint: Any, rows: int) -> NDArray:
-        """Values [rows, *shape] in the feature's dtype (float64 holds what float32 can, as records store no more)."""
-        size, name = feature.size or 1, path.rsplit("/", 1)[-1]
-        spec = self._spec
-        values: NDArray
+        """Return values [rows, *shape] in the feature's dtype; float64 holds what float32 can, as in records."""
+        size, name, spec = feature.size or 1, path.rsplit("/", 1)[-1], self._spec
+        values: NDArray = np.zeros((rows, size))
         if hint is not None:
-            series = [_turn(hint["steps"], step) for step in range(rows)] if isinstance(hint, dict) else [hint] * rows
-            values = np.repeat(np.array(series, np.float64).reshape(rows, 1), size, axis=1)
-        elif (
-            spec.instruction is not None and spec.instruction.encoding == "utf8_codes" and path == spec.instruction.path
-        ):
-            codes = np.zeros(size)
-            text = self._instruction.encode()[:size]
-            codes[: len(text)] = list(text)
-            values = np.tile(codes, (rows, 1))
-        elif name in _FLAGS or name == "discount":
-            values = np.zeros((rows, size))
-            values[slice(None) if name == "discount" else slice(_FLAGS[name], _FLAGS[name] + 1 or None)] = 1
+            values.T[:] = [_turn(hint["steps"], step) for step in range(rows)] if isinstance(hint, dict) else hint
+        elif spec.instruction and spec.instruction.encoding == "utf8_codes" and path == spec.instruction.path:
+            codes = list(self._texts["instruction"].encode()[:size])
+            values[:, : len(codes)] = codes
+        elif name in _FLAGS:
+            values[_FLAGS[name]] = 1
         elif name in _LENGTHS:
-            values = np.full((rows, size), self._steps)
+            values[:] = self._steps
         elif "embedding" in name:
-            values = np.tile(embed_text(self._instruction, size), (rows, 1))
+            values[:] = embed_text(self._texts["instruction"], size)
         elif feature.level == "episode":
             values = self._rng.uniform(-1, 1, (1, size))
         else:
@@ -248,18 +252,18 @@ class _EpisodeMaker:
             if parts:
                 values = self._kinematics.of_parts(path, size, parts, ahead=ahead)
             else:
-                values = self._kinematics.of_name(path, size, ahead=ahead)
+                values = self._kinematics.of_name(path, size, self._hints, ahead=ahead)
         if any(path.startswith(prefix) for prefix in self._hints.get("first_step_zero", ())):
             values[:1] = 0
         return _cast(values, feature.dtype).reshape(rows, *_shape(feature))
 
-    def _ragged(self, feature: Feature, hint: dict[str, Any]) -> SampleColumn:
-        """A feature with sequences: counts come from the configuration, items from it or the scene."""
+    def _ragged(
+        self, feature: Feature, rows: int, hint: dict[str, Any], pictures: Callable[[int], NDArray] | None
+    ) -> SampleColumn:
+        """Return a feature with sequences: counts come from the configuration, items from it or the scene."""
         counts = hint.get("counts") or [[2, 1, 3]] * len(feature.sequences)
-        path = _registry_path(feature)
-        rows = self._steps if feature.level == "step" else 1
         levels: list[list[int]] = [[] for _ in feature.sequences]
-        items: list[Any] = []
+        items: list[int] = []
         for row in range(rows):
             at = self._episode if hint.get("same", feature.level == "episode") else self._episode + row
             width = [1]
@@ -267,32 +271,29 @@ class _EpisodeMaker:
                 width = [_turn(choices, at + place) for place in range(sum(width))]
                 level.extend(width)
             items.extend(range(sum(width)))
-        pictures = self._pictures(feature, path)
         values: NDArray | list[bytes]
         if pictures is not None:
             # Prompt images are the same on every step; they show other moments of the scene.
             known = {item: pictures(1000 + item) for item in sorted(set(items))}
-            values = np.stack([known[item] for item in items]) if items else np.empty((0, *_shape(feature)), np.uint8)
-            values = values.astype(feature.dtype)
+            values = _stack([known[item] for item in items], feature)
         elif feature.dtype == "string":
-            texts = hint.get("items") or [path.rsplit("/", 1)[-1]]
+            texts = hint.get("items") or [feature.path.rsplit("/", 1)[-1]]
             values = [str(_turn(texts, item)).encode() for item in items]
         else:
             numbers = hint.get("items") or [0, 1, 2, 3]
             column = np.array([_turn(numbers, item) for item in items], np.float64).reshape(-1, 1)
             values = _cast(np.repeat(column, feature.size or 1, axis=1), feature.dtype).reshape(-1, *_shape(feature))
-        # Sequences of an episode are plain columns; those inside the steps are ragged.
+        # Sequences of an episode are plain columns; sequences inside the steps are ragged.
         levels = levels if feature.level == "step" else levels[1:]
         return SampleColumn(values=values, row_lengths=tuple(levels) if levels else None)
 
 
-def _registry_path(feature: Feature) -> str:
-    """The name of a feature in the notation of the registry."""
-    return feature.path.removeprefix(f"{STEPS}/") if feature.level == "step" else f"/{feature.path}"
-
-
 def _shape(feature: Feature) -> tuple[int, ...]:
     return tuple(int(side or 0) for side in feature.shape)
+
+
+def _stack(pictures: Sequence[NDArray], feature: Feature) -> NDArray:
+    return np.array(pictures, feature.dtype).reshape(-1, *_shape(feature))
 
 
 def _turn(choices: Sequence[Any], position: int) -> Any:
@@ -303,37 +304,23 @@ def _cast(values: NDArray, dtype: str) -> NDArray:
     if dtype == "bool":
         return values > 0.5
     if np.dtype(dtype).kind in "iu":
-        # What swings about zero becomes a small positive number; counts and flags stay what they are.
+        # Values that swing about zero become small positive numbers; counts and flags keep their values.
         swings = values.size and values.min() < 0 and np.any(values != np.rint(values))
         return np.rint(4 + 3 * values if swings else values).clip(0 if dtype.startswith("u") else None).astype(dtype)
     return values.astype(np.float32).astype(dtype)
 
 
-def _encoder(feature: Feature, image_format: str) -> Callable[[NDArray], bytes]:
-    """The function that stores a picture as TFDS would: RGB as JPEG or PNG, float32 as the bytes of a 4-channel PNG."""
+def _encode(picture: NDArray, image_format: str) -> bytes:
+    """Store a picture as TFDS would: RGB as JPEG or PNG, float32 as the bytes of a 4-channel PNG."""
     if image_format == "jpeg":
-        return lambda picture: simplejpeg.encode_jpeg(picture, quality=JPEG_QUALITY, colorsubsampling="420")
-    # Noisy pictures have nothing to match; the float bits of depth have runs of zeros, which OpenCV's default finds.
-    noisy = feature.dtype != "float32"
-    options = [cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_HUFFMAN_ONLY] if noisy else []
-
-    def encode(picture: NDArray) -> bytes:
-        if feature.dtype == "float32":
-            picture = cv2.cvtColor(np.ascontiguousarray(picture).view(np.uint8), cv2.COLOR_RGBA2BGRA)
-        elif picture.shape[-1] == 3:
-            picture = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
-        return cv2.imencode(".png", picture, options)[1].tobytes()
-
-    return encode
-
-
-def _connector(node: Any, path: str) -> Any:
-    """The connector of a leaf by its flattened name; keys may contain slashes themselves."""
-    if not path:
-        return node
-    if hasattr(node, "feature"):
-        return _connector(node.feature, path)
-    for key, child in node.items():
-        if path == key or path.startswith(f"{key}/"):
-            return _connector(child, path[len(key) + 1 :])
-    raise KeyError(path)
+        jpeg: bytes = simplejpeg.encode_jpeg(picture, quality=JPEG_QUALITY, colorsubsampling="420")
+        return jpeg
+    if picture.dtype == np.float32:
+        # The bits of depth have runs of zeros, which OpenCV's default finds.
+        picture = cv2.cvtColor(np.ascontiguousarray(picture).view(np.uint8), cv2.COLOR_RGBA2BGRA)
+        return cv2.imencode(".png", picture)[1].tobytes()
+    if picture.shape[-1] == 3:
+        picture = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
+    # Noisy pictures have nothing to match.
+    options = [cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_HUFFMAN_ONLY]
+    return cv2.imencode(".png", picture, options)[1].tobytes()

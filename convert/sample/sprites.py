@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+Texture = tuple[NDArray[np.uint8], ...]
+"""Square picture and its halvings down to 16 pixels, to sample small pictures from without aliasing."""
+
 TABLE_PIXELS = 1024
 SPRITE_PIXELS = 256
 THINGS = {"block": (6.0, 0.0), "disc": (2.0, 0.0), "pillow": (3.0, 0.0), "star": (2.0, 0.12)}
-"""Outlines: the power of a superellipse, and how deep its lobes are."""
+"""Outlines: the power of a superellipse, and the depth of its lobes."""
 
 RED = 100
-"""Where red exceeds blue by more than this is the red object; nowhere does blue exceed red by as much."""
-
-_BLUES = np.array([(62, 88, 132), (104, 126, 158), (84, 112, 150), (120, 138, 164)], np.float32)
-_REDS = np.array([(200, 58, 36), (206, 72, 34), (188, 42, 44)], np.float32)
-_CLUTTER = np.array(
+"""Red exceeds blue by more than this on the red object only; blue nowhere exceeds red by as much."""
+REDS = np.array([(200, 58, 36), (206, 72, 34), (188, 42, 44)], np.float32)
+CLUTTER = np.array(
     [(70, 140, 84), (176, 168, 110), (92, 92, 100), (84, 118, 156), (176, 170, 160), (96, 150, 160)], np.float32
 )
+_BLUES = np.array([(62, 88, 132), (104, 126, 158), (84, 112, 150), (120, 138, 164)], np.float32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sprite:
-    """A textured thing seen from above: uint8 [N, N, 4], colours and coverage, and its halvings."""
-
-    levels: tuple[NDArray[np.uint8], ...]
-
-
-def pick_thing(rng: np.random.Generator) -> str:
-    """Any key of `THINGS`."""
-    return list(THINGS)[rng.integers(len(THINGS))]
+def pick(rng: np.random.Generator, choices: Sequence[Any] | NDArray) -> Any:
+    """Return one of the choices."""
+    return choices[int(rng.integers(len(choices)))]
 
 
 def draw_table(rng: np.random.Generator) -> NDArray[np.uint8]:
-    """The blue table: uint8 [1024, 1024, 3]. Patches of two blues, light at all scales, scratches."""
+    """Return the blue table, uint8 [1024, 1024, 3]: patches of two blues, light at all scales, scratches."""
     side = TABLE_PIXELS
     first, second = _BLUES[rng.permutation(len(_BLUES))[:2]]
     share = 1 / (1 + np.exp(-2.5 * _octaves(rng, side // 4, first=4, fall=0.4, last=64)))
@@ -52,30 +48,25 @@ def draw_table(rng: np.random.Generator) -> NDArray[np.uint8]:
     return np.asarray(cv2.add(cv2.resize(base, (side, side)), cv2.merge([light] * 3), dtype=cv2.CV_8U), np.uint8)
 
 
-def draw_small_things(rng: np.random.Generator) -> list[Sprite]:
-    """One small thing of each colour but red, in any order."""
-    return [_draw_thing(rng, colour, pick_thing(rng), SPRITE_PIXELS // 2) for colour in rng.permutation(_CLUTTER)]
+def draw_thing(rng: np.random.Generator, colour: NDArray, thing: str, side: int = SPRITE_PIXELS) -> Texture:
+    """Return a thing of a colour as RGBA with a shadow; ``thing`` is a key of `THINGS`."""
+    shading, solid, coverage = _thing_shape(thing, side)
+    line = np.linspace(-1.3, 1.3, side, dtype=np.float32)
+    stripes = np.sin(line * np.float32(rng.uniform(4, 14)) + line[:, None] * np.float32(rng.uniform(-6, 6)))
+    light = shading + np.float32(rng.choice([0.0, 16.0, 26.0])) * np.sign(stripes)
+    light += 30 * _octaves(rng, side, first=4, fall=0.82)[:, :, 0]
+    return _clothe(colour + light[:, :, None], solid, coverage)
 
 
-def draw_other_thing(rng: np.random.Generator) -> Sprite:
-    """A thing of any colour but red."""
-    return _draw_thing(rng, _CLUTTER[rng.integers(len(_CLUTTER))], pick_thing(rng), SPRITE_PIXELS)
+def draw_arm(rng: np.random.Generator) -> Texture:
+    """Return a grey arm, as RGBA with a shadow, that comes in from above and ends in two fingers."""
+    light, solid, coverage = _arm_shape()
+    grain = 28 * _octaves(rng, SPRITE_PIXELS, first=8, fall=0.8)
+    return _clothe(np.array([92, 98, 106], np.float32) + (grain + light[:, :, None]), solid, coverage)
 
 
-def draw_red_thing(rng: np.random.Generator, thing: str) -> Sprite:
-    """The red object; ``thing`` is a key of `THINGS`."""
-    return _draw_thing(rng, _REDS[rng.integers(len(_REDS))], thing, SPRITE_PIXELS)
-
-
-def draw_arm(rng: np.random.Generator) -> Sprite:
-    """A grey arm that comes in from above and ends in two fingers."""
-    shape = _arm_shape()
-    light = 28 * _octaves(rng, SPRITE_PIXELS, first=8, fall=0.8) + shape.light[:, :, None]
-    return _clothe(shape, np.array([92, 98, 106], np.float32) + light)
-
-
-def halvings(texture: NDArray) -> tuple[NDArray, ...]:
-    """A square texture and its halvings down to 16 pixels, to sample a small picture from without aliasing."""
+def halvings(texture: NDArray) -> Texture:
+    """Return a square picture and its halvings."""
     levels = [texture]
     while len(levels[-1]) > 16:
         side = len(levels[-1]) // 2
@@ -84,7 +75,7 @@ def halvings(texture: NDArray) -> tuple[NDArray, ...]:
 
 
 def noise_window(draw: int, height: int, width: int) -> NDArray[np.int16]:
-    """Sensor noise int16 [height, width, 3]; ``draw`` chooses where it is cut from one fixed field."""
+    """Return sensor noise int16 [height, width, 3]; ``draw`` chooses its position in one fixed field."""
     field = _noise_field(max(height, 600), max(width, 800))
     top = draw % (field.shape[0] - height + 1)
     left = draw // 1009 % (field.shape[1] - width + 1)
@@ -93,45 +84,23 @@ def noise_window(draw: int, height: int, width: int) -> NDArray[np.int16]:
 
 @functools.lru_cache(maxsize=2)
 def _noise_field(height: int, width: int) -> NDArray[np.int16]:
-    """Rounded Gaussian noise, mostly of brightness; twice as large as the frames, so that windows differ."""
+    """Return rounded Gaussian noise, mostly of brightness; twice as large as the frames, so that windows differ."""
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((2 * height, 2 * width, 1), np.float32)
     own = rng.standard_normal((2 * height, 2 * width, 3), np.float32)
     return np.rint(1.3 * shared + 0.8 * own).astype(np.int16)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shape:
-    """What all things of a kind share, [N, N] each: shading, how much of a pixel is the thing, and it or its shadow."""
-
-    light: NDArray[np.float32]
-    solid: NDArray[np.float32]
-    coverage: NDArray[np.uint8]
-
-
-def _draw_thing(rng: np.random.Generator, colour: NDArray[np.float32], kind: str, side: int) -> Sprite:
-    shape = _thing_shape(kind, side)
-    line = np.linspace(-1.3, 1.3, side, dtype=np.float32)
-    stripes = np.sin(line * np.float32(rng.uniform(4, 14)) + line[:, None] * np.float32(rng.uniform(-6, 6)))
-    light = shape.light + np.float32(rng.choice([0.0, 16.0, 26.0])) * np.sign(stripes)
-    light += 30 * _octaves(rng, side, first=4, fall=0.82)[:, :, 0]
-    return _clothe(shape, colour + light[:, :, None])
-
-
-def _clothe(shape: _Shape, skin: NDArray) -> Sprite:
-    shadow = np.array([14, 18, 26], np.float32)
-    texture = np.empty((*shape.coverage.shape, 4), np.uint8)
-    texture[:, :, :3] = (np.clip(skin, 4, 250) - shadow) * shape.solid[:, :, None] + shadow
-    texture[:, :, 3] = shape.coverage
-    return Sprite(levels=halvings(texture))
+_Shape = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint8]]
+"""Shading, share of the thing in a pixel, and coverage by the thing or its shadow; [N, N] each."""
 
 
 @functools.cache
-def _thing_shape(kind: str, side: int) -> _Shape:
-    """A thing lit from the upper left."""
+def _thing_shape(thing: str, side: int) -> _Shape:
+    """Return a thing lit from the upper left."""
     line = np.linspace(-1.3, 1.3, side, dtype=np.float32)
     down, across = line[:, None], line[None, :]
-    power, lobes = THINGS[kind]
+    power, lobes = THINGS[thing]
     outline = (np.abs(across) ** power + np.abs(down / 0.85) ** power) ** (1 / power)
     outline -= lobes * np.cos(5 * np.arctan2(down, across))
     light = 24 * (0.5 - np.hypot(across, down)) - 16 * (across + down) - 40 * np.exp(-(((outline - 0.92) / 0.07) ** 2))
@@ -142,12 +111,8 @@ def _thing_shape(kind: str, side: int) -> _Shape:
 def _arm_shape() -> _Shape:
     side, middle = SPRITE_PIXELS, SPRITE_PIXELS // 2
     mask = np.zeros((side, side), np.uint8)
-    for left, top, right, bottom in (
-        (-22, -middle, 22, -40),
-        (-52, -58, 52, -34),
-        (-52, -40, -36, 34),
-        (36, -40, 52, 34),
-    ):
+    bars = ((-22, -middle, 22, -40), (-52, -58, 52, -34), (-52, -40, -36, 34), (36, -40, 52, 34))
+    for left, top, right, bottom in bars:
         cv2.rectangle(mask, (middle + left, middle + top), (middle + right, middle + bottom), 255, -1)
     inside = cv2.GaussianBlur(mask, (0, 0), 1.5).astype(np.float32) / np.float32(255)
     return _cast_shadow(inside, 40 * cv2.GaussianBlur(inside, (0, 0), 6))
@@ -159,37 +124,37 @@ def _cast_shadow(inside: NDArray, light: NDArray) -> _Shape:
     margin = side // 20
     shadow[:margin] = shadow[-2:] = shadow[:, :margin] = shadow[:, -2:] = 0
     coverage = inside + shadow * (1 - inside)
-    return _Shape(
-        light=light.astype(np.float32),
-        solid=(inside / np.maximum(coverage, 1e-4)).astype(np.float32),
-        coverage=np.rint(255 * coverage).astype(np.uint8),
-    )
+    solid = (inside / np.maximum(coverage, 1e-4)).astype(np.float32)
+    return light.astype(np.float32), solid, np.rint(255 * coverage).astype(np.uint8)
+
+
+def _clothe(skin: NDArray, solid: NDArray, coverage: NDArray) -> Texture:
+    shadow = np.array([14, 18, 26], np.float32)
+    texture = np.empty((*coverage.shape, 4), np.uint8)
+    texture[:, :, :3] = (np.clip(skin, 4, 250) - shadow) * solid[:, :, None] + shadow
+    texture[:, :, 3] = coverage
+    return halvings(texture)
 
 
 def _octaves(
     rng: np.random.Generator, side: int, *, first: int, fall: float, channels: int = 1, last: int = 0
 ) -> NDArray[np.float32]:
-    """Noise of unit spread with all scales from ``first`` cells a side up to single pixels (or ``last`` cells)."""
+    """Return noise of unit spread with all scales from ``first`` cells a side to single pixels (or ``last`` cells)."""
     noise = np.zeros((first, first, channels), np.float32)
-    amplitude, power = 1.0, 0.0
-    cells = first
+    amplitude, power, cells = 1.0, 0.0, first
     while True:
         if cells <= (last or side):
-            noise += np.float32(amplitude) * _normal(rng, cells, channels)
+            # Windows of one fixed field: new normal noise would take most of the time.
+            field = _normal_field()
+            corners = rng.integers(0, len(field) - cells + 1, (channels, 2)).tolist()
+            fresh = [field[top : top + cells, left : left + cells] for top, left in corners]
+            noise += np.float32(amplitude) * np.stack(fresh, axis=2)
             power += amplitude**2
         if cells >= side:
-            break
+            return noise / np.float32(math.sqrt(power))
         cells *= 2
         noise = np.asarray(cv2.resize(noise, (cells, cells)), np.float32).reshape(cells, cells, channels)
         amplitude *= fall
-    return noise / np.float32(math.sqrt(power))
-
-
-def _normal(rng: np.random.Generator, cells: int, channels: int) -> NDArray[np.float32]:
-    """Normal noise [cells, cells, channels]: windows of one fixed field; drawing it anew would cost the most."""
-    field = _normal_field()
-    corners = rng.integers(0, len(field) - cells + 1, (channels, 2)).tolist()
-    return np.stack([field[top : top + cells, left : left + cells] for top, left in corners], axis=2)
 
 
 @functools.cache

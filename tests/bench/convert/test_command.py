@@ -14,16 +14,17 @@ from bench.convert.bare import set_up_opencv, transcode
 from bench.convert.command import main
 from bench.convert.source import (
     CASES,
+    OFFSET,
     VERSION,
     Case,
+    choose_size,
     draw_episode,
     make_source,
     read_episodes,
-    shape_of_episodes,
-    shape_of_pairs,
 )
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
+from tests.bench.conftest import Refused
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STEPS = 8
@@ -38,7 +39,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def printed(kept: Path) -> dict[str, Any]:
     """What a tiny run prints with ``--json``."""
-    command = [sys.executable, "-m", "bench.convert", "--json", "--cases", "png", "--episodes", "2"]
+    command = [sys.executable, "-m", "bench.convert", "--json", "--cases", "png", "--pairs", "6"]
     command += ["--steps", str(STEPS), "--repeat", "1", "--keep", str(kept)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -50,8 +51,7 @@ def test_parameters_and_machine_are_part_of_the_output(printed: dict[str, Any]) 
         "num_workers": 2,
         "repeat": 1,
         "cases": ["png"],
-        "pairs": None,
-        "episodes": 2,
+        "pairs": 6,
         "steps": STEPS,
         "offset": 5,
         "image_size": 256,
@@ -113,12 +113,11 @@ def test_kept_source_and_output_can_be_looked_at(printed: dict[str, Any], kept: 
     assert (kept / "output" / "png-0" / "bench_png" / VERSION / "dataset.json").is_file()
 
 
-def test_a_folder_with_files_is_not_taken_for_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_files_is_not_taken_for_keep(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(SystemExit) as exit_info:
-        main(["--keep", str(tmp_path)])
-    assert exit_info.value.code == 2
-    assert "is not empty" in capsys.readouterr().err
+    code, line = refused(main, ["--keep", str(tmp_path)])
+    assert code == 2
+    assert "is not empty" in line
 
 
 def test_an_unknown_case_is_answered_with_the_closest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +129,7 @@ def test_an_unknown_case_is_answered_with_the_closest(capsys: pytest.CaptureFixt
 def test_episodes_too_short_for_a_pair_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--steps", "5"])
-    assert "expected at least 6" in capsys.readouterr().err
+    assert "expected a whole number of at least 6" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
@@ -142,20 +141,20 @@ def test_the_bare_work_makes_the_frames_that_the_converter_stores(case: Case) ->
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_sources_are_read_back_as_they_were_drawn(case: Case, tmp_path: Path) -> None:
-    source = make_source(case, shape_of_episodes(2, steps=6, num_workers=1), root=tmp_path, num_workers=1)
+    source = make_source(case, pairs=2, steps=6, root=tmp_path, num_workers=1)
     drawn = [draw_episode(number, case=case, steps=6) for number in range(2)]
     assert read_episodes(source.files, case) == drawn
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_the_registry_accepts_the_description_of_a_source(case: Case, tmp_path: Path) -> None:
-    source = make_source(case, shape_of_episodes(1, steps=6, num_workers=1), root=tmp_path, num_workers=1)
+    source = make_source(case, pairs=1, steps=6, root=tmp_path, num_workers=1)
     (selected,) = load_registry(config=[str(source.config)]).resolve(case.dataset)
     assert selected.spec.primary.shape == (case.height, case.width, 3)
 
 
 @pytest.mark.parametrize(("pairs", "workers"), [(1, 1), (7, 2), (1000, 3), (35_200, 4)])
 def test_every_worker_gets_the_same_number_of_shards(pairs: int, workers: int) -> None:
-    shape = shape_of_pairs(pairs, steps=60, num_workers=workers)
-    assert shape.shards % workers == 0
-    assert shape.pairs >= pairs
+    shards, episodes = choose_size(pairs, steps=60, num_workers=workers)
+    assert shards % workers == 0
+    assert shards * episodes * (60 - OFFSET) >= pairs

@@ -56,11 +56,11 @@ def test_what_is_wrong_shows_in_the_table() -> None:
     assert not outcome.sound
     table = format_markdown([Cell("steps", "magic", "zeroed", outcome)])
     assert "| steps | magic | 1 | 1 | 0 | WRONG 1 | not counted 1 |" in table
-    assert "1 damages, 1 of them not as they should be" in table
+    assert "1 damages, 1 of them with a wrong outcome" in table
 
 
 def test_an_unknown_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--kinds", "frames"])
     assert stopped.value.code == 2
-    assert "--kinds: 'frames'; expected some of arrayrecord" in capsys.readouterr().err
+    assert "--kinds: found 'frames', expected some of arrayrecord" in capsys.readouterr().err

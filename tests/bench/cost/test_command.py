@@ -8,13 +8,12 @@ import pytest
 
 from bench.cost.command import main
 from bench.cost.measure import published
-from bench.cost.model import DatasetWork, Place, Prices, cost
+from bench.cost.model import DatasetWork, Place, cost
 from convert.registry.registry import load_registry
 from convert.sample.command import make_sample
 from tests.bench.conftest import Refused
 
-FREE = Prices(core_hour=0.0, memory_hour=0.0, disk_hour=0.0, storage_month=0.0, egress=0.0)
-PLACE = Place(name="here", workers=2, cores_per_worker=4, read=1e9, busy=0.5, memory=16.0, disk=30.0)
+PLACE = Place(name="here", workers=2, cores_per_worker=4, read=1e9, busy=0.5, worker_hour=5.9)
 
 
 def work(**fields: Any) -> DatasetWork:
@@ -35,23 +34,22 @@ def work(**fields: Any) -> DatasetWork:
 
 
 def test_hours_are_core_seconds_over_busy_cores() -> None:
-    found = cost([work(), work(seconds_per_step=0.3)], PLACE, FREE)
-    assert found.core_hours == pytest.approx(40)
-    assert found.hours == found.compute_hours == pytest.approx(40 / 8 / 0.5)
+    found = cost([work(), work(seconds_per_step=0.3)], PLACE)
+    assert found["core_hours"] == pytest.approx(40)
+    assert found["hours"] == found["compute_hours"] == pytest.approx(40 / 8 / 0.5)
 
 
 def test_slow_reading_is_what_it_takes() -> None:
-    found = cost([work(source_bytes=36 * 10**13)], PLACE, FREE)
-    assert found.hours == found.read_hours == pytest.approx(100)
+    found = cost([work(source_bytes=36 * 10**13)], PLACE)
+    assert found["hours"] == found["read_hours"] == pytest.approx(100)
 
 
 def test_no_conversion_ends_before_its_longest_shard() -> None:
-    assert cost([work(shards=1)], PLACE, FREE).hours == pytest.approx(10)
+    assert cost([work(shards=1)], PLACE)["hours"] == pytest.approx(10)
 
 
 def test_machines_are_paid_for_the_whole_time() -> None:
-    prices = Prices(core_hour=1.0, memory_hour=0.1, disk_hour=0.01, storage_month=0.0, egress=0.0)
-    assert cost([work()], PLACE, prices).dollars == pytest.approx(2.5 * 2 * (4 + 1.6 + 0.3))
+    assert cost([work()], PLACE)["dollars"] == pytest.approx(2.5 * 2 * 5.9)
 
 
 def test_steps_that_nobody_publishes_follow_from_bytes() -> None:
@@ -84,6 +82,7 @@ def test_command_measures_a_sample_and_computes_again_from_what_it_printed(
     arguments = ["--datasets", "rt1", "--repeat", "2"]
     assert main([*arguments, "--source", str(source), "--json"]) == 0
     printed = capsys.readouterr().out
+    assert [place["dollars"] > 0 for place in json.loads(printed)["places"]] == [False, False, True]
     (entry,) = json.loads(printed)["datasets"]
     assert entry["work"]["codec"] == "JPEG"
     assert entry["work"]["seconds_per_step"] > 0
@@ -100,9 +99,9 @@ def test_command_measures_a_sample_and_computes_again_from_what_it_printed(
     ("arguments", "code", "told"),
     [
         (("--source", "/none", "--datasets", "rt1"), 1, "/none"),
-        (("--measured", "{file}"), 1, "not what --json of this command prints"),
-        (("--measured", "{file}", "--busy", "2"), 2, "found '2', expected a part above 0, at most 1"),
-        (("--measured", "{file}", "--core-hour", "-1"), 2, "found '-1', expected an amount of 0 or more"),
+        (("--measured", "{file}"), 1, "not the output of --json of this command"),
+        (("--measured", "{file}", "--busy", "2"), 2, "found '2', expected a number from 0.001 to 1"),
+        (("--measured", "{file}", "--core-hour", "-1"), 2, "found '-1', expected a number from 0 to 1e+12"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(

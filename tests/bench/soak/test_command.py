@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.soak.check import differences, fresh_digests
-from bench.soak.command import RESULT_FILE, main, soak_table
+from bench.soak.command import RESULT_FILE, format_result, main
 from tests.fixtures.command import run
 
 
@@ -34,7 +34,7 @@ def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path,
     assert result["checked"] > 0 and sum(result["events"].values()) >= 1
     assert len(result["memory"]["over_time"]) == sum(result["events"].values())
     assert (tmp_path / "soak.png").stat().st_size > 1000
-    assert "| problems | none |" in soak_table(result)
+    assert "| problems | none |" in format_result(result)
 
 
 def test_a_batch_that_is_not_a_fresh_loaders_is_named(loader: dict[str, Any]) -> None:
