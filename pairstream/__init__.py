@@ -1,6 +1,6 @@
 """The loader under the name of its distribution: ``import pairstream as ps; ps.make_loader(...)``.
 
-All names are those of ``stream``; ``ps.torch`` and ``ps.jax`` are ``stream.torch`` and ``stream.jax``.
+It has all names of ``stream``, and ``ps.torch`` and ``ps.jax`` for ``stream.torch`` and ``stream.jax``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stream.storage.errors import ArgumentError, RecordError, RingError, StateError, StreamError, WorkerError
 
 
-# Imported when first used: a worker imports none of this, and Grain takes a third of a second.
+# Imported when first used: a worker needs none of these modules, and Grain is slow to import.
 _MODULES = {
     "loader.digest": ("digest",),
     "storage.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),

@@ -1,4 +1,4 @@
-"""PyTorch: a dataset, batches on a device, normalisation there, and a Lightning DataModule."""
+"""PyTorch: a dataset, batches on a device, normalisation on it, and a Lightning DataModule."""
 
 from __future__ import annotations
 

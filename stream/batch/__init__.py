@@ -1,1 +1,1 @@
-"""From row numbers to the arrays of a batch: look up, read, decode, transform."""
+"""Row numbers turned into the arrays of a batch: look up, read, decode, transform."""

@@ -1,4 +1,4 @@
-"""Linear maps of actions and states, one for each dataset; workers apply them without knowing of statistics."""
+"""Linear maps of actions and states, one for each dataset. Workers apply them without knowing the statistics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from stream.batch.spec import Batch
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """``value * scale + shift`` for each dataset, float32 [D, size]; ``low`` and ``high`` bound the result.
+    """A linear map of one vector for each of D datasets: ``value * scale + shift``, clipped to [low, high].
 
-    Dimensions that do not vary, that have no statistics, or that are flags keep their values.
+    The maps keep dimensions that do not vary, have no statistics, or are flags.
+
+    Attributes:
+        scale: float32 [D, size].
+        shift: float32 [D, size].
+        low: float32 [D, size].
+        high: float32 [D, size].
     """
 
     scale: np.ndarray
@@ -40,13 +46,18 @@ class AffineMap:
 
 
 def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batch:
-    """Return a batch with normalised vectors; ``xp`` is ``numpy`` or ``jax.numpy``, of which its arrays are."""
+    """Return a batch with normalised vectors.
+
+    Args:
+        tables: Linear map of each vector, by key of the batch.
+        batch: Arrays of ``xp``.
+        xp: ``numpy``, ``jax.numpy`` or ``torch``.
+    """
     result = dict(batch)
+    dataset = batch["dataset"]
     for key, table in tables.items():
-        values, mask = batch[key], batch[f"{key}_mask"]
-        scale, shift, low, high = (
-            xp.expand_dims(xp.asarray(part)[batch["dataset"]], tuple(range(1, values.ndim - 1)))
-            for part in (table.scale, table.shift, table.low, table.high)
-        )
-        result[key] = xp.where(mask, xp.clip(values * scale + shift, low, high), np.float32(0))
+        values = batch[key]
+        rows = dataset.reshape(tuple(dataset.shape) + (1,) * (values.ndim - 1 - dataset.ndim))
+        scale, shift, low, high = (xp.asarray(part)[rows] for part in (table.scale, table.shift, table.low, table.high))
+        result[key] = xp.where(batch[f"{key}_mask"], xp.clip(values * scale + shift, low, high), 0.0)
     return result

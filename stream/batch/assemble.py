@@ -1,10 +1,11 @@
-"""From rows to arrays: look up, read and decode one batch."""
+"""Assembly of one batch from its rows: look up, read and decode."""
 
 from __future__ import annotations
 
 import errno
 import math
 import os
+import resource
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,24 +29,27 @@ from stream.storage.memory import available_memory
 _RUN = 64
 """Records that are read before their frames are decoded."""
 _LARGE = 256 << 20
+"""Bytes of a batch from which on available memory is checked first."""
 _MAX_OPEN = 1024
-_FILES = "raise the limit on open files (ulimit -n), or let go of batches that were kept"
+_FILES = "raise the limit on open files (ulimit -n), or release batches that you keep"
 _LIMITS = {
     errno.EMFILE: _FILES,
     errno.ENFILE: _FILES,
     errno.ENOMEM: "take fewer workers, or raise the limit on memory",
 }
-"""Errors of opening a file that say nothing of the file, and what to do."""
+"""Errors of opening a file that do not mean damage, and the remedy."""
 _Record = tuple[int, Sequence[memoryview]]
-"""A row, and its encoded frames."""
+"""A row and its encoded frames."""
 
 
 @dataclass
 class Work:
-    """The work of assembling batches.
+    """Work of making batches, added over threads.
 
     Attributes:
-        read_s, decode_s, metadata_s: Seconds, added over threads.
+        read_s: Seconds of reading records.
+        decode_s: Seconds of decoding frames.
+        metadata_s: Seconds of looking up the index.
         bytes: Bytes of records.
     """
 
@@ -62,13 +66,13 @@ class Work:
 
 @dataclass
 class Assembled:
-    """What a batch has beside the arrays that were filled.
+    """Result of assembling a batch, beside the arrays that were filled.
 
     Attributes:
-        texts: Texts by key.
-        arrays: Arrays of no fixed size by key.
-        failed: Rows that could not be read.
-        work: See ``Work``.
+        texts: Texts, by key.
+        arrays: Arrays of variable size, by key.
+        failed: Rows that cannot be read, and their errors.
+        work: Work done.
     """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -78,13 +82,16 @@ class Assembled:
 
 
 class Assembler:
-    """Assembles batches of a spec; one a process, safe to use from several threads.
+    """Assembler of batches of a spec; one for each process, safe to use from several threads.
 
     Args:
-        spec: What a batch holds.
-        decode: ``host`` decodes the frames here; with ``device`` they stay encoded (``stream.batch.encoded``).
+        spec: Content of a batch.
+        decode: ``host`` decodes frames here; ``device`` leaves them encoded (``stream.batch.encoded``).
         threads: Threads that share the rows of a batch.
         max_open: Most ArrayRecord files that stay open.
+
+    Attributes:
+        fields: dtype and shape of one row, by name of the array.
     """
 
     def __init__(
@@ -94,7 +101,7 @@ class Assembler:
         self.fields = spec.fields()
         if decode == "device":
             del self.fields["frames"]
-        # A file that falls out of the cache closes when the last thread lets go of it.
+        # A file that leaves the cache closes when the last thread has finished with it.
         self._open = lru_cache(max_open or default_max_open())(partial(_open_file, spec.splits))
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
@@ -108,10 +115,14 @@ class Assembler:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def empty(self, rows: int) -> dict[str, np.ndarray]:
-        """Return the arrays of a batch, not initialised; raises RingError if memory is short."""
+        """Return the arrays of a batch, not initialised.
+
+        Raises:
+            RingError: Too little memory is available.
+        """
         needed = sum(rows * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.fields.values())
         try:
-            # What numpy promises is taken page by page later, when it is too late to refuse.
+            # numpy's memory is taken page by page later, when it is too late to refuse.
             if needed > _LARGE and needed > (available_memory() or needed):
                 raise MemoryError
             return {name: empty_array(rows, dtype, shape) for name, (dtype, shape) in self.fields.items()}
@@ -122,11 +133,11 @@ class Assembler:
         """Fill the arrays of a batch.
 
         Args:
-            rows: Where the samples come from, b of them.
-            out: An array [b, ...] for each of ``fields``; all of it is written.
+            rows: Records of the samples, b of them.
+            out: Array [b, ...] for each of ``fields``. All values are overwritten.
 
         Returns:
-            The texts, and the rows that could not be read, whose arrays hold anything.
+            Texts, and the rows that cannot be read; the content of their arrays is undefined.
 
         Raises:
             LimitError: A limit of this process is too low to open a file.
@@ -141,44 +152,32 @@ class Assembler:
         located = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         done.texts = located.texts
         done.work.metadata_s += time.perf_counter() - began
-        everything = range(len(rows))
+        failed = {row for row, _ in done.failed}
+        readable = [row for row in range(len(rows)) if row not in failed]
         if "frames" not in self.fields:
-            records = self._read(everything, rows, located, done, {row for row, _ in done.failed})
-            done.arrays = pack_frames(records, len(rows), self._most_frames)
-        elif self._pool is None:
-            self._read_and_decode(everything, rows, located, out, done)
+            done.arrays = pack_frames(self._read(readable, rows, located, done), len(rows), self._most_frames)
         else:
-            parts = [Assembled(failed=list(done.failed)) for _ in range(self._threads)]
-            known = len(done.failed)
-            shares = [everything[i :: self._threads] for i in range(self._threads)]
-            list(
-                self._pool.map(
-                    lambda share, part: self._read_and_decode(share, rows, located, out, part), shares, parts
-                )
-            )
-            for part in parts:
-                done.failed += part.failed[known:]
+            run = map if self._pool is None else self._pool.map
+            shares = [readable[first :: self._threads] for first in range(self._threads)]
+            for part in run(partial(self._read_and_decode, rows, located, out["frames"]), shares):
+                done.failed += part.failed
                 done.work.add(part.work)
         done.failed.sort(key=lambda failure: failure[0])
         return done
 
-    def _read_and_decode(
-        self, chosen: range, rows: Rows, located: Located, out: Mapping[str, np.ndarray], done: Assembled
-    ) -> None:
-        broken = {row for row, _ in done.failed}
-        for start in range(0, len(chosen), _RUN):
-            records = self._read(chosen[start : start + _RUN], rows, located, done, broken)
-            self._decode(records, rows, out["frames"], done)
+    def _read_and_decode(self, rows: Rows, located: Located, images: np.ndarray, share: Sequence[int]) -> Assembled:
+        done = Assembled()
+        for start in range(0, len(share), _RUN):
+            self._decode(self._read(share[start : start + _RUN], rows, located, done), rows, images, done)
+        return done
 
-    def _read(self, chosen: range, rows: Rows, located: Located, done: Assembled, broken: set[int]) -> list[_Record]:
+    def _read(self, share: Sequence[int], rows: Rows, located: Located, done: Assembled) -> list[_Record]:
         began = time.perf_counter()
         found: list[_Record] = []
         splits, members, num_frames = rows.split.tolist(), rows.member.tolist(), self.spec.num_frames
         shards, sizes, positions, checksums, _ = located
         open_file = self._open
-        for row in chosen:
-            if row in broken:
-                continue
+        for row in share:
             try:
                 data = open_file(splits[row], shards[row]).read(positions[row], sizes[row], checksums[row])
                 frames = frame_views(data)
@@ -195,17 +194,16 @@ class Assembler:
         return found
 
     def _decode(self, records: Sequence[_Record], rows: Rows, images: np.ndarray, done: Assembled) -> None:
-        """Decode the frames of some rows, each to its place."""
+        """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3]."""
         began = time.perf_counter()
-        decode, shape = simplejpeg.decode_jpeg, (*self.spec.frame_shape, 3)
-        most = self._most_frames
+        decode, shape = simplejpeg.decode_jpeg, images.shape[2:]
         for row, frames in records:
             image = images[row]
-            if len(frames) < most:
+            if len(frames) < self._most_frames:
                 image[len(frames) :] = 0
             try:
-                for jpeg, place in zip(frames, image, strict=False):
-                    decoded = decode(jpeg, buffer=place)
+                for jpeg, pixels in zip(frames, image, strict=False):
+                    decoded = decode(jpeg, buffer=pixels)
                     if decoded.shape != shape:
                         raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
             except ValueError as error:
@@ -214,7 +212,7 @@ class Assembler:
 
     def _fail(self, rows: Rows, done: Assembled, row: int, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in _LIMITS:
-            # Nothing is wrong with the record, so nothing may stand in for it.
+            # The record is not damaged, so no other may replace it.
             raise LimitError(
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
@@ -229,9 +227,7 @@ def _open_file(splits: Sequence[SplitIndex], split: int, shard: int) -> RecordFi
 
 
 def default_max_open() -> int:
-    """Return how many files may be open: half of the handles that are left to this process, at most 1,024."""
-    import resource
-
+    """Return the number of shards to keep open: half of the file descriptors left to this process, at most 1,024."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = 4096 if soft == resource.RLIM_INFINITY else soft
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else soft // 2
@@ -241,7 +237,7 @@ def default_max_open() -> int:
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:
     split, record = spec.splits[int(rows.split[row])], int(rows.record[row])
     firsts = split.shards.first_records
-    # By the manifest: what the index says of the shard may be what is wrong.
+    # The shard comes from the manifest, as the index may be damaged.
     shard = int(np.searchsorted(firsts, record, side="right")) - 1
     try:
         episode = int(split.records.array("episode")[record])

@@ -1,4 +1,4 @@
-"""Columns of the index on request: how a column of any table becomes an array or texts of a batch."""
+"""Columns of the index that a caller adds to a batch, as arrays or texts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from stream.storage.errors import ArgumentError, closest
 
 @dataclass(frozen=True)
 class Column:
-    """A column as a mixture has it.
+    """A column of a mixture.
 
     Attributes:
         name: Key in the batch.
         column: Name in the table.
-        kinds: Table in which each member has it, None where it has not.
-        dtype: Type of its numbers, None for texts.
-        size: Values of the largest member, None if it is one number in all of them.
+        kinds: Table of the column in each member, None where the member lacks the column.
+        dtype: Type of the numbers, None for texts.
+        size: Largest number of values in a member, None if all members have a single number.
     """
 
     name: str
@@ -37,16 +37,15 @@ class Column:
 
 
 def find_column(name: str, splits: Sequence[SplitIndex], datasets: Sequence[str]) -> Column:
-    """Look for a column in the tables of all members.
+    """Find a column in the tables of all members.
 
     Args:
-        name: Column of ``episodes``, ``steps`` or ``records``, looked for in this order, or ``steps.language`` to say
-            which.
+        name: Column of ``episodes``, ``steps`` or ``records``, in this order; ``steps.language`` names the table.
         splits: A split of each member.
         datasets: Names of the members, for messages.
 
     Raises:
-        ArgumentError: No member has it, or it is text in one and numbers in another, or of neither.
+        ArgumentError: No member has the column, its kinds differ, or it is a list.
     """
     first, _, rest = name.partition(".")
     allowed, column = ((first,), rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, name)
@@ -73,7 +72,7 @@ def find_column(name: str, splits: Sequence[SplitIndex], datasets: Sequence[str]
         known = {column for split in splits for kind in TABLE_KINDS for column in split.table(kind).columns}
         raise ArgumentError(f"columns: no dataset of the mixture has {name!r}; {closest(name, known, noun='columns')}")
     if texts and dtypes:
-        raise ArgumentError(f"columns: {name!r} is text in some datasets and numbers in others; load them apart")
+        raise ArgumentError(f"columns: {name!r} is text in some datasets and numbers in others; load them separately")
     if texts:
         return Column(name, column, tuple(kinds), None, None)
     size = None if all(size is None for size in sizes) else max(size or 1 for size in sizes)

@@ -1,10 +1,10 @@
 """Frames that stay encoded until they are on a device.
 
-With ``decode="device"`` a batch has, in place of ``frames``:
+With ``decode="device"`` a batch has, instead of ``frames``:
 
-- ``frames_jpeg`` uint8 [b, N]: the JPEGs of each row, one behind the other; zeros behind the last. N is a multiple of
-  4,096 and differs from batch to batch.
-- ``frames_span`` int32 [b, F, 2]: where in its row each frame begins and ends; (0, 0) where a row has fewer frames.
+- ``frames_jpeg`` uint8 [b, N]: the JPEGs of each row, one after the other, padded with zeros. N is a multiple of 4,096
+  and differs from batch to batch.
+- ``frames_span`` int32 [b, F, 2]: first byte and end of each frame in its row; (0, 0) where a row has fewer frames.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from stream.storage.errors import FormatError
 
 ENCODED_KEYS = ("frames_jpeg", "frames_span")
 _STEP = 4096
-"""So that the size of a slot changes seldom."""
+"""Divisor of N, so that slots seldom change size."""
 
 
 def pack_frames(records: Sequence[tuple[int, Sequence[memoryview]]], rows: int, frames: int) -> dict[str, np.ndarray]:
-    """Return ``frames_jpeg`` and ``frames_span`` of ``rows`` rows of at most ``frames`` frames.
+    """Return ``frames_jpeg`` and ``frames_span`` of a batch.
 
     Args:
-        records: row, and its encoded frames.
+        records: Row and encoded frames of each record.
+        rows: Rows of the batch.
+        frames: Most frames of a row.
     """
     width = max((sum(map(len, encoded)) for _, encoded in records), default=1)
     jpeg = np.zeros((rows, -(-width // _STEP) * _STEP), np.uint8)
@@ -42,7 +44,7 @@ def pack_frames(records: Sequence[tuple[int, Sequence[memoryview]]], rows: int, 
 
 
 def encoded_frames(batch: Mapping[str, Any]) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Return row, frame and JPEG (uint8 [bytes], a view) of all frames of a batch."""
+    """Yield row, frame and JPEG (uint8 [bytes], a view) of all frames of a batch."""
     jpeg, spans = batch["frames_jpeg"], batch["frames_span"]
     for row, frames in enumerate(spans.tolist()):
         for frame, (begin, end) in enumerate(frames):
@@ -54,14 +56,14 @@ def decode_frames(batch: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarra
     """Decode the frames of a batch on the host.
 
     Args:
-        batch: of a loader with ``decode="device"``, arrays.
+        batch: Batch of arrays, of a loader with ``decode="device"``.
         shape: (height, width) of all frames.
 
     Returns:
-        uint8 [b, F, height, width, 3], RGB, the same that ``decode="host"`` gives.
+        uint8 [b, F, height, width, 3], RGB, the same as with ``decode="host"``.
 
     Raises:
-        FormatError: a frame cannot be decoded, or is of another size.
+        FormatError: A frame cannot be decoded, or has another size.
     """
     rows, frames, _ = batch["frames_span"].shape
     decoded = np.zeros((rows, frames, *shape, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Layout of the arrays of a batch in one piece of memory."""
+"""Layout of the arrays of a batch in one block of memory."""
 
 from __future__ import annotations
 
@@ -10,43 +10,56 @@ import numpy as np
 
 ALIGN = 64
 IMAGE_SHIFT = 16
-"""Offset of images from a multiple of 64 bytes. libjpeg-turbo writes lines that begin at a multiple of 32 bytes past
-the caches, which is slower."""
+"""Offset of images from a multiple of 64 bytes: libjpeg-turbo writes aligned lines past the caches, which is slower."""
 Fields = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 class Layout:
-    """Where the arrays of a batch of ``rows`` rows lie in a slot, one behind the other, each aligned to 64 bytes but
-    images, which lie ``IMAGE_SHIFT`` bytes behind.
+    """Offsets of the arrays of a batch. Arrays begin at multiples of 64 bytes, images ``IMAGE_SHIFT`` bytes later.
 
     >>> layout = Layout({"a": ("u1", (3,)), "b": ("i8", ()), "c": ("u1", (2, 2, 3))}, rows=2)
     >>> layout.offsets, layout.nbytes
     ({'a': 0, 'b': 64, 'c': 144}, 168)
+
+    Args:
+        fields: dtype and shape of one row, by name of the array.
+        rows: Rows of the batch.
+        header: Bytes in front of the arrays.
+
+    Attributes:
+        nbytes: Bytes of header and arrays.
+        offsets: Byte offset of each array.
     """
 
-    def __init__(self, fields: Fields, *, rows: int) -> None:
-        self.nbytes = 0
-        self._arrays: list[tuple[str, tuple[int, ...], np.dtype, int]] = []
+    def __init__(self, fields: Fields, *, rows: int, header: int = 0) -> None:
+        self.nbytes = header
+        self.offsets: dict[str, int] = {}
+        self._arrays: list[tuple[str, tuple[int, ...], np.dtype]] = []
         for name, (kind, shape) in fields.items():
             dtype = np.dtype(kind)
-            start = -(-self.nbytes // ALIGN) * ALIGN
+            start = aligned(self.nbytes)
             if dtype == np.uint8 and len(shape) >= 3:
                 start += IMAGE_SHIFT
-            self._arrays.append((name, (rows, *shape), dtype, start))
+            self.offsets[name] = start
+            self._arrays.append((name, (rows, *shape), dtype))
             self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
 
-    @property
-    def offsets(self) -> dict[str, int]:
-        """Where each array begins."""
-        return {name: start for name, _, _, start in self._arrays}
-
-    def arrays(self, buffer: Any, *, base: int = 0) -> dict[str, np.ndarray]:
+    def arrays(self, buffer: Any) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
-        return {name: np.ndarray(shape, dtype, buffer, base + start) for name, shape, dtype, start in self._arrays}
+        return {name: np.ndarray(shape, dtype, buffer, self.offsets[name]) for name, shape, dtype in self._arrays}
+
+
+def aligned(offset: int) -> int:
+    """Return the next multiple of ``ALIGN``.
+
+    >>> aligned(64), aligned(65)
+    (64, 128)
+    """
+    return -(-offset // ALIGN) * ALIGN
 
 
 def empty_array(rows: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Make an array of ``rows`` rows, not initialised, that lies as ``Layout`` has it."""
+    """Return an array of ``rows`` rows, not initialised, aligned as in a ``Layout``."""
     layout = Layout({"": (dtype, shape)}, rows=rows)
     memory = np.empty(layout.nbytes + ALIGN, np.uint8)
-    return layout.arrays(memory, base=-memory.ctypes.data % ALIGN)[""]
+    return layout.arrays(memory[-memory.ctypes.data % ALIGN :])[""]

@@ -1,9 +1,10 @@
-"""The metadata of a batch: what the index says of its rows, all rows of all datasets at once."""
+"""Metadata of a batch, read from the index for the rows of all datasets at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,18 +18,22 @@ from stream.order.rows import Rows
 from stream.storage.errors import FormatError
 
 _MOST_TEXTS = 1 << 16
-"""Instructions that are kept decoded."""
+"""Instructions that stay decoded."""
 _INT32, _INT64 = ("shard", "num_bytes", "episode", "step", "offset"), ("position", "xxh3_64", "steps_row")
 Fail = Callable[[int, Exception], None]
-"""Called with a row of the batch that cannot be looked up, and the reason."""
+"""Called with a row of the batch that the index does not describe, and the reason."""
 
 
 class Located(NamedTuple):
-    """Where the records of a batch are, and its texts.
+    """Locations of the records of a batch, and its texts.
+
+    ``stream.format.schema.RECORD_FIELDS`` describes the columns.
 
     Attributes:
         shards: Shard of each record in its split.
-        num_bytes, positions, xxh3_64: See ``stream.format.schema.RECORD_FIELDS``.
+        num_bytes: Size of each record.
+        positions: Byte offset of each record in its shard.
+        xxh3_64: Checksum of each record.
         texts: Texts of the rows, by key.
     """
 
@@ -40,10 +45,11 @@ class Located(NamedTuple):
 
 
 class Lookup:
-    """Looks up the rows of batches of a spec; one a process, safe to use from several threads.
+    """Metadata of batches of a spec; one for each process, safe to use from several threads.
 
     Raises:
-        FormatError, OSError: A table cannot be used.
+        FormatError: A column is not aligned.
+        OSError: A table cannot be mapped.
     """
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -55,10 +61,10 @@ class Lookup:
 
         def find(table: Table, column: str, size: int) -> int:
             """Return the index of the first number of a column."""
-            place = starts[table.path] + table.columns[column].data
-            if place % size:
+            offset = starts[table.path] + table.columns[column].data
+            if offset % size:
                 raise FormatError(f"{table.path}: column {column!r} does not begin at a multiple of {size} bytes")
-            return place // size
+            return offset // size
 
         splits = spec.splits
         self._records4 = np.array([[find(split.records, name, 4) for name in _INT32] for split in splits])
@@ -67,7 +73,7 @@ class Lookup:
         self._num_steps = np.array([find(split.episodes, "num_steps", 4) for split in splits])
         self._episodes = np.array([len(split.episodes) for split in splits])
         self._steps = np.array([len(split.steps) for split in splits])
-        self._texts: dict[tuple[int, int], str] = {}
+        self._language = lru_cache(_MOST_TEXTS)(partial(_language, splits))
         vectors = {"action": spec.actions, "state": spec.states}
         self._bases: dict[str, np.ndarray] = {}
         self._widths: dict[str, np.ndarray] = {}
@@ -77,7 +83,7 @@ class Lookup:
             widths = [found[split.member].size if own else 0 for split, own in zip(splits, derived, strict=True)]
             self._bases[name], self._widths[name] = np.array(bases), np.array(widths)
         self._by_split = bool(spec.columns) or any(v.chosen is not None for found in vectors.values() for v in found)
-        # By member, which values are real: [M, 1, A] and [M, S].
+        # [M, 1, A] and [M, S] for M members.
         self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None, None]
         self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
         self._window_steps = np.arange(spec.window)
@@ -89,12 +95,12 @@ class Lookup:
                 row[: len(scale)] = scale
 
     def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> Located:
-        """Fill the arrays of a batch that hold metadata, and return the rest.
+        """Fill the metadata arrays of a batch, and return the locations of its records.
 
         Args:
-            rows: Rows of the batch, b.
+            rows: Rows of the batch, b of them.
             out: Array [b, ...] of each field.
-            fail: Called with rows that the index does not describe, whose arrays hold anything.
+            fail: Called with each row that the index does not describe. The content of its arrays is undefined.
         """
         spec, split, record = self._spec, rows.split, rows.record
         small = self._i4[self._records4[split] + record[:, None]]
@@ -139,30 +145,29 @@ class Lookup:
         if not whole:
             reduced = reduce_window(window, length, spec.action, self._modes[rows.member])
             reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
-            # A sum or mean with a step missing is none.
+            # A sum or mean needs all steps.
             valid = mask[:, 0] if spec.action == "first" else mask.sum(axis=1) == length[:, None]
             out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
         return texts
 
     def _gather(self, name: str, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
-        """Write a derived column at the steps from ``first`` on, into float32 [b, n, size]; 0 where ``mask`` is False,
-        bool alike."""
+        """Copy a derived column to ``out``, n steps from ``first`` on; 0 where ``mask`` is False.
+
+        Args:
+            name: ``action`` or ``state``.
+            split: Split of each row, int [b].
+            first: Row of ``steps`` to begin at, int [b].
+            mask: bool [b, n, size].
+            out: float32 [b, n, size].
+        """
         width = self._widths[name][split]
         start = self._bases[name][split] + first * width
         _, steps, size = out.shape
-        place = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
-        # The first number of the region is finite: it is the magic of an Arrow file.
-        place *= mask
-        out[:] = self._f4[place]
+        index = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
+        # Masked values read number 0 of the region, which is finite: it is the magic of an Arrow file.
+        index *= mask
+        out[:] = self._f4[index]
         out *= mask
-
-    def _language(self, split: int, number: int) -> str:
-        text = self._texts.get((split, number))
-        if text is None:
-            if len(self._texts) >= _MOST_TEXTS:
-                self._texts.clear()
-            text = self._texts[split, number] = self._spec.splits[split].steps.text("language", number)
-        return text
 
     def _fill_by_split(
         self,
@@ -175,7 +180,7 @@ class Lookup:
         out: Mapping[str, np.ndarray],
         texts: dict[str, list[str]],
     ) -> None:
-        """Fill in chosen vectors and further columns, split by split."""
+        """Fill in chosen vectors and additional columns, split by split."""
         spec, state = self._spec, out["state"]
         for column in spec.columns:
             if column.dtype is None:
@@ -190,17 +195,21 @@ class Lookup:
             if action.chosen:
                 for step in range(spec.window):
                     inside = here[step < length[here]]
-                    values, there = action.take(split.steps, first[inside] + step)
+                    values, valid = action.take(split.steps, first[inside] + step)
                     window[inside, step, : action.size] = values
-                    mask[inside, step, : action.size] &= there
+                    mask[inside, step, : action.size] &= valid
             if vector.chosen:
-                values, there = vector.take(split.steps, first[here])
+                values, valid = vector.take(split.steps, first[here])
                 state[here, : vector.size] = values
-                out["state_mask"][here, : vector.size] &= there
+                out["state_mask"][here, : vector.size] &= valid
             at = {"records": rows.record[here], "steps": first[here], "episodes": episode[here]}
             for column in spec.columns:
                 if kind := column.kinds[split.member]:
                     _fill_column(split, kind, column, at[kind], here, out, texts)
+
+
+def _language(splits: Sequence[SplitIndex], split: int, number: int) -> str:
+    return splits[split].steps.text("language", number)
 
 
 def _fill_column(
@@ -218,12 +227,12 @@ def _fill_column(
             texts[column.name][row] = text
         return
     values, valid = table.take(column.column, rows), table.valid(column.column, rows)
-    place, values = (here, values) if valid is None else (here[valid], values[valid])
-    mask = out[f"{column.name}_mask"]
-    if column.size is None:
-        out[column.name][place] = values
-        mask[place] = True
-    else:
+    if valid is not None:
+        here, values = here[valid], values[valid]
+    cells: Any = here
+    if column.size is not None:
+        # A single number here may be a vector in another dataset.
         values = values[:, None] if values.ndim == 1 else values
-        out[column.name][place, : values.shape[1]] = values
-        mask[place, : values.shape[1]] = True
+        cells = here, slice(values.shape[1])
+    out[column.name][cells] = values
+    out[f"{column.name}_mask"][cells] = True

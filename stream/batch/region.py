@@ -1,7 +1,7 @@
-"""Files mapped one behind the other, so that one numpy take reads from all of them.
+"""Files mapped one after the other, so that one numpy take reads from all of them.
 
-A batch has rows of many datasets. A take for each column of each of them costs its call many times over; with all files
-in one run of addresses, the location of a number is one sum, whatever file it lies in.
+A batch has rows of many datasets. One take for each dataset and column would cost many calls; in one range of addresses
+the index of a number is a sum, whatever its file.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MAP_FIXED = 0x10
 
 
 class Region:
-    """Mapped files.
+    """Files mapped into one range of addresses.
 
     Args:
         paths: Files.
 
     Attributes:
-        starts: Byte offset of each file in the region, multiples of the page size.
+        starts: Byte offset of each file in the region, a multiple of the page size.
 
     Raises:
         OSError: A file cannot be opened or mapped.
@@ -36,7 +36,7 @@ class Region:
         sizes = [os.stat(path).st_size for path in paths]
         pages = [-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in sizes]
         self.starts: list[int] = (np.cumsum([0, *pages])[:-1]).tolist()
-        # Python's mmap cannot choose an address. It reserves all of them, and gives them back with its last user.
+        # Python's mmap cannot choose an address, so one mapping reserves the range until its last user is gone.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         kept = mmap.mmap(-1, max(mmap.PAGESIZE, sum(pages)), flags=flags, prot=mmap.PROT_READ)
         self._bytes = np.frombuffer(kept, np.uint8)
@@ -46,7 +46,7 @@ class Region:
                 self._map(path, size, base + start)
 
     def view(self, dtype: str) -> np.ndarray:
-        """Return the region as numbers of a type; file offsets divided by its size are indices."""
+        """Return the region as numbers of a type; an index is a byte offset divided by the type's size."""
         size = np.dtype(dtype).itemsize
         return self._bytes[: len(self._bytes) // size * size].view(dtype)
 

@@ -1,4 +1,4 @@
-"""The content of a batch."""
+"""Content of a batch."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ Batch = dict[str, Any]
 Decode = Literal["host", "device"]
 DECODE: tuple[Decode, ...] = ("host", "device")
 RECORD_COLUMNS = ("shard", "position", "num_bytes", "xxh3_64")
-"""Columns that reading a record takes."""
+"""Columns of ``records`` that locate a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSpec:
-    """What a batch holds; the same in the trainer and in every worker.
+    """Content of a batch, the same in the trainer and in every worker.
 
     Attributes:
         datasets: Names of the members.
         splits: Splits of all members.
         num_frames: Frames of a record, by member.
-        frame_shape: Height and width of all frames.
-        metadata: How much there is beside frames.
-        actions, states: Vector of each member.
-        rates: Steps a second of each member, None where that is not known.
-        action: How windows of actions are reduced.
+        frame_shape: Height and width of all frames, in pixels.
+        metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
+        actions: Action of each member.
+        states: State of each member.
+        rates: Steps per second of each member, None if unknown.
+        action: Reduction of action windows.
         horizon: Steps of the action windows; None takes the steps of the pair.
         offset: Largest offset of the mixture, in steps.
-        columns: Further columns.
+        columns: Additional columns.
     """
 
     datasets: tuple[str, ...]
@@ -56,26 +57,26 @@ class BatchSpec:
 
     @property
     def action_size(self) -> int:
-        """A: dimensions of the largest action."""
+        """Dimensions of the largest action, A."""
         return max(vector.size for vector in self.actions)
 
     @property
     def state_size(self) -> int:
-        """S: dimensions of the largest state."""
+        """Dimensions of the largest state, S."""
         return max(vector.size for vector in self.states)
 
     @property
     def window(self) -> int:
-        """W: steps of an action window."""
+        """Steps of an action window, W."""
         return self.horizon or self.offset
 
     def sum_scales(self) -> list[np.ndarray]:
-        """Return what the summed actions of each member are multiplied by; raises ArgumentError as ``sum_scale``."""
+        """Return the factor of each member's summed actions; raises ArgumentError as ``sum_scale``."""
         members = zip(self.actions, self.rates, self.datasets, strict=True)
         return [sum_scale(vector, rate, dataset=name) for vector, rate, name in members]
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return type and shape (of one row) of each array of a batch, in order."""
+        """Return the dtype of each array of a batch and the shape of one row, in order."""
         frames = max(self.num_frames)
         fields: dict[str, tuple[str, tuple[int, ...]]] = {"frames": ("u1", (frames, *self.frame_shape, 3))}
         if len(set(self.num_frames)) > 1:
@@ -101,7 +102,7 @@ class BatchSpec:
         return fields
 
     def used_columns(self, split: SplitIndex) -> Iterator[tuple[TableKind, str]]:
-        """Yield the columns of a split that a batch is made of, those that locate records first."""
+        """Yield the columns of a split that a batch reads, the ones that locate records first."""
         for name in RECORD_COLUMNS:
             yield "records", name
         if self.metadata != "full":

@@ -1,4 +1,4 @@
-"""Batches carried on towards a device before they are asked for, with a state that counts those handed out only."""
+"""Batches moved to a device ahead of time, with a state that counts only the batches returned."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import grain
 import numpy as np
 
 from stream.batch.spec import Batch
-from stream.loader.iterator import Batches, LoaderIterator, check_open
+from stream.loader.iterator import LoaderIterator, check_open
 from stream.loader.loader import Loader
+from stream.loader.quiet_grain import grain
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
 
 class Carrier:
-    """Base of what takes batches to where they are used."""
+    """Base class of moving batches to a device."""
 
     def start(self, batch: Batch) -> Any:
-        """Begin with a batch, without waiting for the end; returns what ``finish`` takes."""
+        """Start moving a batch, and return the argument of ``finish`` without waiting."""
         raise NotImplementedError
 
     def finish(self, carried: Any) -> Batch:
-        """Return the batch, fit for use."""
+        """Return the batch, ready for use."""
         return carried
 
 
 class Ahead(grain.DatasetIterator[Batch]):
-    """Batches of a loader in turn, of which the next ``prefetch`` are on their way already.
+    """Batches of a loader in turn, the next ``prefetch`` of which are being moved already.
 
-    A Grain iterator itself: ``get_state`` gives the step of the next batch that will be handed out, whatever was
-    fetched beyond it, and Grain's checkpoint handler takes it.
+    It is a Grain iterator, which Grain's checkpoint handler takes. Its state is the step of the next batch that it
+    returns, whatever it has fetched beyond.
 
     Args:
-        source: the batches.
-        carrier: takes each to its place.
-        prefetch: batches that are started beyond the one handed out, 0 for none.
-        note: called with the step of the next batch after each one that is handed out.
+        source: Batches.
+        carrier: Moves each batch.
+        prefetch: Batches to start beyond the one returned, 0 for none.
+        note: Called with the step of the next batch after each batch that is returned.
 
     Raises:
-        ArgumentError: a ``prefetch`` that is not a number >= 0.
-        StreamError: from ``next``, what ``source`` raises, at its step; then again until ``set_state``.
+        ArgumentError: ``prefetch`` is not a whole number >= 0.
+        StreamError: From ``next``, an error of ``source`` at its step, and again until ``set_state``.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Ahead(grain.DatasetIterator[Batch]):
         self._is_closed = False
 
     @property
-    def loader(self) -> Batches:
+    def loader(self) -> Loader:
         """The loader that this iterates."""
         return self._source.loader
 
     @property
     def step(self) -> int:
-        """The step of the next batch."""
+        """Step of the next batch."""
         return self._step
 
     def __next__(self) -> Batch:
@@ -85,42 +85,42 @@ class Ahead(grain.DatasetIterator[Batch]):
         return batch
 
     def start_prefetch(self) -> None:
-        """Fetch the next batches now; ``next`` does it otherwise."""
+        """Fetch the next batches now, not with ``next``."""
         check_open(self._is_closed)
         if self._failed is None and self._step + len(self._queue) != self._source.step:
-            # Ctrl-C came between taking a batch and queueing it, or somebody else took one.
+            # Ctrl-C came between taking a batch and queueing it, or another user of the source took one.
             self.seek(self._step)
         while self._failed is None and len(self._queue) <= self._prefetch:
             try:
                 self._queue.append(self._carrier.start(next(self._source)))
             except StopIteration:
-                # Without the traceback, which would keep this iterator and its workers alive in a circle.
+                # A new one without traceback, which would keep this iterator and its workers alive in a circle.
                 self._failed = StopIteration()
             except Exception as error:
-                # Raised when its step is asked for: the batches before it are good.
+                # Raised at its step, as the batches before it are good.
                 self._failed = error
 
     def get_state(self) -> dict[str, Any]:
-        """Return a small JSON with the step of the next batch."""
+        """Return the state as a small JSON object with the step of the next batch."""
         return self.loader.state_at(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go to the step of a state; raises StateError if it is of another order of samples."""
+        """Go to the step of a state; raises StateError if it belongs to another order of samples."""
         check_open(self._is_closed)
         self.seek(self.loader.step_of(state))
 
     def seek(self, step: int) -> None:
-        """Make ``step`` the next one."""
+        """Go to a step."""
         self._queue.clear()
         self._failed = None
         self._source.seek(step)
         self._step = step
 
     def __del__(self) -> None:
-        """Grain's would close; but somebody else may go on with the source, which ends by itself with its last user."""
+        """Leave the source open, unlike Grain: another user may go on with it, and it ends with its last user."""
 
     def close(self) -> None:
-        """End workers and what is under way; batches that were handed out stay as they are."""
+        """End workers and transfers; batches that were returned stay valid."""
         super().close()
         self._is_closed = True
         self._queue.clear()
@@ -128,7 +128,7 @@ class Ahead(grain.DatasetIterator[Batch]):
 
 
 def begin(source: Any) -> LoaderIterator:
-    """Return the iterator of a Loader, or the LoaderIterator itself; raises ArgumentError for anything else."""
+    """Return the iterator of a Loader, or a LoaderIterator itself; raises ArgumentError for anything else."""
     if isinstance(source, Loader):
         return iter(source)
     if isinstance(source, LoaderIterator):
@@ -137,5 +137,5 @@ def begin(source: Any) -> LoaderIterator:
 
 
 def is_numeric(value: Any) -> bool:
-    """Return whether a value of a batch is an array of numbers, which devices take."""
+    """Return whether a value of a batch is an array of numbers, which a device can hold."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"

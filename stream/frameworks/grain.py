@@ -1,4 +1,4 @@
-"""The same samples for those who compose Grain themselves, one element a sample."""
+"""Single samples for pipelines that are composed in Grain."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import grain
 import numpy as np
 from absl import flags
 
+from stream.batch.maker import BatchMaker, Setup
 from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.quiet_grain import grain
 from stream.order.mixture import Member
 from stream.order.rows import Rows
 from stream.storage.errors import ArgumentError
-from stream.workers.job import BatchMaker, Setup
 from stream.workers.source import Replacer, make_here
 
 Sample = dict[str, Any]
@@ -26,9 +26,9 @@ Sample = dict[str, Any]
 def _let_grain_read_its_flags() -> None:
     """Give Grain's flags their defaults in a program that has not parsed flags.
 
-    Grain reads flags of its own when it starts worker processes. Absl refuses that before ``absl.app.run`` has parsed
-    the command line, and scripts and notebooks never call it. Flags of others stay unparsed, and ``absl.app.run`` later
-    still reads Grain's from the command line.
+    Grain reads its flags when it starts worker processes. absl refuses before ``absl.app.run`` has parsed the command
+    line, which scripts and notebooks never call. Other flags stay unparsed, and ``absl.app.run`` still reads Grain's
+    from the command line.
     """
     if not flags.FLAGS.is_parsed():
         for name in flags.FLAGS:
@@ -40,8 +40,7 @@ _let_grain_read_its_flags()
 
 
 class _Samples:
-    """Samples of a mixture one by one. Pickled as what it was made of, so that Grain's worker processes open files
-    anew."""
+    """Samples of a mixture, one by one. A pickle has only the arguments, so that Grain's workers open the files."""
 
     def __init__(self, root: Path, members: Sequence[Member], options: Options, on_error: str) -> None:
         self._arguments = (root, tuple(members), options, on_error)
@@ -55,13 +54,13 @@ class _Samples:
         return _Samples, self._arguments
 
     def make(self, rows: Rows) -> Sample:
-        """The sample of one row; arrays have no leading dimension."""
+        """Return the sample of one row; arrays have no leading dimension."""
         batch = make_here(self._maker, self._replacer, -1, rows).batch
         return {key: value[0] for key, value in batch.items()}
 
 
 class PairsMapDataset(grain.MapDataset[Sample]):
-    """See ``pairs``."""
+    """The dataset that ``pairs`` returns."""
 
     def __init__(self, samples: _Samples) -> None:
         super().__init__()
@@ -69,7 +68,7 @@ class PairsMapDataset(grain.MapDataset[Sample]):
 
     @property
     def data(self) -> MixedData:
-        """The mixture."""
+        """Mixture."""
         return self._samples.data
 
     def __len__(self) -> int:
@@ -94,21 +93,26 @@ def pairs(
     on_error: str = "raise",
     **options: Any,
 ) -> PairsMapDataset:
-    """Return the order of ``make_loader`` as a Grain ``MapDataset`` of single samples: element k is sample k.
+    """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
-    Elements have the keys of a batch without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
-    [W, A], ``language`` str, and so on. It has no end (its length is a number beyond any training): weights, not
-    lengths, say how often a dataset comes.
+    The dataset has no end; its length is larger than any training. Weights, not lengths, define the share of a dataset.
 
     Args:
-        root, mixture, split, on_error: As for ``make_loader``.
-        options: Its ``seed``, ``metadata``, ``action``, ``horizon``, ``columns``, ``shuffle``, ``filters``, ...
+        root: As for ``make_loader``.
+        mixture: As for ``make_loader``.
+        split: As for ``make_loader``.
+        on_error: As for ``make_loader``.
+        options: ``seed``, ``shuffle``, ``samples_per_episode``, ``filters``, ``metadata``, ``action``, ``horizon``,
+            ``action_columns``, ``state_columns`` or ``columns``, as for ``make_loader``.
+
+    Returns:
+        Dicts with the keys of a batch, without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
+        [W, A], ``language`` str, and so on.
 
     Raises:
-        ArgumentError: As ``make_loader``.
+        ArgumentError: As for ``make_loader``.
+        RecordError: From an element, a record cannot be read.
     """
-    if on_error not in ("raise", "replace"):
-        raise ArgumentError(f"on_error={on_error!r}; expected 'raise' or 'replace'")
     data = open_mixture(root, mixture, split=split, options=_options(options))
     return PairsMapDataset(_Samples(data.root, data.members, data.options, on_error))
 
@@ -121,19 +125,20 @@ def _options(given: Mapping[str, Any]) -> Options:
 
 
 class PairSource:
-    """Every pair of some datasets once, in storage order: a random-access source for ``grain.DataLoader`` and others.
+    """A random-access source of every pair of some datasets once, for ``grain.DataLoader`` and others.
 
-    ``source[i]`` is a dict as an element of ``pairs``; ``sample`` is i. Datasets come one after the other. ``split``,
-    ``filters`` and ``samples_per_episode`` say which pairs there are; weights play no part, except that 0 leaves a
-    dataset out. The order of training is that of Grain's sampler.
+    ``source[i]`` is a dict like an element of ``pairs``, with ``sample`` i. The pairs are in storage order, one dataset
+    after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out.
 
     Args:
-        root, mixture, split: As for ``make_loader``.
-        options: Its ``metadata``, ``action``, ``horizon``, ``columns``, ``filters``, ..., but no ``seed`` or
-            ``shuffle``.
+        root: As for ``make_loader``.
+        mixture: As for ``make_loader``.
+        split: As for ``make_loader``.
+        options: ``samples_per_episode``, ``filters``, ``metadata``, ``action``, ``horizon``, ``action_columns``,
+            ``state_columns`` or ``columns``, as for ``make_loader``.
 
     Raises:
-        ArgumentError: As ``make_loader``.
+        ArgumentError: As for ``make_loader``.
         RecordError: From ``source[i]``, a record cannot be read.
     """
 
@@ -143,7 +148,7 @@ class PairSource:
         ordering = [name for name in ("seed", "shuffle") if name in options]
         if ordering:
             raise ArgumentError(
-                f"PairSource has no {' and no '.join(ordering)}: the order is that of a sampler, such as "
+                f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
         data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
@@ -152,7 +157,7 @@ class PairSource:
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
-        """Names of the datasets, in their order."""
+        """Names of the datasets, in storage order."""
         return self._samples.data.names
 
     def __len__(self) -> int:
@@ -171,6 +176,6 @@ class PairSource:
         return self._samples.make(rows)
 
     def __repr__(self) -> str:
-        # Grain compares this with the source that a checkpoint is of.
+        # Grain compares this text with that of a checkpoint's source.
         order = hashlib.sha256(json.dumps(self._samples.data.order()).encode()).hexdigest()[:16]
         return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {order})"

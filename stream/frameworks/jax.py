@@ -1,4 +1,4 @@
-"""JAX: batches on devices and across processes, and normalisation there."""
+"""JAX: batches on devices and across processes, and normalisation on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,22 @@ def make_loader(
     world_size: int | None = None,
     **arguments: Any,
 ) -> Loader:
-    """As ``stream.make_loader``, with rank and world size by default those of JAX's processes."""
+    """Open a converted root and mix its datasets, as ``stream.make_loader`` does.
+
+    Args:
+        root: As for ``stream.make_loader``.
+        mixture: As for ``stream.make_loader``.
+        batch_size: Rows of the global batch, of all processes together.
+        rank: Number of this rank, by default ``jax.process_index()``.
+        world_size: Number of ranks, by default ``jax.process_count()``.
+        arguments: All other arguments of ``stream.make_loader``.
+
+    Returns:
+        The loader.
+
+    Raises:
+        ArgumentError: As for ``stream.make_loader``.
+    """
     return _make_loader(
         root,
         mixture,
@@ -47,25 +62,26 @@ def make_loader(
 def to_devices(
     source: Loader | LoaderIterator, sharding: jax.sharding.Sharding | None = None, *, prefetch: int = 1
 ) -> Ahead:
-    """Return an iterator of batches with ``jax.Array`` in place of all arrays of numbers.
+    """Return an iterator of batches with a ``jax.Array`` instead of each array of numbers.
 
-    Shapes and types are those of the loader, but JAX makes int32 of int64 unless ``jax_enable_x64`` is set. ``sample``
-    stays int64, as it would overflow in a long run. ``language`` stays a list of str, of this process's rows; leave it
-    out of what goes into ``jax.jit``.
-
-    A slot of the ring is used again when its transfer has ended and, on the CPU, where JAX may use the memory as it
-    lies, when the array is gone. Frames are copied there too: where they can be decoded fastest
-    (``stream.batch.layout.IMAGE_SHIFT``), JAX cannot use them, which makes its CPU backend, and only that, 6 % slower.
+    Memory of the ring is reused when its transfer has ended. JAX's CPU backend shares that memory, except for frames:
+    it copies frames, as they are not aligned to 64 bytes (``stream.batch.layout.IMAGE_SHIFT``).
 
     Args:
-        source: a loader, or an iterator of one, from where it is.
-        sharding: over the rows, e.g. ``NamedSharding(mesh, PartitionSpec("data"))``; with several processes arrays
-            are global, [batch_size, ...]. Without it, the default device of this process.
-        prefetch: batches whose transfer has begun before they are asked for.
+        source: A loader, or an iterator of one at any step.
+        sharding: Sharding over the rows, for example ``NamedSharding(mesh, PartitionSpec("data"))``. By default batches
+            go to the default device of this process.
+        prefetch: Batches whose transfer starts before they are asked for.
+
+    Returns:
+        A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's. With a
+        sharding over several processes arrays are global, [batch_size, ...]. JAX turns int64 into int32 unless
+        ``jax_enable_x64`` is set, but ``sample`` stays int64, as it would overflow. ``language`` stays a list of str,
+        for this process's rows; do not pass it to ``jax.jit``.
 
     Raises:
-        ArgumentError: ``source`` is neither; or the rows cannot be divided among the devices of ``sharding``; or frames
-            are to be decoded on the device, which JAX cannot.
+        ArgumentError: ``source`` is something else, the devices of ``sharding`` do not divide the rows, or the loader
+            has ``decode="device"``, which JAX cannot do.
     """
     iterator = begin(source)
     if iterator.loader.running.decode == "device":
@@ -83,7 +99,7 @@ def to_devices(
 
 
 class _OnDevices(Carrier):
-    """Transfers run by themselves; JAX holds on to the memory of a slot for as long as it reads it."""
+    """Carrier to JAX's devices. Transfers need no waiting: JAX keeps the memory of a slot until it has read it."""
 
     def __init__(self, sharding: jax.sharding.Sharding | None) -> None:
         self._sharding = sharding
@@ -102,10 +118,10 @@ class _OnDevices(Carrier):
 def normalize(tables: Mapping[str, Affine]) -> Callable[[Batch], Batch]:
     """Return a pure function that normalises ``action`` and ``state`` of a batch, as ``stream.Normalize`` does.
 
-    It takes numpy's arrays or JAX's and may be part of what ``jax.jit`` compiles.
-
     Args:
         tables: ``stream.Normalize(loader).tables``.
-    """
 
+    Returns:
+        A function of a batch of numpy or JAX arrays, which ``jax.jit`` may compile. Vectors stay float32.
+    """
     return partial(apply_tables, tables, xp=jnp)

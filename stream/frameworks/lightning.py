@@ -1,4 +1,4 @@
-"""A DataModule for Lightning, whose checkpoints hold where the loader is."""
+"""A DataModule for Lightning, whose checkpoints hold the loader's state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stream.storage.extras import missing
 
 
 def _import_lightning() -> Any:
-    """Import the package that is in use: a Trainer takes only DataModules of its own."""
+    """Import the package that is in use, as a Trainer takes only DataModules of its own package."""
     names = ["lightning.pytorch", "pytorch_lightning"]
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try:
@@ -32,20 +32,23 @@ _pl = _import_lightning()
 
 
 class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
-    """Loaders for training and validation of one set of arguments.
+    """Batches for training and validation.
 
-    Training has no end: set the Trainer's ``max_steps``, or ``limit_train_batches`` for epochs, which go on where the
-    last one stopped. Each validation has the same batches. ``fit(..., ckpt_path=...)`` goes on with the batch behind
-    the last one that was trained on.
+    Training has no end: set the Trainer's ``max_steps``, or ``limit_train_batches`` for epochs. Each epoch continues
+    the last one. Each validation has the same batches. ``fit(..., ckpt_path=...)`` goes on after the last batch that was
+    trained on.
 
     Args:
-        root, mixture, batch_size: As for ``stream.make_loader``.
-        split, val_split: Splits of training and validation; ``val_split=None`` for no validation.
-        val_steps: Batches of a validation; by default as many as draw the split's number of samples.
-        arguments: All others of ``stream.make_loader``; rank and world size come from ``torch.distributed``.
+        root: As for ``stream.make_loader``.
+        mixture: As for ``stream.make_loader``.
+        batch_size: As for ``stream.make_loader``.
+        split: Split of training.
+        val_split: Split of validation; None for no validation.
+        val_steps: Batches of a validation; by default one epoch of the split, rounded up.
+        arguments: All other arguments of ``stream.make_loader``; rank and world size come from ``torch.distributed``.
 
     Raises:
-        ArgumentError: From ``setup``, as ``make_loader``.
+        ArgumentError: From ``setup``, as for ``make_loader``.
     """
 
     def __init__(
@@ -76,38 +79,38 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
 
     @property
     def step(self) -> int:
-        """Batches trained on, and so the step of the next one."""
+        """Number of batches trained on, which is the step of the next one."""
         return self._loaded if self._loaded is not None else self._ahead + self._processed()
 
     def setup(self, stage: str) -> None:
-        """Open the data; the process group exists by now."""
+        """Open the data; Lightning calls this when the process group exists."""
         if stage == "fit":
             self._training()
 
     def train_dataloader(self) -> Any:
-        """Batches from where training stands."""
+        """Return the batches from the current step on."""
         return _Batches(self.begin)
 
     def val_dataloader(self) -> Any:
-        """The batches of validation, or none."""
+        """Return the batches of validation, or none."""
         if self._val_split is None:
             return []
         dataset = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
         return _Counted(lambda: dataset, self._val_steps or dataset.loader.steps_per_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where training stands, for the Trainer's checkpoint."""
+        """Return the state of training, for the Trainer's checkpoint."""
         return {"train": self.loader.state_at(self.step)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint; raises StateError if it is of another order of samples."""
+        """Go on from a checkpoint; raises StateError if it belongs to another order of samples."""
         self._loaded = self.loader.step_of(state_dict["train"])
 
     def begin(self) -> PairDataset:
-        """Return the dataset of training, to be iterated from where training stands."""
+        """Return the dataset of training, whose next iteration begins at the current step."""
         dataset = self._training()
         if self._loaded is not None:
-            # Only now: the Trainer restores its counts after it has given us our state.
+            # Not in load_state_dict: the Trainer restores its counts after the states of data modules.
             self._ahead, self._loaded = self._loaded - self._processed(), None
         dataset.load_state_dict(dataset.loader.state_at(self.step))
         return dataset
@@ -118,13 +121,16 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         return self._train
 
     def _processed(self) -> int:
-        """Batches that the Trainer trained on. It fetches one more, and the one at hand may fail."""
+        # Processed, not fetched: the Trainer fetches one more batch, and the current one may fail.
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.total.processed) if self.trainer is not None else 0
 
 
 class _Batches:
-    """Batches of a dataset, ``steps`` of them or without end. Workers start with the first, as the Trainer makes
-    iterators to try, and end with the iterator."""
+    """Batches of a dataset, ``steps`` of them or without end.
+
+    Workers start with the first batch, since the Trainer makes iterators that it does not use, and end with the
+    iterator.
+    """
 
     def __init__(self, begin: Callable[[], PairDataset], steps: int | None = None) -> None:
         self._begin = begin
@@ -136,7 +142,7 @@ class _Batches:
 
 
 class _Counted(_Batches):
-    """Batches with a length."""
+    """Batches with a length, for the progress bar."""
 
     def __len__(self) -> int:
         assert self._steps is not None

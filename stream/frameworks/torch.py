@@ -1,4 +1,4 @@
-"""PyTorch: a dataset, batches on a device, and normalisation there."""
+"""PyTorch: a dataset, batches on a device, and normalisation on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.batch.affine import Affine
+from stream.batch.affine import Affine, apply_tables
 from stream.batch.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.batch.spec import Batch
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
@@ -25,36 +25,49 @@ with imports_of("torch", by="stream.torch"):
     import torch.utils.data
 
 _log = logging.getLogger("stream")
+_PARTS = ("scale", "shift", "low", "high")
 
 
 def as_tensors(batch: Batch) -> Batch:
-    """Return the batch with tensors over the memory of its arrays, nothing copied; what is not numbers stays.
+    """Return a batch with tensors instead of its arrays, without a copy.
 
-    Shapes and types are those of the arrays (``frames`` uint8 [b, F, H, W, 3], ``action`` float32 [b, W, A], ...).
+    Args:
+        batch: Batch of a loader.
+
+    Returns:
+        Tensors over the same memory, with the shapes and dtypes of the arrays (``frames`` uint8 [b, F, H, W, 3],
+        ``action`` float32 [b, W, A], ...). Other values stay as they are.
     """
     return {key: _tensor(value) if is_numeric(value) else value for key, value in batch.items()}
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    # torch warns of memory that it must not write to; only a transform can have made such an array.
+    # torch warns of read-only memory; only a transform makes such an array.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 class PairDataset(torch.utils.data.IterableDataset[Batch]):
-    """Batches of ``make_loader`` as dicts of tensors, for ``for``, ``DataLoader(dataset, batch_size=None)`` and
-    torchdata's ``StatefulDataLoader(dataset, batch_size=None)``.
+    """Batches of ``make_loader`` as dicts of tensors.
 
-    The processes that decode are the dataset's own (``num_workers``): leave the DataLoader's at 0. Iterating begins at
-    the state that was loaded last, once; else at step 0.
+    Iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
+    ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has decoding processes of its own (``num_workers``):
+    leave the DataLoader's ``num_workers`` at 0. The first iteration after ``load_state_dict`` begins at that state, any
+    other at step 0.
 
     Args:
-        root, mixture: as for ``make_loader``.
-        rank, world_size: by default those of ``torch.distributed``, if it is initialised by now; else 0 of 1.
-        arguments: all other arguments of ``make_loader``; ``batch_size`` is that of all ranks together.
+        root: As for ``make_loader``.
+        mixture: As for ``make_loader``.
+        batch_size: Rows of the global batch, of all ranks together.
+        rank: Number of this rank; by default that of ``torch.distributed`` if it is initialised, else 0.
+        world_size: Number of ranks; by default that of ``torch.distributed`` if it is initialised, else 1.
+        arguments: All other arguments of ``make_loader``.
+
+    Attributes:
+        loader: The ``Loader``.
 
     Raises:
-        ArgumentError: as ``make_loader``.
-        RuntimeError: from ``iter``, in a worker process of a DataLoader.
+        ArgumentError: As for ``make_loader``.
+        RuntimeError: From ``iter``, in a worker process of a DataLoader.
     """
 
     def __init__(
@@ -86,7 +99,7 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         return self.carry(_Here(), prefetch=0)
 
     def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
-        """As ``iter``, with batches taken on by a carrier (``to_device`` has them)."""
+        """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 "PairDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
@@ -98,11 +111,11 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         return Ahead(source, carrier, prefetch=prefetch, note=self._note)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a small JSON: where to go on after the batches that were handed out so far."""
+        """Return the state after the batches that were returned so far, as a small JSON object."""
         return self.loader.state_at(self._step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next ``iter`` begin at a state; raises StateError if it is of another order of samples."""
+        """Begin the next iteration at a state; raises StateError if it belongs to another order of samples."""
         self._start = self._step = self.loader.step_of(state)
 
     def _note(self, step: int) -> None:
@@ -118,25 +131,29 @@ def to_device(
 ) -> Ahead:
     """Return an iterator of batches with their tensors on a device.
 
-    On CUDA copies run on a stream of their own, from page-locked memory, while the batch before is used. On the CPU
-    tensors lie in the ring, not copied.
+    On CUDA, copies run on a stream of their own, from pinned memory, while you use the batch before. On the CPU,
+    tensors share the memory of the ring.
 
-    With ``decode="device"`` frames are decoded here: on CUDA by torchvision's nvJPEG, elsewhere by this process, on the
-    host. nvJPEG's pixels differ by a few levels from those of the host. Frames that it refuses are decoded on the host,
-    where a damaged one is an error that names its record, or is replaced.
+    With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG, else on the host.
+    nvJPEG's pixels differ from the host's by a few levels. If nvJPEG refuses a frame, the host decodes its batch; a
+    damaged frame is then an error that names its record, or is replaced.
 
     Args:
-        source: a loader; an iterator, from where it is; or a PairDataset, whose ``state_dict`` then counts what this
-            hands out.
+        source: A loader, an iterator of one at any step, or a PairDataset. The ``state_dict`` of a PairDataset counts
+            the batches that this iterator returns.
         device: ``"cuda"``, ``"cuda:1"``, ``"cpu"``, ...
-        prefetch: batches that are on the device before they are asked for.
-        pin_memory: None and True copy to CUDA by way of pinned memory; False copies from the ring, and waits for it.
-            Beside frames that are decoded on CUDA a batch is small, and not pinned.
+        prefetch: Batches to move before they are asked for.
+        pin_memory: None and True copy to CUDA through pinned memory; False copies from the ring, and waits for each
+            copy. Batches whose frames are decoded on CUDA are small, and never pinned.
+
+    Returns:
+        A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are those of the loader;
+        ``frames`` are uint8 [b, F, H, W, 3], whatever ``decode`` is.
 
     Raises:
-        ArgumentError: there is no such device, or ``source`` is none of these, or torchvision is missing.
-        RecordError: from ``next``, a frame cannot be decoded, if it is decoded here.
-        RuntimeError: from ``next``, torch cannot pin memory.
+        ArgumentError: The device does not exist, ``source`` is something else, or torchvision is missing.
+        RecordError: From ``next``, a frame cannot be decoded.
+        RuntimeError: From ``next``, torch cannot pin memory.
     """
     device = torch.device(device)
     on_cuda = device.type == "cuda"
@@ -155,7 +172,7 @@ def to_device(
 
 
 class _Here(Carrier):
-    """Tensors over the ring's memory, or copied to a device without streams."""
+    """Carrier of tensors over the ring's memory, or of copies to a device without streams."""
 
     def __init__(self, device: torch.device | None = None, decoder: _Decoder | None = None) -> None:
         self._device = device
@@ -163,22 +180,21 @@ class _Here(Carrier):
 
     def start(self, batch: Batch) -> Batch:
         """Return the batch as tensors."""
-        batch = as_tensors(batch if self._decoder is None else self._decoder.decode(batch))
-        return _moved(batch, self._device)
+        return _moved(as_tensors(batch if self._decoder is None else self._decoder.decode(batch)), self._device)
 
 
 class _OnCuda(Carrier):
-    """Copies on a stream of its own. None of them reads from the ring once ``start`` has returned."""
+    """Carrier that copies on a stream of its own; no copy reads from the ring after ``start`` has returned."""
 
     def __init__(self, device: torch.device, decoder: _Decoder | None, *, pin: bool) -> None:
         self._device = device
         self._decoder = decoder
-        # A copy that is waited for waits for nvJPEG too, which may read from the ring until then.
+        # nvJPEG may read from the ring, so the copies beside it must wait.
         self._pins = pin and decoder is None
         self._stream = torch.cuda.Stream(device)
 
     def start(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
-        """Begin the copy; returns the batch, and the event of its end."""
+        """Start the copy; return the batch, and the event of the copy's end."""
         with torch.cuda.stream(self._stream):
             if self._decoder is not None:
                 batch = self._decoder.decode(batch)
@@ -188,20 +204,20 @@ class _OnCuda(Carrier):
         return carried, copied
 
     def finish(self, carried: tuple[Batch, torch.cuda.Event]) -> Batch:
-        """Let the stream in use wait for the copy."""
+        """Make the current stream wait for the copy."""
         batch, copied = carried
         stream = torch.cuda.current_stream(self._device)
-        # The event, not the stream: the copies of later batches need not be waited for.
+        # The event, not the stream: later batches may still be copied.
         stream.wait_event(copied)
         for value in batch.values():
             if isinstance(value, torch.Tensor):
-                # Allocated on the copying stream, which must not use the memory again before this one is done.
+                # The copying stream allocated the memory, and must not reuse it before the current stream is done.
                 value.record_stream(stream)
         return batch
 
 
 class _Decoder:
-    """Decodes the frames of batches: with nvJPEG on a CUDA device, else on the host."""
+    """Decoder of the frames of batches: nvJPEG on a CUDA device, else the host."""
 
     def __init__(self, loader: Loader, device: torch.device | None) -> None:
         self._loader = loader
@@ -212,13 +228,16 @@ class _Decoder:
                 importlib.import_module("torchvision.io")
             except ImportError as error:
                 raise ArgumentError(
-                    f'decode="device" on {device} takes torchvision with CUDA ({error}); install the one of this '
-                    'torch, or take decode="host"'
+                    f'decode="device" on {device} needs torchvision with CUDA ({error}); install the version for '
+                    'this torch, or take decode="host"'
                 ) from None
 
     def decode(self, batch: Batch) -> Batch:
-        """Return the batch with ``frames`` in place of the encoded ones, on the device if that is CUDA; raises
-        RecordError."""
+        """Return the batch with ``frames`` instead of encoded frames, on a CUDA device if there is one.
+
+        Raises:
+            RecordError: A record is damaged, and ``on_error`` is ``raise``.
+        """
         try:
             frames = decode_frames(batch, self._shape) if self._device is None else self._nvjpeg(batch, self._device)
         except (FormatError, RuntimeError) as error:
@@ -230,19 +249,19 @@ class _Decoder:
     def _nvjpeg(self, batch: Batch, device: torch.device) -> torch.Tensor:
         decode = importlib.import_module("torchvision.io").decode_jpeg
         rows, frames, _ = batch["frames_span"].shape
-        places = list(encoded_frames(batch))
-        pictures = decode([torch.from_numpy(jpeg) for _, _, jpeg in places], mode="RGB", device=device)
+        encoded = list(encoded_frames(batch))
+        pictures = decode([torch.from_numpy(jpeg) for _, _, jpeg in encoded], mode="RGB", device=device)
         pixels = torch.stack(pictures).permute(0, 2, 3, 1)
         if tuple(pixels.shape[1:3]) != self._shape:
             raise FormatError(f"frames of {tuple(pixels.shape[1:3])}, the manifest says {self._shape}")
-        whole = torch.zeros((rows * frames, *self._shape, 3), dtype=torch.uint8, device=device)
-        whole[torch.tensor([row * frames + frame for row, frame, _ in places], device=device)] = pixels
-        return whole.reshape(rows, frames, *self._shape, 3)
+        decoded = torch.zeros((rows * frames, *self._shape, 3), dtype=torch.uint8, device=device)
+        decoded[torch.tensor([row * frames + frame for row, frame, _ in encoded], device=device)] = pixels
+        return decoded.reshape(rows, frames, *self._shape, 3)
 
 
 def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
-    """Return the batch with its tensors on a device; with ``pin`` the copies to there may still be under way."""
-    # Torch keeps the memory of a pinned tensor until the copies that read from it have ended.
+    """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
+    # torch keeps the memory of a pinned tensor until its copies have ended.
     return {
         key: (value.pin_memory() if pin else value).to(device, non_blocking=pin)
         if isinstance(value, torch.Tensor)
@@ -252,9 +271,9 @@ def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> B
 
 
 class Normalize(torch.nn.Module):
-    """Normalise ``action`` and ``state`` of batches of tensors, as ``stream.Normalize`` does with arrays.
+    """Normalisation of ``action`` and ``state`` in batches of tensors, as ``stream.Normalize`` does with arrays.
 
-    The tables are buffers: they move with the model and stand in its state dict.
+    The tables are buffers: they move with the model, and its state dict has them.
 
     Args:
         tables: ``stream.Normalize(loader).tables``.
@@ -264,18 +283,10 @@ class Normalize(torch.nn.Module):
         super().__init__()
         self.keys = tuple(tables)
         for key, table in tables.items():
-            for part in ("scale", "shift", "low", "high"):
+            for part in _PARTS:
                 self.register_buffer(f"{key}_{part}", torch.from_numpy(getattr(table, part).copy()))
 
     def forward(self, batch: Batch) -> Batch:
-        """Return the batch with normalised vectors, float32 [b, (W,) size] as before; masked values are 0."""
-        result = dict(batch)
-        dataset = batch["dataset"].long()
-        for key in self.keys:
-            values, mask = batch[key], batch[f"{key}_mask"]
-            scale, shift, low, high = (
-                getattr(self, f"{key}_{part}")[dataset].unflatten(0, (-1, *[1] * (values.ndim - 2)))
-                for part in ("scale", "shift", "low", "high")
-            )
-            result[key] = torch.where(mask, (values * scale + shift).clamp(low, high), 0.0)
-        return result
+        """Return the batch with normalised vectors, shaped as before, float32; masked values are 0."""
+        tables = {key: Affine(*(getattr(self, f"{key}_{part}") for part in _PARTS)) for key in self.keys}
+        return apply_tables(tables, batch, xp=torch)

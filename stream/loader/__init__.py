@@ -1,1 +1,1 @@
-"""The loader that users iterate: batches in turn, their state, saving and statistics."""
+"""The loader that users iterate: batches of any step, their state, saving and statistics."""

@@ -11,9 +11,10 @@ import numpy as np
 
 
 def digest(batch: Mapping[str, Any]) -> str:
-    """Return the SHA-256 in hex over keys, types, shapes and contents of a batch, keys in alphabetical order.
+    """Return the SHA-256 of a batch in hex: its keys in alphabetical order, dtypes, shapes and contents.
 
-    Arrays, and what numpy can make one of (tensors on the CPU), count by their bytes; lists and texts by their JSON.
+    Args:
+        batch: Arrays and tensors on the CPU enter by their bytes, lists and texts by their JSON.
     """
     total = hashlib.sha256()
     for key in sorted(batch):

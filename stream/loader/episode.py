@@ -1,4 +1,4 @@
-"""One episode of a loader's data: its steps and its frames."""
+"""One episode of a loader's data: its steps and frames."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Episode:
     """One episode.
 
     Attributes:
-        table: Its rows of ``steps``, all columns, one row a step.
-        frames: Frames that records hold, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``.
+        table: All columns of ``steps``, one row for each step.
+        frames: Frames of the records, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``.
         frame_steps: Step of each frame, int64 [n].
     """
 
@@ -39,10 +39,10 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         data: Mixture.
         dataset: Name of a member.
         episode: Number of the episode in its split, as in batches.
-        split: Name of the split, needed if the member has samples of several.
+        split: Name of the split; needed if the member has samples of several.
 
     Raises:
-        ArgumentError: There is no such dataset, split or episode.
+        ArgumentError: The dataset, split or episode does not exist.
         stream.storage.errors.FormatError: A record is damaged.
     """
     if dataset not in data.names:
@@ -71,7 +71,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     for row, error in assembler.assemble(rows, arrays).failed[:1]:
         raise FormatError(f"dataset {dataset}, split {split}, row {first + row} of records: {error.reason}")
     offsets = data.datasets[member].manifest.parameters["frame_offsets"]
-    held = index.records.take("step", rows.record)[:, None] + np.array(offsets, np.int64)
-    frame_steps, places = np.unique(held, return_index=True)
+    all_steps = index.records.take("step", rows.record)[:, None] + np.array(offsets, np.int64)
+    frame_steps, places = np.unique(all_steps, return_index=True)
     frames = arrays["frames"][:, : len(offsets)].reshape(-1, *data.spec.frame_shape, 3)
     return Episode(index.steps.arrow().slice(steps_row, steps), frames[places], frame_steps)

@@ -1,4 +1,4 @@
-"""Iterating a loader: batches in turn, prefetched, with a state of one integer."""
+"""Iteration over a loader: batches in turn, prefetched, with a state of one integer."""
 
 from __future__ import annotations
 
@@ -6,130 +6,104 @@ import os
 import time
 import traceback
 import weakref
-from typing import Any, Protocol
-
-import grain
+from typing import Any
 
 from stream.batch.spec import Batch
-from stream.loader.mixed import MixedData
-from stream.loader.running import Running
-from stream.loader.stats import Stats
+from stream.loader.quiet_grain import grain
 from stream.loader.steps import Steps
 from stream.order.rows import Rows
-from stream.workers.ring import Ring
 from stream.workers.source import BatchSource
 
 
-class Batches(Protocol):
-    """The parts of a loader that its iterators use."""
-
-    batch_size: int
-    num_steps: int | None
-    world_size: int
-    counters: Stats
-    data: MixedData
-    running: Running
-    steps: Steps
-
-    def make_source(self) -> tuple[BatchSource, Ring, int]:
-        """Start workers or threads."""
-
-    def state_at(self, step: int) -> dict[str, Any]:
-        """Return the state whose next batch is that of a step."""
-
-    def step_of(self, state: Any) -> int:
-        """Return the step of a state."""
-
-    def batch_on_host(self, step: int) -> Batch:
-        """Return the batch of a step, decoded in this process."""
-
-
 class LoaderIterator(grain.DatasetIterator[Batch]):
-    """The batches of a loader in turn. Its state is the step, and what the order rests on.
+    """Batches of a loader in turn. The state is the step of the next batch, and what defines the order of samples.
 
-    Workers start with the first ``next`` or ``start_prefetch``, and end with ``close``, or when the iterator is
-    collected. After an error it raises the same again until ``set_state``.
+    Workers start with the first ``next`` or ``start_prefetch``. They end with ``close``, or when the iterator is
+    garbage collected. After an error ``next`` raises the same error until ``set_state``.
     """
 
-    def __init__(self, loader: Batches) -> None:
+    def __init__(self, loader: grain.IterDataset[Batch], steps: Steps) -> None:
         super().__init__()
         self._loader = loader
+        self._steps = steps
         self._step = 0
         self._submitted = 0
         self._source: BatchSource | None = None
         self._depth = 1
         self._end: weakref.finalize[Any, Any] | None = None
-        self._broken: BaseException | None = None
+        self._error: BaseException | None = None
         self._planned: dict[int, Rows] = {}
         self._is_closed = False
         self._pid = os.getpid()
 
     @property
-    def loader(self) -> Batches:
-        """The loader that this iterates."""
+    def loader(self) -> Any:
+        """The ``Loader`` that this iterates."""
         return self._loader
 
     @property
     def step(self) -> int:
-        """The step of the next batch."""
+        """Step of the next batch."""
         return self._step
 
     def __next__(self) -> Batch:
         check_open(self._is_closed)
-        if self._broken is not None:
-            raise self._broken
-        if self._loader.num_steps is not None and self._step >= self._loader.num_steps:
+        if self._error is not None:
+            raise self._error
+        last = self._steps.running.num_steps
+        if last is not None and self._step >= last:
             raise StopIteration
         began = time.perf_counter()
         try:
-            self._loader.data.check.raise_error()
+            self._steps.data.check.raise_error()
             self._fill()
             assert self._source is not None
             made = self._source.take(self._step)
         except Exception as error:
-            # What the frames that failed hold, holds the error in turn: such a circle would keep this iterator, and its
-            # next workers, alive until a garbage collection.
+            # The frames of the traceback hold this iterator, and so its next workers, in a circle with the error.
             traceback.clear_frames(error.__traceback__)
-            self._broken = error
+            self._error = error
             self._stop()
             raise
         except BaseException:
-            # Ctrl-C may have cut a worker's message in two; the next call starts anew at the same step.
+            # Ctrl-C may have cut a worker's message; the next call starts new workers at the same step.
             self._stop()
             raise
         self._step += 1
-        stats = self._loader.counters
-        stats.add(made, time.perf_counter() - began)
+        self._steps.counters.add(made, time.perf_counter() - began)
         return made.batch
 
     def get_state(self) -> dict[str, Any]:
-        """Return a small JSON with the step of the next batch."""
-        return self._loader.state_at(self._step)
+        """Return the state as a small JSON object with the step of the next batch."""
+        return self._steps.state_at(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go to the step of a state, of this loader or of one with other workers, ranks, or metadata.
+        """Go to the step of a state. The state's loader may have other workers, ranks or metadata.
+
+        Args:
+            state: Result of ``get_state``.
 
         Raises:
-            StateError: the state is of another order of samples; names what differs.
+            StateError: The state belongs to another order of samples; the message names the difference.
         """
         check_open(self._is_closed)
-        self.seek(self._loader.step_of(state))
+        self.seek(self._steps.step_of(state))
 
     def seek(self, step: int) -> None:
-        """Make ``step`` the next one."""
+        """Go to a step."""
         if self._source is not None:
             self._source.forget()
-        self._broken = None
+        self._error = None
         self._step = self._submitted = step
 
     def start_prefetch(self) -> None:
-        """Start workers and the first batches now; ``next`` does it otherwise."""
+        """Start workers and the first batches now, not with the first ``next``."""
         check_open(self._is_closed)
-        if self._broken is None:
+        if self._error is None:
             self._fill()
 
     def close(self) -> None:
-        """End workers; batches that were handed out stay as they are."""
+        """End the workers; batches that were returned stay valid."""
         super().close()
         self._is_closed = True
         self._stop()
@@ -140,23 +114,21 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
                 "this iterator was made in another process, before a fork; make a new one with iter(loader)"
             )
         if self._source is None:
-            self._source, self._loader.counters.ring, self._depth = self._loader.make_source()
+            self._source, self._depth = self._steps.start()
             self._submitted = self._step
             self._end = weakref.finalize(self, _close, self._source, self._pid)
-        last = self._step + self._depth
-        if self._loader.num_steps is not None:
-            last = min(last, self._loader.num_steps)
-        while self._submitted < last:
+        stop = self._step + self._depth
+        if self._steps.running.num_steps is not None:
+            stop = min(stop, self._steps.running.num_steps)
+        while self._submitted < stop:
             self._source.submit(self._submitted, self._plan(self._submitted))
             self._submitted += 1
 
     def _plan(self, step: int) -> Rows:
         if step not in self._planned:
-            steps = self._loader.steps
-            ahead = range(step, step + steps.together)
-            rows = steps.plan(ahead)
-            own = (rows.cut(start, start + steps.rows) for start in range(0, len(rows), steps.rows))
-            self._planned = dict(zip(ahead, own, strict=True))
+            ahead, count = range(step, step + self._steps.together), self._steps.rows
+            rows = self._steps.plan(ahead)
+            self._planned = {each: rows.cut(i * count, (i + 1) * count) for i, each in enumerate(ahead)}
         return self._planned[step]
 
     def _stop(self) -> None:
@@ -166,7 +138,7 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
 
 
 def _close(source: BatchSource, pid: int) -> None:
-    """End the workers, unless this is a child that was forked: they are its parent's."""
+    """End the workers, unless this process is a forked child: the workers belong to its parent."""
     if os.getpid() == pid:
         source.close()
 

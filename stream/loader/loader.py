@@ -1,4 +1,4 @@
-"""The loader: a Grain dataset of mixed batches, of which every one can be had at any time."""
+"""The loader: a Grain dataset of mixed batches with random access by step."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import grain
-
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
 from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.quiet_grain import grain
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
-from stream.loader.state import make_state, read_state
-from stream.loader.stats import Stats
 from stream.loader.steps import Steps
 from stream.order.reference import SampleRef
-from stream.workers.job import BatchMaker
-from stream.workers.ring import Ring
-from stream.workers.source import BatchSource, ProcessSource, ThreadSource
 
 
 def make_loader(
@@ -53,38 +47,42 @@ def make_loader(
     """Open a converted root and mix its datasets.
 
     Args:
-        root: the folder that ``convert.run`` wrote, or ``stream.fetch`` brought.
-        mixture: a mixture's name (``oxe29``), a dataset's name, a mapping of names to weights, or a YAML file.
-            Weights are numbers, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves a dataset out.
-        batch_size: rows of the global batch, at most 2^20; each rank gets ``batch_size / world_size``.
-        split: for a mixture by name or file a role that it defines (``train``, ``val``); else TFDS's grammar, by
-            episodes (``train[:90%]``, ``train+test``).
-        seed: of the order of samples, and of random transforms.
-        num_workers: processes, each of which makes whole batches; 0 makes them in a thread of this process.
-        threads: threads of each worker, by default 1; without workers 2, or as many as this process has processors.
-        prefetch: batches that are ready or under way while you work on one.
-        rank, world_size: which rows of the global batch are this loader's.
+        root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
+        mixture: Name of a mixture (``oxe29``) or dataset, a mapping of names to weights, or a YAML file. A weight is a
+            number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out.
+        batch_size: Rows of the global batch, at most 2^20. Each rank gets ``batch_size / world_size``.
+        split: Role that the mixture defines (``train``, ``val``), if it has a name or file; else episodes in TFDS's
+            grammar (``train[:90%]``, ``train+test``).
+        seed: Seed of the order of samples and of random transforms.
+        num_workers: Processes, each of which makes whole batches; 0 makes them in a thread of this process.
+        threads: Threads of each worker, by default 1. Without workers the default is 2, or 1 on one processor.
+        prefetch: Batches that are ready or in progress beyond one for each worker.
+        rank: Number of this loader among the ranks.
+        world_size: Number of ranks that share the global batch.
         metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
         action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first``.
-        horizon: steps of the action windows, from t on and up to the episode's end, at most 100,000; by default those
+        horizon: Steps of the action windows from t on, at most 100,000, cut at the episode's end; by default the steps
             of the pair.
-        action_columns, state_columns: by dataset, the columns of the steps that make the vector, in place of the
-            registry's: names, or ``(name, [indices])``.
-        columns: further columns of the index, each a key of the batch: arrays with a ``_mask`` beside, or texts;
-            with ``metadata="full"`` only.
-        samples_per_episode: pairs of each episode in an epoch, 0 for all.
-        shuffle: ``global``; ``block:N``, which draws N neighbouring records together; ``none``.
+        action_columns: Columns of ``steps`` that replace the registry's action, by dataset: names, or
+            ``(name, [indices])``.
+        state_columns: The same for the state.
+        columns: Additional columns of the index, with ``metadata="full"``. Each is a key of the batch: a list of texts,
+            or an array with its mask ``<name>_mask``.
+        samples_per_episode: Pairs of each episode in an epoch; 0 for all.
+        shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
-        on_error: ``raise``, or ``replace``: another record of the same dataset takes the place of one that cannot be
-            read.
-        num_steps: steps after which iterating stops; None goes on for ever.
-        decode: where JPEG is decoded: on the ``host``, where the batch is made, or by ``stream.torch.to_device`` on the
-            ``device``. Then batches have encoded frames (``stream.batch.encoded``) until they are there.
+        on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
+        num_steps: Steps after which iteration stops; None never stops.
+        decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
+            (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
+
+    Returns:
+        The loader. It starts no workers yet.
 
     Raises:
-        ArgumentError: anything of the above that cannot be, with what was found and what is there.
-        stream.storage.errors.FormatError: a manifest or an index that is needed is damaged.
+        ArgumentError: An argument is wrong; the message says what was found and what exists.
+        stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
     options = Options(
         seed=seed,
@@ -114,19 +112,31 @@ def make_loader(
 
 
 class Loader(grain.IterDataset[Batch]):
-    """Batches of a mixture; see ``make_loader``, which makes one.
+    """Batches of a mixture. ``make_loader`` and ``load_loader`` make one.
 
-    Iterating gives batches from step 0 on, as dicts (b rows, this rank's):
+    Iteration returns batches from step 0 on: dicts of arrays and lists with this rank's b rows.
 
-    - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). ``frames_mask`` bool [b, F] if datasets
-      differ in F. With ``decode="device"``, ``frames_jpeg`` and ``frames_span`` instead (``stream.batch.encoded``).
-    - ``action`` float32 [b, W, A] and ``action_mask`` bool alike (no W if reduced); ``state`` float32 [b, S],
-      ``state_mask``. Beyond a dataset's own size, and beyond the pair's steps, values are 0 and the mask is False.
-    - ``language`` list of b str; ``dataset`` int32 [b], numbers in ``dataset_names``.
-    - ``episode``, ``step``, ``offset``, ``sample`` int64 [b]; episode counts in the split, in the order of its shards.
+    - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). With ``decode="device"`` the batch has
+      ``frames_jpeg`` and ``frames_span`` instead (``stream.batch.encoded``).
+    - ``frames_mask`` bool [b, F], if datasets differ in F.
+    - ``action`` float32 [b, W, A], or [b, A] if reduced.
+    - ``action_mask`` bool, shaped as ``action``. Values beyond the dataset's size or the pair's steps are 0 and False.
+    - ``state`` float32 [b, S].
+    - ``state_mask`` bool [b, S].
+    - ``language`` list of b str.
+    - ``dataset`` int32 [b], index in ``dataset_names``.
+    - ``episode`` int64 [b], number in the split, in the order of its shards.
+    - ``step`` int64 [b], t.
+    - ``offset`` int64 [b], steps between the frames of the pair.
+    - ``sample`` int64 [b], global number of the sample.
 
-    The arrays lie in memory that is used again when the last of them, views and tensors included, is gone. Write into
-    them as you like.
+    You may write into the arrays. Their memory is reused when the last array, view or tensor over it is gone.
+
+    Attributes:
+        batch_size: Rows of the global batch.
+        rank: Number of this loader among the ranks.
+        world_size: Number of ranks.
+        num_steps: Steps after which iteration stops, or None.
     """
 
     def __init__(self, data: MixedData, running: Running) -> None:
@@ -137,18 +147,17 @@ class Loader(grain.IterDataset[Batch]):
         self.rank = running.rank
         self.world_size = running.world_size
         self.num_steps = running.num_steps
-        self._order = data.order()
-        self.counters = Stats(data.names)
         self.steps = Steps(data, running)
+        self.counters = self.steps.counters
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
-        """Names of the datasets; ``batch["dataset"]`` counts in them."""
+        """Names of the datasets, in the order of ``batch["dataset"]``."""
         return self.data.names
 
     @property
     def weights(self) -> dict[str, float]:
-        """The share of each dataset that is really used, a multiple of 2^-20."""
+        """Share of each dataset in the samples, a multiple of 2^-20."""
         return self.data.weights
 
     @property
@@ -158,7 +167,7 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def action_names(self) -> dict[str, tuple[str, ...]]:
-        """Name of each dimension of ``action``, by dataset; beyond them its values are padding."""
+        """Name of each dimension of ``action``, by dataset; further dimensions are padding."""
         return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.actions, strict=True)}
 
     @property
@@ -168,29 +177,40 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in which as many samples are drawn as all datasets have together, rounded up."""
+        """Number of steps that draw as many samples as all datasets have together, rounded up."""
         return -(-sum(self.sizes.values()) // self.batch_size)
 
     def __iter__(self) -> LoaderIterator:
-        return LoaderIterator(self)
+        return LoaderIterator(self, self.steps)
 
     def __str__(self) -> str:
         return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
 
     def batch_at(self, step: int) -> Batch:
-        """Return the batch of any step, the same as iterating gives, made in this process in fresh memory."""
+        """Return the batch of any step, the same as iteration returns, made in this process in new memory.
+
+        Args:
+            step: Step, from 0.
+
+        Raises:
+            RecordError: A record cannot be read, and ``on_error`` is ``raise``.
+        """
         return self.steps.make(step).batch
 
     def batch_on_host(self, step: int) -> Batch:
-        """Return the batch of a step with its frames decoded in this process, whatever ``decode`` is."""
+        """Return the batch of a step, as with ``decode="host"``."""
         made = self.steps.on_host().make(step)
         self.counters.add_replaced(made.replaced)
         return made.batch
 
     def describe(self, step: int) -> list[SampleRef]:
-        """Return where each row of a step comes from; no image is read.
+        """Return the origin of each row of a step, without reading images.
 
-        With ``on_error="replace"`` this is what was drawn; what stood in for it is in the batch and in ``stats()``.
+        With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
+        that replaced them.
+
+        Args:
+            step: Step, from 0.
         """
         return self.steps.describe(step)
 
@@ -200,65 +220,63 @@ class Loader(grain.IterDataset[Batch]):
         Args:
             dataset: Name of a dataset of the mixture.
             episode: Number of the episode in its split, as in batches and ``describe``.
-            split: Name of the split, needed if the samples of the dataset are of several.
+            split: Name of the split; needed if the dataset has samples of several.
 
         Raises:
-            ArgumentError: There is no such dataset, split or episode.
+            ArgumentError: The dataset, split or episode does not exist.
             stream.storage.errors.FormatError: A record is damaged.
         """
         return read_episode(self.data, dataset, episode, split=split)
 
     def stats(self) -> dict[str, Any]:
-        """Return what all iterators of this loader did so far.
+        """Return statistics of all iterators of this loader so far.
 
-        batches, samples, per_dataset; wait_s: seconds that ``next`` waited; read_s, decode_s, metadata_s: seconds of
-        work, added over workers and threads; bytes: of records read; replaced: rows, and replaced_records the last 100
-        of them; ring_slots, ring_bytes: of the newest iterator.
+        - ``batches``, ``samples``: counts.
+        - ``per_dataset``: samples of each dataset.
+        - ``wait_s``: seconds that ``next`` waited.
+        - ``read_s``, ``decode_s``, ``metadata_s``: seconds of work, added over workers and threads.
+        - ``bytes``: bytes of records read.
+        - ``replaced``, ``replaced_records``: count of replaced rows; the last 100 errors.
+        - ``ring_slots``, ``ring_bytes``: shared memory of the newest iterator.
         """
         return self.counters.as_dict()
 
     def save(self, path: str | Path) -> None:
-        """Write ``loader.json``: everything that defines the batches, transforms excepted (those are code; their names
-        are noted). ``load_loader`` and ``python -m stream.replay`` read it."""
+        """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.
+
+        The file defines the batches, except for transforms: they are code, and the file has only their names.
+
+        Args:
+            path: File to write; an old file is replaced atomically.
+
+        Raises:
+            ArgumentError: ``path`` is not the name of a file.
+            OSError: The file cannot be written.
+        """
         save_loader(path, self.data, self.running)
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state of an iterator whose next batch is that of ``step``."""
-        return make_state(int(step), self.batch_size, self._order, random_ranks=self.running.random_ranks)
+        return self.steps.state_at(step)
 
     def step_of(self, state: Any) -> int:
-        """Return the step of a state; raises StateError if it is of another order."""
-        return read_state(state, self.batch_size, self._order, random_ranks=self.running.random_ranks)
-
-    def make_source(self) -> tuple[BatchSource, Ring, int]:
-        """Start workers or threads; returns them, their ring, and how many batches to keep under way."""
-        self.data.check.start()
-        workers, replacer = self.running.num_workers, self.steps.replacer
-        # A maker of its own in this process too, whose threads end with the iterator.
-        maker = self.steps.maker if workers else BatchMaker(self.steps.setup())
-        ring = Ring(maker.slot_size)
-        # Each worker has a batch in hand, and `prefetch` more are ready or under way.
-        depth = self.running.prefetch + max(1, workers)
-        ring.reserve(depth + 1)
-        source: BatchSource
-        if workers:
-            source = ProcessSource(maker, workers=workers, replacer=replacer, ring=ring)
-        else:
-            source = ThreadSource(replacer=replacer, ring=ring, maker=maker)
-        return source, ring, depth
+        """Return the step of a state; raises StateError if it belongs to another order of samples."""
+        return self.steps.step_of(state)
 
 
 def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
     """Make the loader that a ``loader.json`` describes, without its transforms.
 
     Args:
-        path: the file.
-        root: where the converted data lie now, if not where they did.
-        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
-            ``decode``.
+        path: File that ``Loader.save`` wrote.
+        root: Folder of the converted data, if they were moved.
+        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error`` or
+            ``decode``, as for ``make_loader``.
 
     Raises:
-        StateError: not a loader.json, or the data are not those that it was written for; names what differs.
+        StateError: The file is not a loader.json, or the data differ from those of the run; the message names the
+            difference.
+        ArgumentError: An override is wrong.
     """
     data, running = read_saved(path, root=root, overrides=overrides)
     return Loader(data, running)

@@ -1,5 +1,4 @@
-"""A mixture resolved against a root: everything that defines which samples there are, in which order, and what they
-hold."""
+"""A mixture opened below a root: everything that defines its samples, their order and their content."""
 
 from __future__ import annotations
 
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from stream.batch.columns import find_column
+from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spec import METADATA, BatchSpec, Metadata
-from stream.batch.vectors import REDUCTIONS, Reduction, dataset_vector
+from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.order.filters import canonical_filters, parse_filters
@@ -34,7 +34,11 @@ _MAX_HORIZON = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What defines the samples, as the user gave it; see ``make_loader``."""
+    """Arguments of ``make_loader`` that define the samples.
+
+    Raises:
+        ArgumentError: An argument is wrong.
+    """
 
     seed: int = 0
     shuffle: str = "global"
@@ -72,16 +76,16 @@ class Options:
 
 
 class MixedData:
-    """Members of a mixture, opened: their samples by number, and what a batch of them holds.
+    """An open mixture: its samples by number, and the content of its batches.
 
     Args:
-        root: a converted root.
-        members: datasets with split and weight, none of weight 0.
-        options: see ``Options``.
-        catalog: an open catalog of the root.
+        root: Converted root.
+        members: Datasets with split and weight, none of weight 0.
+        options: Options.
+        catalog: Open catalog of the root, if there is one.
 
     Raises:
-        ArgumentError: see ``make_loader``.
+        ArgumentError: As for ``make_loader``.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class MixedData:
         missing = [member.dataset for member in members if member.dataset.partition(":")[0] not in catalog.versions]
         if len(missing) > 1:
             raise ArgumentError(
-                f"{self.root}: {len(missing)} of {len(members)} datasets of the mixture are not there: "
+                f"{self.root}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
                 f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
             )
         self.datasets: tuple[Dataset, ...] = tuple(catalog.open(member.dataset) for member in members)
@@ -120,17 +124,17 @@ class MixedData:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The share of each dataset, multiples of 2^-20."""
+        """Share of each dataset in the samples, a multiple of 2^-20."""
         return dict(zip(self.names, self.mix.weights.tolist(), strict=True))
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The pair offset of each member, in steps."""
+        """Pair offset of each member, in steps."""
         return tuple(dataset.fields.offset for dataset in self.datasets)
 
     @cached_property
     def spec(self) -> BatchSpec:
-        """What a batch holds."""
+        """Content of a batch."""
         options = self.options
         firsts = [self.views.splits_of(member)[0] for member in range(len(self.members))]
         vectors = {}
@@ -171,7 +175,7 @@ class MixedData:
 
     @cached_property
     def check(self) -> IndexCheck:
-        """The check of the index, that it is the one of the manifests."""
+        """Check that the index belongs to the manifests."""
         found: list[UsedColumn] = []
         for split in self.spec.splits:
             columns = [*self.views.used_columns(split), *self.spec.used_columns(split)]
@@ -180,11 +184,11 @@ class MixedData:
         return IndexCheck(found)
 
     def describe(self, rows: Rows) -> list[SampleRef]:
-        """Say of each row where it comes from; no image is read."""
+        """Return the origin of each row, without reading images."""
         return describe_rows(rows, self.views.splits)
 
     def order(self) -> dict[str, Any]:
-        """What the order of samples rests on, for states: a small JSON of texts and numbers."""
+        """Return everything that defines the order of samples, as a small JSON object for states."""
         options = self.options
         members = {}
         for index, (member, dataset, weight) in enumerate(
@@ -226,13 +230,13 @@ class MixedData:
         ]
         if other:
             _log.warning(
-                "the pairs are those that were converted, with other offsets than the mixture's: %s", ", ".join(other)
+                "the pairs have the offsets of the conversion, which differ from the mixture's: %s", ", ".join(other)
             )
 
 
 def open_mixture(
     root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str, options: Options
 ) -> MixedData:
-    """Open what ``mixture`` and ``split`` name below a root; raises ArgumentError as ``make_loader`` does."""
+    """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = Catalog(root)
     return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog)

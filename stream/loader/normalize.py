@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import grain
 import numpy as np
 
 from stream.batch.affine import Affine, AffineMap
 from stream.batch.spec import Batch
-from stream.batch.vectors import Vector
 from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData
+from stream.loader.quiet_grain import grain
 from stream.storage.errors import ArgumentError
 
 Method = Literal["mean_std", "q01_q99"]
@@ -20,20 +19,25 @@ _EPSILON = 1e-8
 
 
 class Normalize(grain.transforms.Map):
-    """Normalise ``action`` and ``state`` of batches, each row by the statistics of its dataset.
+    """Normalisation of ``action`` and ``state`` in batches, each row by the statistics of its dataset.
 
-    As a transform of ``make_loader`` it works in the workers, on numpy arrays; ``stream.torch.Normalize`` and
-    ``stream.jax.normalize`` take the same tables to a device. Where the mask is False, values stay 0.
+    As a transform of ``make_loader`` it runs in the workers, on numpy arrays. ``stream.torch.Normalize`` and
+    ``stream.jax.normalize`` apply the same tables on a device. Values stay 0 where the mask is False. Dimensions that
+    do not vary, and flags, keep their values.
 
     Args:
         data: Loader made without this transform, or its ``data``.
-        method: ``mean_std`` gives mean 0 and standard deviation 1; ``q01_q99`` takes the 1st and 99th percentile to -1
-            and 1 and cuts off beyond, as OpenVLA does.
-        split: Split of the statistics; those of training belong to every split.
+        method: ``mean_std`` gives mean 0 and standard deviation 1. ``q01_q99`` maps the 1st and 99th percentile to -1
+            and 1, and clips values beyond, as OpenVLA does.
+        split: Split of the statistics. Use the statistics of training for every split.
         keys: Vectors to normalise.
 
+    Attributes:
+        tables: Linear map of each vector, float32 [datasets, size], by key.
+
     Raises:
-        ArgumentError: There are no statistics of that split, of summed actions, or of columns that a caller chose.
+        ArgumentError: An argument is wrong, or no statistics exist: of this split, of summed actions, or of chosen
+            columns.
     """
 
     def __init__(
@@ -54,20 +58,15 @@ class Normalize(grain.transforms.Map):
             raise ArgumentError(f"metadata={data.options.metadata!r} has no action and state; load with 'full'")
         if "action" in keys and data.options.action == "sum":
             raise ArgumentError(
-                "actions with action='sum' have no statistics, which are of single steps; take 'window', 'mean' or "
-                "'first', or normalise keys=('state',)"
+                "actions with action='sum' have no statistics, as statistics are of single steps; take 'window', "
+                "'mean' or 'first', or normalise keys=('state',)"
             )
-        spec = data.spec
-        sizes = {"action": spec.action_size, "state": spec.state_size}
-        vectors = {"action": spec.actions, "state": spec.states}
         self.method = method
-        self.tables: dict[str, Affine] = {
-            key: _tables(data, key, vectors[key], sizes[key], method, split) for key in keys
-        }
+        self.tables: dict[str, Affine] = {key: _table(data, key, method, split) for key in keys}
 
     @property
     def in_worker(self) -> Any:
-        """The same transform without Grain, which workers need not import; a subclass is its own."""
+        """The same transform without Grain, so that workers need not import it; a subclass stays as it is."""
         return AffineMap(self.tables) if type(self) is Normalize else self
 
     def map(self, element: Batch) -> Batch:
@@ -78,7 +77,9 @@ class Normalize(grain.transforms.Map):
         return f"Normalize(method={self.method!r}, keys={tuple(self.tables)})"
 
 
-def _tables(data: MixedData, key: str, vectors: Sequence[Vector], size: int, method: Method, split: str) -> Affine:
+def _table(data: MixedData, key: str, method: Method, split: str) -> Affine:
+    spec = data.spec
+    vectors, size = (spec.actions, spec.action_size) if key == "action" else (spec.states, spec.state_size)
     shape = (len(vectors), size)
     affine = Affine(
         scale=np.ones(shape, np.float32),
@@ -101,16 +102,15 @@ def _tables(data: MixedData, key: str, vectors: Sequence[Vector], size: int, met
                 f"{', '.join(statistics.names)}; normalise chosen columns with a transform of your own"
             )
         for dim, mode in enumerate(vector.modes):
+            low, high = statistics.q01[dim], statistics.q99[dim]
             if method == "mean_std":
-                centre, half, bounded = statistics.mean[dim], statistics.std[dim], False
+                centre, half = statistics.mean[dim], statistics.std[dim]
             else:
-                low, high = statistics.q01[dim], statistics.q99[dim]
                 centre, half = (None, None) if low is None else ((low + high) / 2, (high - low) / 2)
-                bounded = True
             if mode == "flag" or centre is None or half is None or half < _EPSILON:
                 continue
             affine.scale[member, dim] = 1 / half
             affine.shift[member, dim] = -centre / half
-            if bounded:
+            if method == "q01_q99":
                 affine.low[member, dim], affine.high[member, dim] = -1, 1
     return affine

@@ -1,4 +1,4 @@
-"""How a loader runs: what changes neither which samples there are nor their order."""
+"""Settings of a run that change neither the samples of a loader nor their order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,26 @@ from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
 MAX_BATCH_SIZE = 1 << 20
-"""Rows are planned before memory for their frames is asked for, so a number that somebody made up has to be refused."""
+"""Limit on rows: the plan of a made-up number would fill the memory before the frames do."""
+_LEAST = {
+    "batch_size": 1,
+    "world_size": 1,
+    "rank": 0,
+    "num_workers": 0,
+    "threads": 1,
+    "prefetch": 1,
+    "num_steps": 0,
+}
+"""Least value of each whole number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """See ``make_loader``, which has these as arguments. Raises ArgumentError if they do not fit."""
+    """Settings of a run, as ``make_loader`` documents them.
+
+    Raises:
+        ArgumentError: A setting is wrong, or settings do not fit together.
+    """
 
     batch_size: int
     num_workers: int = 0
@@ -48,8 +62,6 @@ class Running:
             raise ArgumentError(
                 f"rank={self.rank} of world_size={self.world_size}; expected 0 to {self.world_size - 1}"
             )
-        if self.on_error not in ("raise", "replace"):
-            raise ArgumentError(f"on_error={self.on_error!r}; expected 'raise' or 'replace'")
         if self.decode not in DECODE:
             raise ArgumentError(f"decode={self.decode!r}; expected 'host' or 'device'")
         if not isinstance(self.transforms, list | tuple):
@@ -63,21 +75,10 @@ class Running:
 
     @property
     def thread_count(self) -> int:
-        """Threads of a worker, or of this process if there are no workers."""
+        """Threads of each worker, or of this process without workers."""
         return self.threads or (1 if self.num_workers else min(2, len(os.sched_getaffinity(0))))
 
     @property
     def random_ranks(self) -> int | None:
-        """Number of ranks if the batches depend on it, as those of a ``RandomMap`` do, else None."""
+        """Number of ranks if the batches depend on it, as with a ``RandomMap``; else None."""
         return self.world_size if any(hasattr(each, "random_map") for each in self.transforms) else None
-
-
-_LEAST = {
-    "batch_size": 1,
-    "world_size": 1,
-    "rank": 0,
-    "num_workers": 0,
-    "threads": 1,
-    "prefetch": 1,
-    "num_steps": 0,
-}

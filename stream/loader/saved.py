@@ -1,4 +1,4 @@
-"""``loader.json``: what a run wrote down of its loader, and the data and settings that it describes."""
+"""``loader.json``: the data and settings of a run's loader, written and opened."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ _KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps", "decode")
 
 
 def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
-    """Write ``loader.json``, whole or not at all; raises OSError if it cannot be written, and ArgumentError if that is
-    known before."""
+    """Write ``loader.json`` atomically.
+
+    Raises:
+        ArgumentError: ``path`` is not the name of a file.
+        OSError: The file cannot be written.
+    """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path={path!r:.100}; expected the name of a file")
     if os.path.isdir(path):
@@ -44,16 +48,16 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
 def read_saved(
     path: str | Path, *, root: str | Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> tuple[MixedData, Running]:
-    """Open what a ``loader.json`` describes, without its transforms.
+    """Open the data and settings of a ``loader.json``, without its transforms.
 
     Args:
-        path: the file.
-        root: where the converted data lie now, if not where they did.
-        overrides: fields of ``Running`` that replace those of the file.
+        path: File.
+        root: Folder of the converted data, if they were moved.
+        overrides: Fields of ``Running`` that replace those of the file.
 
     Raises:
-        StateError: not a loader.json, or the data are not those that it was written for; names what differs.
-        ArgumentError: an override, or the root, cannot be.
+        StateError: The file is not a loader.json, or the data differ from those of the run.
+        ArgumentError: An override or the root is wrong.
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path={path!r:.100}; expected the name of a loader.json")

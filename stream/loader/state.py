@@ -1,4 +1,4 @@
-"""States of iterators, and ``loader.json``: small JSON that says what an order of samples rests on."""
+"""States of iterators and ``loader.json``: small JSON with everything that defines an order of samples."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def make_state(
     """Return the state of an iterator.
 
     Args:
-        step: Step of its next batch.
+        step: Step of the next batch.
         batch_size: Rows of the global batch.
-        order: Everything else that the order of samples rests on.
+        order: Everything else that defines the order of samples (``MixedData.order``).
         random_ranks: Number of ranks, if a transform draws random numbers by rank (``Running.random_ranks``).
     """
     state = {"version": STATE_VERSION, "step": step, "order": {"batch_size": batch_size, **order}}
@@ -31,10 +31,17 @@ def make_state(
 
 
 def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None) -> int:
-    """Return the step of a state, for a loader that ``make_state`` was given the same of.
+    """Return the step of a state.
+
+    Args:
+        state: Any value.
+        batch_size: Rows of this loader's global batch.
+        order: Order of this loader's samples.
+        random_ranks: This loader's ``Running.random_ranks``.
 
     Raises:
-        StateError: It is not a state, or of another order; names the first field that differs and both values.
+        StateError: The value is not a state, or belongs to another order; names the first field that differs, and both
+            values.
     """
     if not isinstance(state, Mapping) or not {"version", "step", "order"} <= set(state):
         raise StateError(f"{state!r:.100}: not a state of a loader, expected a mapping with version, step and order")
@@ -53,14 +60,14 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_
     if drawn is not None and random_ranks is not None and drawn != random_ranks:
         raise StateError(
             f"the state is of {drawn!r:.20} ranks, here are {random_ranks}, and a RandomMap draws its random numbers "
-            "by rank, so the batches would be others. Go on with as many ranks, or draw from stream.row_random in a "
-            "Map, which depends on the sample alone"
+            "by rank, so the batches would differ. Go on with the same number of ranks, or draw from stream.row_random "
+            "in a Map, which depends on the sample alone"
         )
     return step
 
 
 def first_difference(saved: Any, here: Any, path: str = "") -> str:
-    """Say where two JSON values differ first, with both values; empty if they do not."""
+    """Return the first difference of two JSON values, with its path and both values; empty if they are equal."""
     if isinstance(saved, Mapping) and isinstance(here, Mapping):
         for key in [*here, *(key for key in saved if key not in here)]:
             inner = f"{path}.{key}" if path else str(key)
@@ -76,13 +83,13 @@ def first_difference(saved: Any, here: Any, path: str = "") -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file whole or not at all."""
+    """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(content, indent=1) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read ``loader.json``; raises StateError if it is not there or not one."""
+    """Return the content of ``loader.json``; raises StateError if it is missing or something else."""
     try:
         content = json.loads(read_whole(path, _MAX_BYTES))
     except FileTooLarge as error:

@@ -1,4 +1,4 @@
-"""What a loader did and waited for."""
+"""Statistics of a loader: batches, work and waiting."""
 
 from __future__ import annotations
 
@@ -15,29 +15,36 @@ from stream.workers.ring import Ring
 from stream.workers.source import Made
 
 _KEPT = 100
+"""Replaced records that are listed."""
 
 
 class Stats:
-    """Figures of all iterators of a loader."""
+    """Statistics of all iterators of a loader.
+
+    Args:
+        names: Names of the datasets.
+
+    Attributes:
+        on_batch: Called with each batch that is returned.
+        ring: Ring of the newest iterator.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._lock = threading.Lock()
         self._counts = np.zeros(len(names), np.int64)
-        self._sums = dict.fromkeys(("batches", "replaced"), 0)
+        self._batches = self._replaced = 0
         self._work = Work()
         self._waited = 0.0
         self._errors: deque[str] = deque(maxlen=_KEPT)
         self.on_batch: Callable[[Made], None] | None = None
-        """Called with each batch that is handed out."""
         self.ring: Ring | None = None
-        """Of the newest iterator."""
 
     def add(self, made: Made, waited: float) -> None:
-        """Count a batch that was handed out after ``waited`` seconds."""
+        """Count a batch that was returned after ``waited`` seconds."""
         with self._lock:
             self._counts += np.bincount(made.rows.member, minlength=len(self._names))
-            self._sums["batches"] += 1
+            self._batches += 1
             self._waited += waited
             self._work.add(made.work)
         self.add_replaced(made.replaced)
@@ -45,17 +52,18 @@ class Stats:
             self.on_batch(made)
 
     def add_replaced(self, errors: Sequence[RecordError]) -> None:
-        """Count rows that others took the place of."""
+        """Count the errors of rows that were replaced."""
         with self._lock:
-            self._sums["replaced"] += len(errors)
+            self._replaced += len(errors)
             self._errors.extend(str(error) for error in errors)
 
     def as_dict(self) -> dict[str, Any]:
-        """See ``Loader.stats``."""
+        """Return the statistics as ``Loader.stats`` documents them."""
         with self._lock:
             slots = [] if self.ring is None else [slot.size for slot in self.ring.slots]
             return {
-                **self._sums,
+                "batches": self._batches,
+                "replaced": self._replaced,
                 "samples": int(self._counts.sum()),
                 "wait_s": self._waited,
                 **vars(self._work),

@@ -1,37 +1,46 @@
-"""Any step of a mixture, at once: its plan, where its rows come from, and its batch made in this process."""
+"""Steps of one rank of a mixture: the plan of any step, its batch, its state, and sources that make many batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from stream.batch.maker import BatchMaker, Setup
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
+from stream.loader.state import make_state, read_state
+from stream.loader.stats import Stats
 from stream.order.reference import SampleRef
 from stream.order.rows import Rows
 from stream.storage.errors import ArgumentError
-from stream.workers.job import BatchMaker, Setup
-from stream.workers.source import Made, Replacer, make_here
+from stream.workers.ring import Ring
+from stream.workers.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
 
 _PLAN_AHEAD = 1024
-"""Rows that are planned at a time: numpy's cost of a call, not of an element, is what planning takes."""
+"""Rows that are planned together, since planning costs numpy calls, not elements."""
 
 
 class Steps:
-    """The steps of one rank of a mixture, by number.
+    """Steps of one rank of a mixture, by number.
 
     Args:
-        data: the mixture.
-        running: batch size, rank, world size, transforms, and what happens to records that cannot be read.
+        data: Mixture.
+        running: Settings of the run.
+
+    Attributes:
+        counters: Statistics of all batches.
     """
 
     def __init__(self, data: MixedData, running: Running) -> None:
         self.data = data
         self.running = running
-        self.replacer = Replacer(data.plan, running.on_error)
-        self._maker: BatchMaker | None = None
+        self.counters = Stats(data.names)
+        self._replacer = Replacer(data.plan, running.on_error)
+        self._order = data.order()
         _ = data.check  # raises now, not in the first batch
 
     @property
@@ -40,26 +49,18 @@ class Steps:
         return self.running.batch_size // self.running.world_size
 
     @property
-    def maker(self) -> BatchMaker:
-        """Makes batches in this process."""
-        if self._maker is None:
-            self._maker = BatchMaker(self.setup())
-        return self._maker
-
-    @property
     def together(self) -> int:
-        """How many steps are best planned at a time."""
+        """Number of steps to plan together."""
         return max(1, _PLAN_AHEAD // self.rows)
 
-    def on_host(self) -> Steps:
-        """Return the same steps, with frames decoded in this process wherever the run decodes them."""
-        return self if self.running.decode == "host" else Steps(self.data, replace(self.running, decode="host"))
+    @cached_property
+    def _maker(self) -> BatchMaker:
+        return BatchMaker(self._setup())
 
-    def setup(self) -> Setup:
-        """What a worker is told."""
+    def _setup(self) -> Setup:
         return Setup(
             spec=self.data.spec,
-            # A transform may bring a lighter form of itself for workers.
+            # A transform may have a lighter form for workers.
             transforms=tuple(getattr(each, "in_worker", each) for each in self.running.transforms),
             seed=self.data.options.seed,
             rank=self.running.rank,
@@ -68,21 +69,47 @@ class Steps:
             decode=self.running.decode,
         )
 
+    def on_host(self) -> Steps:
+        """Return the same steps with ``decode="host"``."""
+        return self if self.running.decode == "host" else Steps(self.data, replace(self.running, decode="host"))
+
     def samples(self, step: int) -> np.ndarray:
-        """Global sample numbers of a step, int64 [rows]."""
+        """Return the global sample numbers of a step, int64 [rows]."""
         if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
             raise ArgumentError(f"step {step!r}; expected a whole number >= 0")
         running = self.running
         return self.data.plan.batch_samples(int(step), running.batch_size, running.rank, running.world_size)
 
     def plan(self, steps: Sequence[int]) -> Rows:
-        """The rows of some steps, one behind the other, planned together."""
+        """Return the rows of some steps, one step after the other."""
         return self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
 
     def describe(self, step: int) -> list[SampleRef]:
-        """Where each row of a step comes from; no image is read."""
+        """Return the origin of each row of a step, without reading images."""
         return self.data.describe(self.plan([step]))
 
     def make(self, step: int) -> Made:
-        """Make the batch of a step; raises RecordError, or what a transform raises."""
-        return make_here(self.maker, self.replacer, step, self.plan([step]))
+        """Make the batch of a step in this process; raises RecordError, or the error of a transform."""
+        return make_here(self._maker, self._replacer, step, self.plan([step]))
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """Return the state whose next batch is that of ``step``."""
+        return make_state(int(step), self.running.batch_size, self._order, random_ranks=self.running.random_ranks)
+
+    def step_of(self, state: Any) -> int:
+        """Return the step of a state; raises StateError if it belongs to another order of samples."""
+        return read_state(state, self.running.batch_size, self._order, random_ranks=self.running.random_ranks)
+
+    def start(self) -> tuple[BatchSource, int]:
+        """Start workers or a thread; return their source, and the number of batches to keep in progress."""
+        self.data.check.start()
+        workers = self.running.num_workers
+        # The threads of this maker end with its iterator.
+        maker = self._maker if workers else BatchMaker(self._setup())
+        ring = self.counters.ring = Ring(maker.layout.nbytes)
+        # One batch for each worker, and `prefetch` more.
+        depth = self.running.prefetch + max(1, workers)
+        ring.reserve(depth + 1)
+        if workers:
+            return ProcessSource(maker, workers=workers, replacer=self._replacer, ring=ring), depth
+        return ThreadSource(maker, replacer=self._replacer, ring=ring), depth

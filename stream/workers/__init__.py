@@ -1,1 +1,1 @@
-"""Processes and threads that make batches ahead of time, and the ring of memory they write to."""
+"""Worker processes, their protocol, and the ring of shared memory that holds their batches."""

@@ -1,4 +1,4 @@
-"""Worker processes: started as ``python -m stream.worker``, so that no main guard is needed and a notebook works."""
+"""Worker processes, started as ``python -m stream.worker``: scripts need no main guard, and notebooks work."""
 
 from __future__ import annotations
 
@@ -8,58 +8,82 @@ import signal
 import subprocess
 import sys
 from collections import deque
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.reduction import send_handle
 
 import cloudpickle
 
+from stream.batch.maker import Setup
 from stream.storage.errors import WorkerError
-from stream.workers.job import Reply, Request, Setup
+from stream.workers.protocol import Reply, Request
 from stream.workers.ring import Slot
 
-# By default glibc gives free memory back to the kernel, and takes it page by page again.
-_MALLOC = {
+_ENVIRONMENT = {
+    # Many workers share the machine; BLAS threads in each would cost memory and time at the start.
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    # By default glibc returns free memory to the kernel, and takes it page by page again.
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
     "MALLOC_TOP_PAD_": str(4 << 20),
 }
+"""Variables of a worker, unless the trainer sets them."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A batch that a worker makes.
+
+    Attributes:
+        step: Step of the batch.
+        slot: Slot of the batch.
+        reply: Outcome; None while the worker has the job.
+    """
+
+    step: int
+    slot: Slot
+    reply: Reply | WorkerError | None = None
 
 
 class Worker:
-    """One process and the connection to it."""
+    """One worker process and the connection to it.
+
+    Attributes:
+        jobs: Jobs that the worker has not done, oldest first.
+    """
 
     def __init__(self, number: int, setup_fd: int) -> None:
         self.number = number
-        self.jobs: deque[Request] = deque()
+        self.jobs: deque[Job] = deque()
         self._known: set[int] = set()
         self.connection, theirs = multiprocessing.Pipe()
         with theirs:
             fds = (setup_fd, theirs.fileno())
             self.process = subprocess.Popen(
-                # -P: what lies in the current folder is none of its modules, unless it is one of this process's.
+                # -P: a worker must not import modules of the current folder that the trainer would not import.
                 [sys.executable, "-P", "-m", "stream.worker", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),
-                # Ctrl-C at a terminal goes to all of its process group; workers end when the trainer lets go of them.
+                # Ctrl-C reaches the whole process group of a terminal; workers end with the trainer's connection.
                 process_group=0,
             )
 
-    def send(self, job: int, step: int, slot: Slot) -> None:
-        """Send a request, and its slot if this worker does not know it yet. A worker that is gone is found by
-        ``receive``."""
-        request = Request(job, step, slot.fd, slot.size, slot.fd not in self._known)
-        self.jobs.append(request)
+    def send(self, job: Job) -> None:
+        """Send a job, and its slot if it is new to this worker; ``WorkerPool.receive`` finds a lost worker."""
+        slot = job.slot
+        is_new = slot.fd not in self._known
+        self.jobs.append(job)
         try:
-            self.connection.send(tuple(request))
-            if request.is_new:
+            self.connection.send(tuple(Request(job.step, slot.fd, slot.size, is_new)))
+            if is_new:
                 self._known.add(slot.fd)
                 send_handle(self.connection, slot.fd, self.process.pid)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def close(self) -> None:
-        """Let go of the process and end it; it has nothing that could be lost."""
+        """End the process; it has nothing to lose."""
         self.connection.close()
         self.process.kill()
         self.process.wait()
@@ -81,15 +105,20 @@ class WorkerPool:
     """Workers that make batches.
 
     Args:
-        setup: What they are told.
+        setup: Setup of all workers.
         count: Number of processes, at least 1.
 
+    Attributes:
+        workers: Workers that run.
+        lost: Error of the first worker that was lost, if any.
+
     Raises:
-        WorkerError: They cannot be started.
+        WorkerError: A worker cannot be started.
     """
 
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
+        self.lost: WorkerError | None = None
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
@@ -109,26 +138,29 @@ class WorkerPool:
 
     def ready(self) -> list[Worker]:
         """Return the workers whose next reply, or end, can be received without waiting."""
-        there = wait([worker.connection for worker in self.workers], timeout=0)
-        return [worker for worker in self.workers if worker.connection in there]
+        ready = wait([worker.connection for worker in self.workers], timeout=0)
+        return [worker for worker in self.workers if worker.connection in ready]
 
-    def receive(self, worker: Worker) -> Reply | WorkerError:
-        """Wait for a worker's next reply.
+    def receive(self, worker: Worker) -> list[Job]:
+        """Wait for a worker, and return the job that it has done.
 
-        A worker that is gone gives a WorkerError, after its replies; its ``jobs`` are those that it had not done. It
-        takes no further requests.
+        If the worker is lost, return all jobs that it had, each with a WorkerError. The pool drops the worker.
         """
         try:
             message = worker.connection.recv()
         except (EOFError, ConnectionResetError):
             message = ""
-        if isinstance(message, str):
-            self.workers.remove(worker)
-            gone = _gone(worker, message)
-            worker.close()
-            return gone
-        worker.jobs.popleft()
-        return Reply._make(message)
+        if not isinstance(message, str):
+            job = worker.jobs.popleft()
+            job.reply = Reply._make(message)
+            return [job]
+        self.workers.remove(worker)
+        error = _loss(worker, message)
+        worker.close()
+        self.lost = self.lost or error
+        for job in worker.jobs:
+            job.reply = WorkerError(str(error), step=job.step)
+        return list(worker.jobs)
 
     def close(self) -> None:
         """End all workers."""
@@ -138,22 +170,16 @@ class WorkerPool:
             worker.close()
 
 
-def _gone(worker: Worker, told: str) -> WorkerError:
-    step = min((request.step for request in worker.jobs), default=-1)
+def _loss(worker: Worker, reason: str) -> WorkerError:
+    step = min((job.step for job in worker.jobs), default=-1)
     at = f" at step {step}" if step >= 0 else ""
     text = f"worker {worker.number} (process {worker.process.pid}) {worker.fate()}{at}"
-    if told:
-        text += f":\n{told.rstrip()}\n"
+    if reason:
+        text += f":\n{reason.rstrip()}\n"
     return WorkerError(f"{text}. The iterator goes on from there after set_state(get_state())", step=step)
 
 
 def _environment() -> dict[str, str]:
-    """Return that of this process, with its import path: what it can import, transforms in a worker can."""
+    """Return the environment of a worker, which imports from the same places as this process."""
     path = [entry or os.getcwd() for entry in sys.path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    # A worker is one of many on the machine; a pool of BLAS threads in each would cost memory and time at the start.
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment.setdefault(name, "1")
-    for name, value in _MALLOC.items():
-        environment.setdefault(name, value)
-    return environment
+    return {**_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(path)}

@@ -1,8 +1,9 @@
-"""Where an iterator gets its batches from: worker processes, or a thread of this process."""
+"""Sources of the batches of an iterator: worker processes, or a thread of this process."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -10,203 +11,200 @@ from typing import Protocol
 import numpy as np
 
 from stream.batch.assemble import Work
+from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch
 from stream.order.plan import Plan
 from stream.order.rows import ROW_TYPE, Rows
-from stream.storage.errors import RecordError, StreamError, WorkerError
-from stream.workers.job import BatchMaker, Reply, read_slot
-from stream.workers.pool import Worker, WorkerPool
+from stream.storage.errors import ArgumentError, RecordError, StreamError, WorkerError
+from stream.workers.pool import Job, Worker, WorkerPool
+from stream.workers.protocol import read_batch
 from stream.workers.ring import Ring, Slot
 
 MAX_ATTEMPTS = 100
-"""Replacements that are tried for one sample before giving up."""
+"""Most replacements of one sample."""
 
 
 @dataclass
 class Made:
-    """A batch, its rows, the work it took, and the rows that others stand in for."""
+    """A batch and the work of making it.
 
-    batch: Batch
+    Attributes:
+        rows: Rows of the batch, after replacements.
+        batch: Batch, empty until it is made.
+        work: Work of all attempts.
+        replaced: Errors of the rows that were replaced.
+        attempts: Number of times that rows were replaced.
+    """
+
     rows: Rows
-    work: Work
-    replaced: list[RecordError]
+    batch: Batch = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
+    replaced: list[RecordError] = field(default_factory=list)
+    attempts: int = 0
 
 
 class BatchSource(Protocol):
-    """Makes batches ahead of time, in any order."""
+    """A source that makes batches ahead of time, in any order."""
 
     def submit(self, step: int, rows: Rows) -> None:
-        """Begin with a batch."""
+        """Start a batch."""
 
     def take(self, step: int) -> Made:
         """Wait for a batch that was submitted; raises RecordError, WorkerError or RingError."""
 
     def forget(self) -> None:
-        """Drop all that was submitted and not taken."""
+        """Drop all batches that were submitted and not taken."""
 
     def close(self) -> None:
         """End processes and threads."""
 
 
 class Replacer:
-    """Decides what happens to rows that failed: raise, or try other records of the same datasets."""
+    """The rule for rows that cannot be read.
+
+    Args:
+        plan: Plan that replacements come from.
+        on_error: ``raise`` the error, or ``replace`` the record by another of the same dataset.
+
+    Raises:
+        ArgumentError: ``on_error`` is neither.
+    """
 
     def __init__(self, plan: Plan, on_error: str) -> None:
+        if on_error not in ("raise", "replace"):
+            raise ArgumentError(f"on_error={on_error!r}; expected 'raise' or 'replace'")
         self._plan = plan
         self._on_error = on_error
 
-    def replace(self, rows: Rows, failed: list[tuple[int, RecordError]], attempt: int, step: int) -> Rows:
-        """Return the rows with others in place of those that failed; raises the first error if that is not wanted.
+    def replace(self, made: Made, failed: Sequence[tuple[int, RecordError]], *, step: int) -> None:
+        """Replace the rows that failed; raises RecordError if that is not wanted, or failed too often.
 
         Args:
-            rows: Rows of the batch.
-            failed: Row and error of each.
-            attempt: How often this batch has failed, from 1.
-            step: For messages.
+            made: Batch.
+            failed: Rows and errors.
+            step: Step of the batch, for messages.
         """
-        error = replace(failed[0][1], step=step)
+        errors = [replace(error, step=step) for _, error in failed]
         if self._on_error != "replace":
-            raise error
-        if attempt > MAX_ATTEMPTS:
-            reason = f"{error.reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)"
-            raise replace(error, reason=reason)
-        places = np.array([row for row, _ in failed])
-        return rows.replaced(places, self._plan.replacements(rows.sample[places], attempt))
+            raise errors[0]
+        if made.attempts == MAX_ATTEMPTS:
+            reason = f"{errors[0].reason} (and {MAX_ATTEMPTS} replacements of the same dataset failed too)"
+            raise replace(errors[0], reason=reason)
+        made.attempts += 1
+        made.replaced += errors
+        bad = np.array([row for row, _ in failed])
+        made.rows = made.rows.replaced(bad, self._plan.replacements(made.rows.sample[bad], made.attempts))
 
 
 def make_here(
     maker: BatchMaker, replacer: Replacer, step: int, rows: Rows, out: dict[str, np.ndarray] | None = None
 ) -> Made:
-    """Make a batch in this thread, in ``out`` or in fresh memory."""
-    replaced: list[RecordError] = []
-    work = Work()
-    attempt = 0
+    """Make a batch in this thread, in ``out`` or in new memory."""
+    made = Made(rows)
     while True:
-        batch, done = maker.make(step, rows, out)
-        work.add(done.work)
+        made.batch, done = maker.make(step, made.rows, out)
+        made.work.add(done.work)
         if not done.failed:
-            return Made(batch, rows, work, replaced)
-        attempt += 1
-        rows = replacer.replace(rows, done.failed, attempt, step)
-        replaced += [replace(error, step=step) for _, error in done.failed]
+            return made
+        replacer.replace(made, done.failed, step=step)
 
 
 @dataclass
-class _Job:
-    step: int
-    slot: Slot
-    rows: Rows
-    work: Work = field(default_factory=Work)
-    replaced: list[RecordError] = field(default_factory=list)
-    attempt: int = 0
+class _Submitted:
+    """A batch that was submitted and not taken; ``job`` and ``worker`` make it."""
+
+    made: Made
+    job: Job | None = None
     worker: Worker | None = None
-    reply: Reply | None = None
     error: Exception | None = None
 
 
 class ProcessSource:
-    """Batches from worker processes, through the ring; each is made by one worker, in its slot."""
+    """Batches of worker processes, through the ring; one worker makes a whole batch in its slot."""
 
     def __init__(self, maker: BatchMaker, *, workers: int, replacer: Replacer, ring: Ring) -> None:
-        self._maker = maker
         self._replacer = replacer
         self._ring = ring
-        self._jobs: dict[int, _Job] = {}
-        self._by_step: dict[int, int] = {}
-        self._next_job = 0
+        self._submitted: dict[int, _Submitted] = {}
         self._pool = WorkerPool(maker.setup, workers)
-        self._lost: WorkerError | None = None
 
     def submit(self, step: int, rows: Rows) -> None:
-        """Send a batch to the worker with the least to do."""
-        number = self._next_job
-        self._next_job += 1
-        job = self._jobs[number] = _Job(step, self._ring.take(), rows)
-        self._by_step[step] = number
-        # What workers have done that was not waited for is not known otherwise.
+        """Send a batch to the worker with the fewest jobs."""
+        # Replies that nobody waited for change which worker that is.
         for worker in self._pool.ready():
             self._receive(worker)
-        if self._lost is not None:
-            job.error = self._lost
-            return
-        self._send(number, job, min(self._pool.workers, key=lambda worker: len(worker.jobs)))
+        # An idle worker that was lost is an error of the next batch.
+        submitted = self._submitted[step] = _Submitted(Made(rows), error=self._pool.lost)
+        if submitted.error is None:
+            worker = min(self._pool.workers, key=lambda worker: len(worker.jobs))
+            self._send(submitted, step, self._ring.take(), worker)
 
     def take(self, step: int) -> Made:
-        """Wait for a batch. A worker that is lost is an error at its step, or at the next new one if it had nothing to
-        do."""
-        number = self._by_step[step]
-        job = self._jobs[number]
-        while job.worker is not None:
-            self._receive(job.worker)
-        del self._jobs[number], self._by_step[step]
-        if job.error is not None:
-            self._ring.give(job.slot)
-            raise job.error
-        assert job.reply is not None, "without a worker or an error there is a reply"
-        # Its worker may have made the slot larger.
-        job.slot.refit()
-        buffer = self._ring.lend(job.slot)
-        own = self._maker.layout.arrays(buffer, base=self._maker.base)
-        return Made(read_slot(job.reply.batch, own, buffer), job.rows, job.work, job.replaced)
+        """Wait for a batch; a worker that was lost is an error of each batch that it had."""
+        submitted = self._submitted[step]
+        while submitted.worker is not None:
+            self._receive(submitted.worker)
+        del self._submitted[step]
+        if submitted.error is not None:
+            raise submitted.error
+        return submitted.made
 
     def forget(self) -> None:
-        """Drop what was submitted; slots come back as the workers finish with them."""
-        self._by_step.clear()
-        for number, job in list(self._jobs.items()):
-            if job.worker is None:
-                self._ring.give(self._jobs.pop(number).slot)
+        """Drop what was submitted; slots return to the ring as the workers finish."""
+        self._submitted.clear()
 
     def close(self) -> None:
         """End the workers."""
         self._pool.close()
         self._ring.close()
-        for job in self._jobs.values():
-            self._ring.give(job.slot)
-        self._jobs.clear()
+        self._submitted.clear()
+        for worker in self._pool.workers:
+            while worker.jobs:
+                self._ring.give(worker.jobs.popleft().slot)
 
-    def _send(self, number: int, job: _Job, worker: Worker) -> None:
-        np.frombuffer(job.slot.map, ROW_TYPE, len(job.rows))[:] = job.rows.packed()
-        job.worker = worker
-        worker.send(number, job.step, job.slot)
+    def _send(self, submitted: _Submitted, step: int, slot: Slot, worker: Worker) -> None:
+        rows = submitted.made.rows
+        np.frombuffer(slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
+        submitted.job, submitted.worker = Job(step, slot), worker
+        worker.send(submitted.job)
 
     def _receive(self, worker: Worker) -> None:
-        reply = self._pool.receive(worker)
-        if isinstance(reply, WorkerError):
-            self._lost = self._lost or reply
-            for request in worker.jobs:
-                job = self._jobs[request.job]
-                job.worker, job.error = None, WorkerError(str(reply), step=request.step)
-            return
-        job = self._jobs[reply.job]
-        job.worker = None
-        if self._by_step.get(job.step) != reply.job:
-            self._ring.give(self._jobs.pop(reply.job).slot)
-            return
-        job.work.add(reply.work)
-        if reply.error:
-            job.error = _transform_failed(reply.error, job.step)
-        elif reply.failed:
-            self._replace(reply.job, job, list(reply.failed), worker)
-        else:
-            job.reply = reply
+        for job in self._pool.receive(worker):
+            submitted = self._submitted.get(job.step)
+            if submitted is None or submitted.job is not job:
+                # The batch was forgotten.
+                self._ring.give(job.slot)
+                continue
+            try:
+                self._finish(submitted, job, worker)
+            except (RecordError, WorkerError) as error:
+                self._ring.give(job.slot)
+                # The frames of a traceback would keep this source alive in a circle.
+                submitted.error = error.with_traceback(None)
 
-    def _replace(self, number: int, job: _Job, failed: list[tuple[int, RecordError]], worker: Worker) -> None:
-        """Send a batch again, with other rows for those that failed."""
-        job.attempt += 1
-        try:
-            job.rows = self._replacer.replace(job.rows, failed, job.attempt, job.step)
-        except RecordError as error:
-            job.error = error
-            return
-        job.replaced += [replace(error, step=job.step) for _, error in failed]
+    def _finish(self, submitted: _Submitted, job: Job, worker: Worker) -> None:
+        """Store the batch of a job that is done, or send it again with other rows for the ones that failed."""
+        reply, made = job.reply, submitted.made
+        submitted.worker = None
+        assert reply is not None, "the job is done"
+        if isinstance(reply, WorkerError):
+            raise reply
+        made.work.add(reply.work)
+        if reply.error:
+            raise _not_made(reply.error, job.step)
+        # The worker may have enlarged the slot.
         job.slot.refit()
-        self._send(number, job, worker)
+        if reply.failed:
+            self._replacer.replace(made, reply.failed, step=job.step)
+            self._send(submitted, job.step, job.slot, worker)
+        else:
+            made.batch = read_batch(reply, self._ring.lend(job.slot))
 
 
 class ThreadSource:
-    """Batches from a thread of this process, still in slots of the ring."""
+    """Batches of a thread of this process, in slots of the ring too."""
 
-    def __init__(self, *, replacer: Replacer, ring: Ring, maker: BatchMaker) -> None:
+    def __init__(self, maker: BatchMaker, *, replacer: Replacer, ring: Ring) -> None:
         self._replacer = replacer
         self._ring = ring
         self._maker = maker
@@ -215,7 +213,7 @@ class ThreadSource:
 
     def submit(self, step: int, rows: Rows) -> None:
         """Queue a batch."""
-        arrays = self._maker.layout.arrays(self._ring.lend(self._ring.take()), base=self._maker.base)
+        arrays = self._maker.layout.arrays(self._ring.lend(self._ring.take()))
         self._batches[step] = self._pool.submit(self._make, step, rows, arrays)
 
     def take(self, step: int) -> Made:
@@ -232,7 +230,7 @@ class ThreadSource:
         self._batches.clear()
 
     def close(self) -> None:
-        """End the thread, after the batch that it is at."""
+        """End the thread after its current batch."""
         self.forget()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._maker.assembler.close()
@@ -242,11 +240,11 @@ class ThreadSource:
         try:
             return make_here(self._maker, self._replacer, step, rows, arrays)
         except StreamError as error:
-            # Without the traceback, whose frames hold the batch.
+            # The frames of a traceback would keep the batch alive.
             return error.with_traceback(None)
         except Exception:
-            return _transform_failed(traceback.format_exc(), step)
+            return _not_made(traceback.format_exc(), step)
 
 
-def _transform_failed(told: str, step: int) -> WorkerError:
-    return WorkerError(f"step {step}: the batch could not be made:\n{told.rstrip()}", step=step)
+def _not_made(reason: str, step: int) -> WorkerError:
+    return WorkerError(f"step {step}: the batch could not be made:\n{reason.rstrip()}", step=step)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from convert.index.table_writer import write_part
 from convert.registry.registry import load_registry
-from stream.batch.vectors import REDUCTIONS, Vector, dataset_vector, mode_codes, reduce_window, sum_scale
+from stream.batch.dataset_vector import dataset_vector
+from stream.batch.vectors import REDUCTIONS, Vector, mode_codes, reduce_window, sum_scale
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.format.schema import STEP_FIELDS, feature_column

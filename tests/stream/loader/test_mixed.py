@@ -45,7 +45,7 @@ def test_a_batch_is_as_wide_as_the_widest_member(oxe_root: Path) -> None:
 
 
 def test_several_missing_datasets_are_named_together(oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="2 of 3 datasets of the mixture are not there: nowhere, nothing; convert"):
+    with pytest.raises(ArgumentError, match="2 of 3 datasets of the mixture are missing: nowhere, nothing; convert"):
         mix(oxe_root, {"bridge": 1, "nowhere": 1, "nothing": 1})
 
 

@@ -19,12 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream import make_loader
+from stream.batch.maker import BatchMaker, Setup, apply_transforms
 from stream.batch.spec import Batch, Decode
 from stream.loader.mixed import MixedData
 from stream.order.rows import ROW_TYPE, Rows
 from stream.storage.errors import LimitError, RecordError
-from stream.worker import _Slots
-from stream.workers.job import BatchMaker, Reply, Request, Setup, apply_transforms, read_slot
+from stream.worker import pack
+from stream.workers.protocol import Place, Reply, Request, SlotWriter, read_batch
 from stream.workers.ring import Slot
 from tests.fixtures.memory_limit import memory_limit
 from tests.stream.index_root import open_data, write_dataset
@@ -45,7 +46,7 @@ class Apply(grain.transforms.Map):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("job")
+    root = tmp_path_factory.mktemp("protocol")
     write_dataset(root, "arm", {"train": [[5, 4], [6, 9]]})
     write_dataset(root, "hand", {"train": [[8, 7]]}, action=("delta",) * 4)
     return root
@@ -66,26 +67,22 @@ class SlotOf:
 
     def __init__(self, maker: BatchMaker) -> None:
         self.maker = maker
-        self.slot = Slot(maker.slot_size)
+        self.slot = Slot(maker.layout.nbytes)
         self.worker = self.new_worker()
 
-    def new_worker(self) -> _Slots:
-        worker = _Slots(self.maker)
-        worker.add(self.slot.fd, os.dup(self.slot.fd))
-        return worker
+    def new_worker(self) -> SlotWriter:
+        return SlotWriter(os.dup(self.slot.fd), self.maker)
 
-    def reply(self, rows: Rows, *, step: int = 0, worker: _Slots | None = None) -> Reply:
+    def reply(self, rows: Rows, *, step: int = 0, worker: SlotWriter | None = None) -> Reply:
         np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
-        request = Request(7, step, self.slot.fd, self.slot.size, False)
-        return Reply._make(pickle.loads((worker or self.worker).make(request)))
+        request = Request(step, self.slot.fd, self.slot.size, False)
+        return Reply._make(pickle.loads(pack((worker or self.worker).make(request))))
 
     def batch(self, rows: Rows, **options: Any) -> Batch:
         reply = self.reply(rows, **options)
-        assert (reply.job, reply.error, reply.failed) == (7, "", [])
+        assert (reply.error, reply.failed) == ("", ())
         self.slot.refit()
-        memory = self.slot.map
-        own = self.maker.layout.arrays(memory, base=self.maker.base)
-        return read_slot(reply.batch, own, memory)
+        return read_batch(reply, self.slot.map)
 
 
 def rows_of(data: MixedData, step: int) -> Rows:
@@ -373,12 +370,13 @@ def is_array(batch: Batch, key: str) -> bool:
 
 
 def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: MixedData) -> None:
-    slot = SlotOf(maker_of(data, rename))
-    reply = slot.reply(rows_of(data, 0))
-    assert [kind for key, kind, _ in reply.batch if key != "text"] == ["own"] * (len(slot.maker.layout.offsets))
-    replaced = SlotOf(maker_of(data, replace)).reply(rows_of(data, 0))
-    assert {kind for key, kind, _ in replaced.batch if key != "language"} == {"own"}
-    assert len(pickle.dumps(tuple(replaced))) < 2000
+    for change, replaced in ((rename, set()), (swap_views, set()), (replace, {"frames", "state"})):
+        slot = SlotOf(maker_of(data, change))
+        reply = slot.reply(rows_of(data, 0))
+        places = {key: value for key, value in reply.batch if isinstance(value, Place)}
+        assert len(places) == len(slot.maker.layout.offsets)
+        assert {key for key, place in places.items() if place.offset >= slot.maker.layout.nbytes} == replaced
+        assert len(pickle.dumps(tuple(reply))) < 2000
 
 
 def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: MixedData) -> None:
@@ -492,8 +490,8 @@ def test_a_limit_on_open_files_is_no_error_of_the_batch(data: MixedData) -> None
 def test_a_slot_has_room_for_the_rows_and_the_arrays(data: MixedData) -> None:
     for rows in (1, 5, 64):
         maker = maker_of(data, rows=rows)
-        arrays = maker.layout.arrays(mmap.mmap(-1, maker.slot_size), base=maker.base)
-        assert maker.base >= rows * ROW_TYPE.itemsize
+        arrays = maker.layout.arrays(mmap.mmap(-1, maker.layout.nbytes))
+        assert min(maker.layout.offsets.values()) >= rows * ROW_TYPE.itemsize
         assert {name: array.shape[0] for name, array in arrays.items()} == dict.fromkeys(maker.assembler.fields, rows)
 
 

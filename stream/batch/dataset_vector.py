@@ -1,0 +1,78 @@
+"""Action and state of a dataset: those of the registry, or columns that a caller chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from stream.batch.vectors import Vector
+from stream.format.catalog import Dataset
+from stream.format.fields import Part
+from stream.format.names import DERIVED
+from stream.format.schema import feature_column
+from stream.format.table import Table
+from stream.storage.errors import ArgumentError, FormatError, closest, first_fault
+
+
+def dataset_vector(
+    dataset: Dataset, which: Literal["action", "state"], columns: Sequence[Any] | None, *, steps: Table
+) -> Vector:
+    """Return the vector of a dataset.
+
+    Args:
+        dataset: Open dataset.
+        which: ``action`` or ``state``.
+        columns: Names of columns, ``(column, [indices])``, or mappings like the registry's parts; None takes the
+            registry's.
+        steps: Table ``steps`` of one split.
+
+    Raises:
+        ArgumentError: A column was not converted, has no numbers, or an index is out of range.
+        FormatError: The derived column does not fit the registry's entry in the manifest.
+    """
+    if columns is None:
+        vector = _make_vector(dataset.fields.action if which == "action" else dataset.fields.state)
+        found = steps.columns.get(which)
+        if vector.size and (found is None or (found.dtype, found.width) != ("<f4", vector.size)):
+            raise FormatError(
+                f"{steps.path}: column {which!r} is not the {vector.size} numbers of the manifest's spec; run "
+                "`python -m convert.reindex` on this root"
+            )
+        return vector
+    where = f"dataset {dataset.name}: {which}"
+    if not isinstance(columns, Sequence) or isinstance(columns, str):
+        raise ArgumentError(f"{where}: columns are {columns!r:.100}; expected a list of them")
+    return _make_vector([_chosen_part(column, steps, where) for column in columns], chosen=True)
+
+
+def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
+    names = [name for part in parts for name in part.names or [f"{part.path}[{i}]" for i in part.indices]]
+    modes = [part.mode for part in parts for _ in part.indices]
+    columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
+    return Vector(tuple(names), tuple(modes), columns if chosen else None)
+
+
+def _chosen_part(column: Any, steps: Table, where: str) -> Part:
+    if isinstance(column, str):
+        column = {"path": column}
+    elif isinstance(column, Sequence) and len(column) == 2:
+        column = {"path": column[0], "select": column[1]}
+    elif not isinstance(column, Mapping):
+        raise ArgumentError(f"{where}: {column!r:.100}; expected a column, (column, [indices]) or a mapping")
+    name = column.get("path")
+    found = steps.columns.get(feature_column("steps", str(name)))
+    if found is None:
+        known = [column for column in steps.columns if column not in DERIVED]
+        raise ArgumentError(f"{where}: no column {name!r}; {closest(str(name), known, noun='columns')}")
+    if found.dtype is None or found.texts is not None:
+        raise ArgumentError(f"{where}: column {name!r} is not of numbers, one or a fixed number a step")
+    size = found.width or 1
+    try:
+        part = Part.model_validate({**column, "dims": size})
+    except ValidationError as error:
+        raise ArgumentError(f"{where}: {name!r} has {size} values, {first_fault(error)}") from None
+    if max(part.indices) >= size:
+        raise ArgumentError(f"{where}: {name!r} has {size} values, select is {list(part.indices)!r:.100}")
+    return part

@@ -1,0 +1,150 @@
+"""Protocol between trainer and worker: a request names a step and a slot, and the reply describes the batch there."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stream.batch.assemble import Work
+from stream.batch.layout import aligned
+from stream.batch.maker import BatchMaker
+from stream.batch.spec import Batch
+from stream.order.rows import ROW_TYPE, Rows
+from stream.storage.errors import LimitError, RecordError
+from stream.storage.memory import available_memory
+
+
+class Request(NamedTuple):
+    """A request for one batch in a slot, which begins with the batch's rows.
+
+    Attributes:
+        step: Step of the batch.
+        slot: Number of the slot.
+        size: Bytes of the slot.
+        is_new: Whether the slot's file descriptor follows.
+    """
+
+    step: int
+    slot: int
+    size: int
+    is_new: bool
+
+
+class Place(NamedTuple):
+    """Location of an array in a slot."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+
+class Reply(NamedTuple):
+    """Outcome of a request.
+
+    Attributes:
+        batch: Keys and values of the batch, in order; the value of an array is its ``Place`` in the slot.
+        failed: Rows that cannot be read, and their errors.
+        work: Work done.
+        error: Text of any other failure.
+    """
+
+    batch: Sequence[tuple[str, Any]] = ()
+    failed: Sequence[tuple[int, RecordError]] = ()
+    work: Work = Work()
+    error: str = ""
+
+
+def read_batch(reply: Reply, buffer: Any) -> Batch:
+    """Return the batch of a reply, with arrays over the memory of its slot."""
+    return {
+        key: np.ndarray(value.shape, value.dtype, buffer, value.offset) if isinstance(value, Place) else value
+        for key, value in reply.batch
+    }
+
+
+class SlotWriter:
+    """A slot in a worker, which fills it with batches.
+
+    Args:
+        fd: File descriptor of the slot.
+        maker: Maker of the batches.
+    """
+
+    def __init__(self, fd: int, maker: BatchMaker) -> None:
+        self._fd = fd
+        self._maker = maker
+        self._map()
+
+    def make(self, request: Request) -> Reply:
+        """Make a batch in the slot, which grows if the batch does not fit.
+
+        Raises:
+            LimitError: A limit of this process is too low to open a file.
+        """
+        try:
+            return self._make(request)
+        except LimitError:
+            raise
+        except Exception:
+            return Reply(error=traceback.format_exc())
+
+    def _map(self) -> None:
+        self._memory = np.frombuffer(mmap.mmap(self._fd, os.fstat(self._fd).st_size), np.uint8)
+
+    def _make(self, request: Request) -> Reply:
+        if len(self._memory) < request.size:
+            # Another worker enlarged the slot.
+            self._map()
+        maker = self._maker
+        rows = Rows.unpacked(np.frombuffer(self._memory, ROW_TYPE, maker.setup.rows))
+        batch, done = maker.make(request.step, rows, maker.layout.arrays(self._memory))
+        if done.failed:
+            return Reply(failed=done.failed, work=done.work)
+        items, others, needed = self._place(batch)
+        if needed > len(self._memory):
+            try:
+                self._enlarge(needed)
+            except OSError as error:
+                reason = f"a batch of {needed:,} bytes does not fit into memory ({error.strerror})"
+                return Reply(error=f"{reason}; take a smaller batch_size")
+        for place, array in others:
+            np.ndarray(place.shape, place.dtype, self._memory, place.offset)[...] = array
+        return Reply(items, work=done.work)
+
+    def _place(self, batch: Batch) -> tuple[list[tuple[str, Any]], list[tuple[Place, np.ndarray]], int]:
+        """Assign a place in the slot to each array of a batch.
+
+        Arrays of the layout, and contiguous views of them, stay in their place. Other arrays go behind the layout.
+
+        Returns:
+            The items of the reply; the arrays to copy; the bytes that the slot needs.
+        """
+        end = within = self._maker.layout.nbytes
+        items: list[tuple[str, Any]] = []
+        others: list[tuple[Place, np.ndarray]] = []
+        for key, value in batch.items():
+            # Subclasses, such as masked arrays, have more than numbers.
+            if type(value) is not np.ndarray or value.dtype.hasobject:
+                items.append((key, value))
+                continue
+            place = Place(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
+            if not (value.flags.c_contiguous and 0 <= place.offset <= within - value.nbytes):
+                place = place._replace(offset=aligned(end))
+                end = place.offset + value.nbytes
+                others.append((place, value))
+            items.append((key, place))
+        return items, others, end
+
+    def _enlarge(self, needed: int) -> None:
+        available = available_memory()
+        if available is not None and needed - len(self._memory) > available:
+            # Checked first: the kernel would end the process instead of refusing the memory.
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        os.posix_fallocate(self._fd, 0, needed)
+        self._map()
