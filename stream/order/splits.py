@@ -161,7 +161,9 @@ def _whole(value: str, found: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise SplitError(f"{found}, in which {_quote(value)} is not a whole number, as all but per cent are") from None
+        raise SplitError(
+            f"{found}, in which {_quote(value)} is not a whole number; only per cent may have a fraction"
+        ) from None
 
 
 def _percent(value: str, total: int, found: str) -> int:

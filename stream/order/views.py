@@ -200,13 +200,9 @@ def _nothing_left(member: Member, dataset: Dataset, ranges: Sequence[EpisodeRang
         for name, entry in dataset.manifest.splits.items()
     )
     episodes = sum(episodes.stop - episodes.start for episodes in ranges)
-    if episodes == 0:
-        return (
-            f"dataset {dataset.name}: split {member.split!r} leaves no episode; splits converted: {converted}. "
-            "Widen the split, or leave the dataset out with weight 0"
-        )
-    what = "the filter leaves no pair" if filtered else "these are all too short for a pair, or damaged"
+    reason = "the filter leaves no pair" if filtered else "these are all too short for a pair, or damaged"
+    fault = f"has {episodes:,} episodes, but {reason}" if episodes else "leaves no episode"
     return (
-        f"dataset {dataset.name}: split {member.split!r} has {episodes:,} episodes, but {what}; "
-        f"splits converted: {converted}. Change it, or leave the dataset out with weight 0"
+        f"dataset {dataset.name}: split {member.split!r} {fault}; splits converted: {converted}. Change the split or "
+        "filter, or leave the dataset out with weight 0"
     )

@@ -38,21 +38,15 @@ def _own_groups(proc: Path, groups: Path) -> Iterator[tuple[Path, tuple[str, str
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
-        lines = []
+        return
     for line in lines:
         controllers, _, path = line.partition(":")[2].partition(":")
-        if not controllers:
-            mount, names = groups, _V2
-        elif "memory" in controllers.split(","):
-            mount, names = groups / "memory", _V1
-        else:
+        if controllers and "memory" not in controllers.split(","):
             continue
+        mount, names = (groups / "memory", _V1) if controllers else (groups, _V2)
         # A container may mount its own group as the root: then only the mount point itself has these files.
         folder = mount / path.strip("/")
-        for each in (folder, *folder.parents):
-            if not each.is_relative_to(mount):
-                break
-            yield each, names
+        yield from ((each, names) for each in (folder, *folder.parents) if each.is_relative_to(mount))
 
 
 def _group_memory(folder: Path, limit: str, used: str, inactive: str) -> int | None:

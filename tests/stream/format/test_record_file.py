@@ -78,12 +78,6 @@ def test_records_of_any_size_are_those_of_array_record(
     reader.close()
 
 
-def test_each_record_has_memory_of_its_own(path: Path, places: list[Place], records: list[bytes]) -> None:
-    file = RecordFile(str(path))
-    found = [file.read(*place) for place in places * 2]
-    assert found == records * 2
-
-
 def test_threads_read_at_the_same_time(path: Path, places: list[Place], records: list[bytes]) -> None:
     file = RecordFile(str(path))
     chosen = np.random.default_rng(1).integers(0, len(records), 2000).tolist()

@@ -1,4 +1,3 @@
-import contextlib
 import os
 from pathlib import Path
 
@@ -25,14 +24,3 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     assert folder.value.filename == str(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_whole(tmp_path / "nowhere", 5)
-
-
-@pytest.mark.parametrize("kind", ["file", "longer", "pipe", "folder"])
-def test_no_handle_is_left_open(tmp_path: Path, kind: str) -> None:
-    path = {"pipe": tmp_path / "pipe", "folder": tmp_path}.get(kind, tmp_path / "file")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "file").write_bytes(b"12345")
-    before = len(os.listdir("/proc/self/fd"))
-    with contextlib.suppress(OSError, FileTooLarge):
-        read_whole(path, 4 if kind == "longer" else 5)
-    assert len(os.listdir("/proc/self/fd")) == before
