@@ -128,8 +128,8 @@ def used_columns(
 class IndexCheck:
     """A comparison of columns with their checksums, which also brings them into the kernel's cache.
 
-    A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available. The thread
-    reads from the disk at full speed, and pauses after bytes that were cached, to leave the processors to the workers.
+    A small index is read at once. ``start`` reads a larger one in a thread, up to half of the memory available. The
+    thread reads from the disk at full speed, and pauses after cached bytes, to leave the processors to the workers.
 
     Args:
         columns: Columns in the order in which they are needed.
