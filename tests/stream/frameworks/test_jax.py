@@ -100,7 +100,7 @@ def test_a_sharding_that_does_not_divide_the_rows_is_refused_beforehand(oxe_root
 
 
 _FOUR_DEVICES = """
-import sys, jax, numpy as np, stream.frameworks.jax
+import sys, jax, numpy as np, stream.jax
 from jax.sharding import NamedSharding, PartitionSpec
 loader = stream.jax.make_loader(sys.argv[1], "bridge", batch_size=8)
 sharding = NamedSharding(jax.make_mesh((4,), ("data",)), PartitionSpec("data"))
