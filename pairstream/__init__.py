@@ -13,7 +13,7 @@ import stream
 if not hasattr(stream, "make_loader"):
     raise ImportError(
         f"`import stream` finds {stream.__file__ or list(stream.__path__)}, which hides the package `stream` of "
-        "pairstream; rename it, or start Python from another folder"
+        "pairstream; rename it, or start Python in another folder"
     )
 
 __all__ = [*stream.__all__]

@@ -10,18 +10,18 @@ from stream.storage.errors import closest
 
 COMMANDS = {
     "convert": ("convert.run", "convert datasets"),
-    "verify": ("convert.verify", "check that a converted root is what its manifests say"),
-    "doctor": ("convert.doctor", "look for mistakes in the data themselves"),
-    "sample": ("convert.sample", "generate small datasets with the true schemas, to try things on"),
-    "reindex": ("convert.reindex", "make derived columns and statistics again, without an image"),
+    "verify": ("convert.verify", "check the files of a converted root against its manifests"),
+    "doctor": ("convert.doctor", "find mistakes in the data itself"),
+    "sample": ("convert.sample", "generate small datasets with the real schemas, for trials"),
+    "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
     "replay": ("stream.replay", "show the batch of any step of a run"),
-    "fetch": ("stream.fetch", "copy what a mixture needs to this machine"),
+    "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
 }
 """Module and purpose of each subcommand."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand as ``python -m`` runs its module; return the exit code."""
+    """Run the module of a subcommand, as ``python -m`` does; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(_help())

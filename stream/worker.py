@@ -57,16 +57,16 @@ def _wait(connection: Connection, parent: int) -> Request | None:
     while not connection.poll(_CHECK_S):
         if os.getppid() != parent:
             return None
-    return Request(*connection.recv())
+    return connection.recv()
 
 
 def pack(reply: Reply) -> bytes:
     """Return a reply, pickled; a reply with an error if its batch cannot be pickled."""
     # The connection's own pickler would share the memory of tensors, for which both sides need a server.
     try:
-        return pickle.dumps(tuple(reply), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        return pickle.dumps(tuple(Reply(error=f"the batch cannot be sent to the trainer: {error}")))
+        return pickle.dumps(Reply(error=f"the batch cannot be sent to the trainer: {error}"))
 
 
 if __name__ == "__main__":

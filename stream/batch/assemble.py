@@ -66,7 +66,7 @@ class Work:
 
 @dataclass
 class Assembled:
-    """Result of assembling a batch, beside the arrays that were filled.
+    """Result of assembling a batch, in addition to the arrays that were filled.
 
     Attributes:
         texts: Texts, by key.

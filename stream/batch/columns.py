@@ -49,31 +49,29 @@ def find_column(name: str, splits: Sequence[SplitIndex], datasets: Sequence[str]
     """
     first, _, rest = name.partition(".")
     allowed, column = ((first,), rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, name)
-    kinds: list[TableKind | None] = []
-    dtypes: list[np.dtype] = []
-    sizes: list[int | None] = []
-    texts = 0
-    for split, dataset in zip(splits, datasets, strict=True):
-        kind = next((kind for kind in TABLE_KINDS if kind in allowed and column in split.table(kind).columns), None)
-        kinds.append(kind)
-        if kind is None:
-            continue
-        found = split.table(kind).columns[column]
-        if found.texts is not None:
-            texts += 1
-        elif found.dtype is not None:
-            dtypes.append(np.dtype(bool if found.bits else found.dtype))
-            sizes.append(found.width)
-        else:
+    kinds = tuple(
+        next((kind for kind in TABLE_KINDS if kind in allowed and column in split.table(kind).columns), None)
+        for split in splits
+    )
+    found = {
+        dataset: split.table(kind).columns[column]
+        for dataset, split, kind in zip(datasets, splits, kinds, strict=True)
+        if kind is not None
+    }
+    if not found:
+        known = {column for split in splits for kind in TABLE_KINDS for column in split.table(kind).columns}
+        raise ArgumentError(f"columns: no dataset of the mixture has {name!r}; {closest(name, known, noun='columns')}")
+    for dataset, each in found.items():
+        if each.texts is None and each.dtype is None:
             raise ArgumentError(
                 f"columns: {name!r} of dataset {dataset} is a list; numbers and single texts can be loaded"
             )
-    if not any(kinds):
-        known = {column for split in splits for kind in TABLE_KINDS for column in split.table(kind).columns}
-        raise ArgumentError(f"columns: no dataset of the mixture has {name!r}; {closest(name, known, noun='columns')}")
-    if texts and dtypes:
-        raise ArgumentError(f"columns: {name!r} is text in some datasets and numbers in others; load them separately")
-    if texts:
-        return Column(name, column, tuple(kinds), None, None)
-    size = None if all(size is None for size in sizes) else max(size or 1 for size in sizes)
-    return Column(name, column, tuple(kinds), np.result_type(*dtypes).str, size)
+    if len({each.texts is None for each in found.values()}) == 2:
+        raise ArgumentError(
+            f"columns: {name!r} is text in some datasets and numbers in others; load the datasets separately"
+        )
+    if any(each.texts is not None for each in found.values()):
+        return Column(name, column, kinds, None, None)
+    widths = [each.width for each in found.values() if each.width is not None]
+    dtype = np.result_type(*(np.dtype(bool if each.bits else each.dtype) for each in found.values()))
+    return Column(name, column, kinds, dtype.str, max(widths, default=None))

@@ -132,17 +132,17 @@ class Lookup:
         numbers = self._i4[self._languages[split] + first].tolist()
         texts = {"language": [self._language(*key) for key in zip(split.tolist(), numbers, strict=True)]}
 
-        whole = spec.action == "window"
+        is_window = spec.action == "window"
         shape = (len(rows), spec.window, spec.action_size)
-        mask = out["action_mask"] if whole else np.empty(shape, bool)
+        mask = out["action_mask"] if is_window else np.empty(shape, bool)
         np.logical_and((self._window_steps < length[:, None])[:, :, None], self._action_mask[rows.member], out=mask)
         self._state_mask.take(rows.member, axis=0, out=out["state_mask"], mode="clip")
-        window = out["action"] if whole else np.empty(shape, np.float32)
+        window = out["action"] if is_window else np.empty(shape, np.float32)
         self._gather("action", split, first, mask, window)
         self._gather("state", split, first, out["state_mask"][:, None], out["state"][:, None])
         if self._by_split:
             self._fill_by_split(rows, episode, first, length, window, mask, out, texts)
-        if not whole:
+        if not is_window:
             reduced = reduce_window(window, length, spec.action, self._modes[rows.member])
             reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
             # A sum or mean needs all steps.

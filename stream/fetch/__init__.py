@@ -1,1 +1,1 @@
-"""``python -m stream.fetch``: copy what a mixture needs to this machine."""
+"""``python -m stream.fetch``: local copies of the shards and index of a mixture."""

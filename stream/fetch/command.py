@@ -1,8 +1,8 @@
-"""``python -m stream.fetch``: copy what a mixture needs from an object store, or from a folder, to this machine.
+"""Command line of ``python -m stream.fetch``, which copies the files of a mixture to this machine.
 
-Of a split that the mixture touches, the whole index and the ArrayRecord files with its episodes are copied. The order
-makes it safe to stop at any time: a file gets its name when it is complete and checked; then ``fetched.json`` names
-the shards; the manifest comes last. Fetching again goes on, and adds to what is there.
+It copies the index of each split that the mixture uses, and the ArrayRecord files with the mixture's episodes. It is
+safe to stop at any time: a file gets its name when it is complete and checked, then ``fetched.json`` lists its shard,
+and the manifest comes last. Fetching again continues, or adds files.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from stream.storage.errors import ArgumentError
 from stream.storage.remote import Folder, LocalFolder, RemoteFolder, is_remote
 
 _EPILOG = """\
-The fetched folder is a root like the one it came from: samples, batches and loader.json are the same. A split that
-needs shards that were not fetched is refused. Interrupted, the same command goes on; files that are there are not
-fetched again. After `python -m convert.reindex` on the source the same command brings the new index alone.
+The fetched folder is a root like its source: samples, batches and loader.json are the same. The loader refuses a
+split whose shards were not fetched. After an interruption the same command continues, without fetching complete files
+again. After `python -m convert.reindex` on the source the same command fetches the new index only.
 
 exit codes:
-  0    what was asked for is there
-  1    failed; what was fetched stays, and the same command goes on
+  0    the files are complete
+  1    failed; complete files stay, and the same command continues
   2    a wrong name, path, option, bucket or credential; nothing was fetched
-  130  interrupted; the same command goes on
+  130  interrupted; the same command continues
 
 examples:
   python -m stream.fetch s3://bucket/oxe /local/oxe --mixture oxe29
@@ -54,7 +54,7 @@ examples:
 
 
 class RemoteCatalog(Catalog):
-    """Datasets of a root that is copied; the bytes of each manifest are kept too."""
+    """Datasets of a root to copy, with the bytes of each manifest in ``contents``."""
 
     def __init__(self, source: Folder) -> None:
         self._source = source
@@ -66,28 +66,28 @@ class RemoteCatalog(Catalog):
     def _read(self, name: str, version: str) -> Dataset:
         folder = self._source / name / version
         if folder.size(FETCHED_NAME) is not None:
-            raise FetchError(f"{folder}: was fetched in part itself; give the root that it came from")
+            raise FetchError(f"{folder}: was itself fetched in part; give its source")
         content = folder.read(MANIFEST_NAME)
         manifest = parse_manifest(content, where=f"{folder}/{MANIFEST_NAME}")
         dataset = Dataset.of(name, version, self.root / name / version, manifest)
         self.contents[dataset.folder] = content
-        # What is to be brought is looked up in the manifest, so it keeps its shards here.
+        # The catalog drops the shards of a manifest; fetching needs them.
         return replace(dataset, manifest=manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What one dataset needs.
+    """Files to fetch for one dataset.
 
     Attributes:
         dataset: Dataset of the source, with its complete manifest.
-        folder: Source.
-        target: Folder to copy to.
-        names: Names of all its shards, in order.
+        folder: Folder of the source.
+        target: Folder of the copy.
+        names: Names of all shards of the dataset, in order.
         needed: Names of the shards that the mixture needs.
         known: Names of the shards that were fetched before.
         files: Files that are missing at the target.
-        done: Whether nothing is left to do.
+        done: Whether the target is complete.
     """
 
     dataset: Dataset
@@ -100,7 +100,7 @@ class Order:
     done: bool
 
     def write_known(self, source: str, names: frozenset[str]) -> None:
-        """Write which shards are at the target."""
+        """Write ``fetched.json`` with some shard names."""
         shards = tuple(name for name in self.names if name in names)
         write_fetched(self.target, Fetched(source=source, data=self.dataset.manifest.checksum, shards=shards))
 
@@ -108,23 +108,27 @@ class Order:
 def fetch(
     remote: str, local: str | Path, mixture: Any, *, splits: Sequence[str] = ("train",), jobs: int = 8
 ) -> dict[str, Any]:
-    """Copy what a mixture needs.
+    """Copy the files that a mixture needs. After an error complete files stay.
 
     Args:
         remote: Converted root: ``s3://...``, ``gs://...``, or a folder.
-        local: Folder to copy to, which ``make_loader`` then opens.
-        mixture: Mixture as ``make_loader`` takes it.
-        splits: One or more splits, each as ``split`` of ``make_loader``.
-        jobs: Files that are copied at the same time.
+        local: Folder of the copy, for ``make_loader``.
+        mixture: As for ``make_loader``.
+        splits: Splits, each as for ``make_loader``.
+        jobs: Number of files to copy at the same time.
 
     Returns:
-        The counts of what was copied and of what is present, a small JSON.
+        Counts of files and shards, as a small JSON object.
 
     Raises:
-        ArgumentError, FetchError, FormatError, RemoteError, OSError: One clear reason. Complete files stay.
+        ArgumentError: An argument is wrong, or the folder holds a different conversion.
+        FetchError: A file differs from its manifest, or the disk is too small.
+        FormatError: A manifest is damaged.
+        RemoteError: The source cannot be read.
+        OSError: The folder cannot be written.
     """
     if is_remote(local):
-        raise ArgumentError(f"{local}: files are brought to a local folder")
+        raise ArgumentError(f"{local}: expected a local folder to copy to")
     local = Path(local)
     source = _open_source(remote)
     catalog = RemoteCatalog(source)
@@ -132,7 +136,7 @@ def fetch(
     try:
         local.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"{local}: cannot be made: {error.strerror}; choose another folder") from None
+        raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
     with _alone(local):
         orders = [_order(dataset, frozenset(names), source, local) for dataset, names in needed.values()]
         files = [file for order in orders for file in order.files]
@@ -140,12 +144,12 @@ def fetch(
         free = shutil.disk_usage(local).free
         if size > free:
             raise FetchError(
-                f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; make "
-                "room, or fetch a smaller split"
+                f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; free "
+                "some space, or fetch a smaller split"
             )
         changing = [order for order in orders if not order.done]
         for order in changing:
-            # The conversion that the files belong to is stated before the first of them is copied.
+            # fetched.json names the conversion before the first file is copied.
             order.target.mkdir(parents=True, exist_ok=True)
             order.write_known(str(source), order.known)
         download(files, jobs=jobs)
@@ -175,12 +179,12 @@ def _open_source(root: str) -> Folder:
         remote.check()
         return remote
     if not Path(root).is_dir():
-        raise FetchError(f"{root}: no such folder; expected a root that was converted, a folder, s3:// or gs://")
+        raise FetchError(f"{root}: no such folder; expected a converted root: a folder, s3:// or gs://")
     return LocalFolder(Path(root))
 
 
 def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) -> dict[Path, tuple[Dataset, set[str]]]:
-    """Return the datasets of a mixture with the shards that the splits touch, by folder; only manifests are read."""
+    """Return the datasets of a mixture and the names of their shards in the splits, by folder."""
     needed: dict[Path, tuple[Dataset, set[str]]] = {}
     for split in splits:
         for member in resolve_mixture(mixture, split, catalog):
@@ -196,10 +200,10 @@ def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) 
 
 
 def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path) -> Order:
-    """Return what is missing of a dataset, and remove what a fetch that was killed left half-written.
+    """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed.
 
     Raises:
-        ArgumentError: The target holds another conversion.
+        ArgumentError: The target holds a different conversion.
     """
     folder, target = source / dataset.name / dataset.version, local / dataset.name / dataset.version
     manifest = dataset.manifest
@@ -216,14 +220,14 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
     files = []
     for split, entry in manifest.splits.items():
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
-        # A split without shards has no shard that would bring its index.
+        # The index of a split without shards is always fetched.
         touched = not entry.shards or any(shard.name in needed | known for shard in entry.shards)
         tables = {table_file(kind): table for kind, table in entry.index.items() if touched}
         for name, file in {**tables, **shards}.items():
             path = target / split / name
-            # A file gets its name only after it was checked.
-            there = path.is_file() and path.stat().st_size == file.bytes
-            if not there or (reindexed and name in tables):
+            # Only checked files have their name.
+            exists = path.is_file() and path.stat().st_size == file.bytes
+            if not exists or (reindexed and name in tables):
                 files.append(Download(folder=folder / split, target=path, entry=file))
     unfinished = fetched is not None and len(known) == len(names)
     return Order(
@@ -240,10 +244,10 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
 
 @contextlib.contextmanager
 def _alone(local: Path) -> Iterator[None]:
-    """Wait until no other process of this machine fetches into a folder; the kernel ends the lock with the process."""
+    """Lock a folder against other fetches on this machine; the kernel releases the lock with the process."""
     held = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # A file system without locks is used without.
+        # Some file systems have no locks.
         with contextlib.suppress(OSError):
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,13 +260,13 @@ def _alone(local: Path) -> Iterator[None]:
 
 
 def _same_shards(old: Manifest, new: Manifest) -> bool:
-    """Return whether two manifests are of one conversion, between which at most the index was made anew."""
+    """Return whether two manifests belong to one conversion; their indexes may differ."""
     shards = [{split: entry.shards for split, entry in manifest.splits.items()} for manifest in (old, new)]
     return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
 
 
 def _finish(order: Order, source: str, content: bytes) -> None:
-    """Write what says that the files are there; the manifest, of these bytes, comes last."""
+    """Write ``fetched.json``, the quarantine, and last the manifest, whose bytes are ``content``."""
     quarantine, here = order.dataset.manifest.quarantine, order.known | order.needed
     order.write_known(source, here)
     if quarantine is not None:
@@ -300,21 +304,19 @@ def _fetch(parsed: argparse.Namespace) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="python -m stream.fetch",
-        description="Bring the shards that a mixture needs to this machine, and check them.",
+        description="Copy the shards and index of a mixture to this machine, and check them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., or a folder")
-    parser.add_argument("local", metavar="LOCAL", help="the folder to bring it to")
+    parser.add_argument("local", metavar="LOCAL", help="folder of the copy")
     parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
     parser.add_argument(
-        "--split", action="append", help="as make_loader takes it; may be given more than once (default: train)"
+        "--split", action="append", help="split as for make_loader; repeat the option for several (default: train)"
     )
-    parser.add_argument("--jobs", type=whole(1), default=8, help="files at the same time (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=whole(1), default=8, help="files to copy at the same time (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Copies of files of a converted root from another place: several at a time, checked, each complete or absent."""
+"""Checked copies of many files at a time; each copy is complete or absent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stream.storage.errors import StreamError
 from stream.storage.remote import CHUNK, Folder
 
 _LINE_EVERY_S = 30.0
-"""Time between lines of progress in a log."""
+"""Seconds between lines of progress in a log."""
 
 
 class FetchError(StreamError):
-    """A file that cannot be copied: it is missing, not what its manifest says, or there is no room for it."""
+    """A file cannot be copied: it is missing, differs from its manifest, or does not fit on the disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class Download:
     """A file to copy.
 
     Attributes:
-        folder: Source.
-        target: File to make; it has the same name in the source.
-        entry: Size and SHA-256 that the manifest states.
+        folder: Folder of the source.
+        target: Path of the copy, with the file name of the source.
+        entry: Size and SHA-256 in the manifest.
     """
 
     folder: Folder
@@ -42,10 +42,18 @@ class Download:
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
-    """Copy files in several threads; a terminal shows the progress, a log gets a line now and then.
+    """Copy files, with a progress bar in a terminal and a line every 30 seconds in a log.
+
+    After an error complete files stay, and partial files are removed.
+
+    Args:
+        files: Files to copy.
+        jobs: Number of threads.
 
     Raises:
-        FetchError, RemoteError, OSError: The first thing that went wrong. Complete files stay, partial ones do not.
+        FetchError: A file differs from its manifest.
+        RemoteError: The source cannot be read.
+        OSError: The target cannot be written.
     """
     if not files:
         return
@@ -71,7 +79,7 @@ def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Even
     name, size = file.target.name, file.entry.bytes
     found = file.folder.size(name)
     if found != size:
-        what = "is not there" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
+        what = "is missing" if found is None else f"has {found:,} bytes, its manifest says {size:,}"
         raise FetchError(f"{file.folder}/{name}: {what}; the root is damaged, check it with `python -m convert.verify`")
     file.target.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.target.with_name(f".{name}.{os.getpid()}{PARTIAL}")

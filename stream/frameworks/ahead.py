@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from stream.batch.spec import Batch
-from stream.loader.iterator import LoaderIterator, check_open
+from stream.loader.iterator import LoaderIterator, StepIterator
 from stream.loader.loader import Loader
-from stream.loader.quiet_grain import grain
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
@@ -28,7 +27,7 @@ class Carrier:
         return carried
 
 
-class Ahead(grain.DatasetIterator[Batch]):
+class Ahead(StepIterator):
     """Batches of a loader in turn, the next ``prefetch`` of which are being moved already.
 
     It is a Grain iterator, which Grain's checkpoint handler takes. Its state is the step of the next batch that it
@@ -53,25 +52,13 @@ class Ahead(grain.DatasetIterator[Batch]):
         prefetch: int = 1,
         note: Callable[[int], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(source.loader, source.loader.steps, source.step)
         self._source = source
         self._carrier = carrier
         self._prefetch = check_whole("prefetch", prefetch, least=0)
         self._note = note
         self._queue: deque[Any] = deque()
-        self._step = source.step
         self._failed: Exception | None = None
-        self._is_closed = False
-
-    @property
-    def loader(self) -> Loader:
-        """The loader that this iterates."""
-        return self._source.loader
-
-    @property
-    def step(self) -> int:
-        """Step of the next batch."""
-        return self._step
 
     def __next__(self) -> Batch:
         self.start_prefetch()
@@ -86,7 +73,7 @@ class Ahead(grain.DatasetIterator[Batch]):
 
     def start_prefetch(self) -> None:
         """Fetch the next batches now, not with ``next``."""
-        check_open(self._is_closed)
+        self.check_open()
         if self._failed is None and self._step + len(self._queue) != self._source.step:
             # Ctrl-C came between taking a batch and queueing it, or another user of the source took one.
             self.seek(self._step)
@@ -99,15 +86,6 @@ class Ahead(grain.DatasetIterator[Batch]):
             except Exception as error:
                 # Raised at its step, as the batches before it are good.
                 self._failed = error
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the state as a small JSON object with the step of the next batch."""
-        return self.loader.state_at(self._step)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go to the step of a state; raises StateError if it belongs to another order of samples."""
-        check_open(self._is_closed)
-        self.seek(self.loader.step_of(state))
 
     def seek(self, step: int) -> None:
         """Go to a step."""

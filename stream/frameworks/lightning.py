@@ -35,8 +35,8 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
     """Batches for training and validation.
 
     Training has no end: set the Trainer's ``max_steps``, or ``limit_train_batches`` for epochs. Each epoch continues
-    the last one. Each validation has the same batches. ``fit(..., ckpt_path=...)`` goes on after the last batch that was
-    trained on.
+    the last one. Each validation has the same batches. ``fit(..., ckpt_path=...)`` continues after the last batch that
+    was trained on.
 
     Args:
         root: As for ``stream.make_loader``.
@@ -96,7 +96,7 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         if self._val_split is None:
             return []
         dataset = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
-        return _Counted(lambda: dataset, self._val_steps or dataset.loader.steps_per_epoch)
+        return _Batches(lambda: dataset, self._val_steps or dataset.loader.steps_per_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of training, for the Trainer's checkpoint."""
@@ -140,10 +140,7 @@ class _Batches:
         with contextlib.closing(iter(self._begin())) as batches:
             yield from itertools.islice(batches, self._steps)
 
-
-class _Counted(_Batches):
-    """Batches with a length, for the progress bar."""
-
     def __len__(self) -> int:
-        assert self._steps is not None
+        if self._steps is None:
+            raise TypeError("training has no end")
         return self._steps

@@ -189,7 +189,7 @@ class _OnCuda(Carrier):
     def __init__(self, device: torch.device, decoder: _Decoder | None, *, pin: bool) -> None:
         self._device = device
         self._decoder = decoder
-        # nvJPEG may read from the ring, so the copies beside it must wait.
+        # nvJPEG may read from the ring, so all copies must wait.
         self._pins = pin and decoder is None
         self._stream = torch.cuda.Stream(device)
 
@@ -233,7 +233,7 @@ class _Decoder:
                 ) from None
 
     def decode(self, batch: Batch) -> Batch:
-        """Return the batch with ``frames`` instead of encoded frames, on a CUDA device if there is one.
+        """Return the batch with ``frames`` instead of encoded frames, on the CUDA device if one is used.
 
         Raises:
             RecordError: A record is damaged, and ``on_error`` is ``raise``.

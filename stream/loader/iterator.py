@@ -15,26 +15,15 @@ from stream.order.rows import Rows
 from stream.workers.source import BatchSource
 
 
-class LoaderIterator(grain.DatasetIterator[Batch]):
-    """Batches of a loader in turn. The state is the step of the next batch, and what defines the order of samples.
+class StepIterator(grain.DatasetIterator[Batch]):
+    """Base class of iterators over a loader. The state is the next step, and what defines the order of samples."""
 
-    Workers start with the first ``next`` or ``start_prefetch``. They end with ``close``, or when the iterator is
-    garbage collected. After an error ``next`` raises the same error until ``set_state``.
-    """
-
-    def __init__(self, loader: grain.IterDataset[Batch], steps: Steps) -> None:
+    def __init__(self, loader: grain.IterDataset[Batch], steps: Steps, step: int = 0) -> None:
         super().__init__()
         self._loader = loader
         self._steps = steps
-        self._step = 0
-        self._submitted = 0
-        self._source: BatchSource | None = None
-        self._depth = 1
-        self._end: weakref.finalize[Any, Any] | None = None
-        self._error: BaseException | None = None
-        self._planned: dict[int, Rows] = {}
+        self._step = step
         self._is_closed = False
-        self._pid = os.getpid()
 
     @property
     def loader(self) -> Any:
@@ -46,8 +35,51 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         """Step of the next batch."""
         return self._step
 
+    def get_state(self) -> dict[str, Any]:
+        """Return the state as a small JSON object with the step of the next batch."""
+        return self._steps.state_at(self._step)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go to the step of a state. The state's loader may have other workers, ranks or metadata.
+
+        Args:
+            state: Result of ``get_state``.
+
+        Raises:
+            StateError: The state belongs to another order of samples; the message names the difference.
+        """
+        self.check_open()
+        self.seek(self._steps.step_of(state))
+
+    def seek(self, step: int) -> None:
+        """Go to a step."""
+        raise NotImplementedError
+
+    def check_open(self) -> None:
+        """Raise ValueError if this iterator is closed."""
+        if self._is_closed:
+            raise ValueError("this iterator is closed; make a new one with iter(loader)")
+
+
+class LoaderIterator(StepIterator):
+    """Batches of a loader in turn.
+
+    Workers start with the first ``next`` or ``start_prefetch``. They end with ``close``, or when the iterator is
+    garbage collected. After an error ``next`` raises the same error until ``set_state``.
+    """
+
+    def __init__(self, loader: grain.IterDataset[Batch], steps: Steps) -> None:
+        super().__init__(loader, steps)
+        self._submitted = 0
+        self._source: BatchSource | None = None
+        self._depth = 1
+        self._end: weakref.finalize[Any, Any] | None = None
+        self._error: BaseException | None = None
+        self._planned: dict[int, Rows] = {}
+        self._pid = os.getpid()
+
     def __next__(self) -> Batch:
-        check_open(self._is_closed)
+        self.check_open()
         if self._error is not None:
             raise self._error
         last = self._steps.running.num_steps
@@ -73,22 +105,6 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
         self._steps.counters.add(made, time.perf_counter() - began)
         return made.batch
 
-    def get_state(self) -> dict[str, Any]:
-        """Return the state as a small JSON object with the step of the next batch."""
-        return self._steps.state_at(self._step)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go to the step of a state. The state's loader may have other workers, ranks or metadata.
-
-        Args:
-            state: Result of ``get_state``.
-
-        Raises:
-            StateError: The state belongs to another order of samples; the message names the difference.
-        """
-        check_open(self._is_closed)
-        self.seek(self._steps.step_of(state))
-
     def seek(self, step: int) -> None:
         """Go to a step."""
         if self._source is not None:
@@ -98,7 +114,7 @@ class LoaderIterator(grain.DatasetIterator[Batch]):
 
     def start_prefetch(self) -> None:
         """Start workers and the first batches now, not with the first ``next``."""
-        check_open(self._is_closed)
+        self.check_open()
         if self._error is None:
             self._fill()
 
@@ -141,9 +157,3 @@ def _close(source: BatchSource, pid: int) -> None:
     """End the workers, unless this process is a forked child: the workers belong to its parent."""
     if os.getpid() == pid:
         source.close()
-
-
-def check_open(is_closed: bool) -> None:
-    """Raise ValueError if an iterator is closed."""
-    if is_closed:
-        raise ValueError("this iterator is closed; make a new one with iter(loader)")

@@ -28,8 +28,13 @@ from stream.storage.errors import ArgumentError, closest
 
 _log = logging.getLogger("stream")
 
-_MAX_PER_EPISODE = 1_000_000
-_MAX_HORIZON = 100_000
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "seed": (None, None),
+    "samples_per_episode": (0, 1_000_000),
+    "horizon": (1, 100_000),
+}
+"""Least and largest value of each whole number."""
+_CHOICES = {"metadata": METADATA, "action": REDUCTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,17 +57,16 @@ class Options:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        least = {"seed": None, "samples_per_episode": 0, **({} if self.horizon is None else {"horizon": 1})}
-        for name, bound in least.items():
-            object.__setattr__(self, name, check_whole(name, getattr(self, name), least=bound))
-        if self.samples_per_episode > _MAX_PER_EPISODE:
-            raise ArgumentError(f"samples_per_episode={self.samples_per_episode}; at most {_MAX_PER_EPISODE:,}")
-        if self.horizon is not None and self.horizon > _MAX_HORIZON:
-            raise ArgumentError(f"horizon={self.horizon}; at most {_MAX_HORIZON:,} steps")
-        if self.metadata not in METADATA:
-            raise ArgumentError(f"metadata={self.metadata!r}; expected one of {', '.join(METADATA)}")
-        if self.action not in REDUCTIONS:
-            raise ArgumentError(f"action={self.action!r}; expected one of {', '.join(REDUCTIONS)}")
+        for name, (least, most) in _NUMBERS.items():
+            if name == "horizon" and self.horizon is None:
+                continue
+            number = check_whole(name, getattr(self, name), least=least)
+            if most is not None and number > most:
+                raise ArgumentError(f"{name}={number}; at most {most:,}")
+            object.__setattr__(self, name, number)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(choices)}")
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
             raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
         if self.columns and self.metadata != "full":
@@ -82,7 +86,7 @@ class MixedData:
         root: Converted root.
         members: Datasets with split and weight, none of weight 0.
         options: Options.
-        catalog: Open catalog of the root, if there is one.
+        catalog: Open catalog of the root, to save opening it again.
 
     Raises:
         ArgumentError: As for ``make_loader``.

@@ -1,1 +1,1 @@
-"""``python -m stream.replay``: the batch of any step of a run, its origin and its picture."""
+"""``python -m stream.replay``: the batch of any step of a run, the origin of its rows, and a picture."""

@@ -1,4 +1,4 @@
-"""``python -m stream.replay``: the batch of any step of a run again, where it came from and its picture."""
+"""Command line of ``python -m stream.replay``: the batch of any step as a table, picture, digest or JSON."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from stream.loader.digest import digest
+from stream.loader.running import Running
+from stream.loader.saved import read_saved
+from stream.loader.steps import Steps
+from stream.order.reference import SampleRef
+from stream.replay.contact_sheet import write_sheets
 from stream.storage.arguments import Parser, printable, run_command, whole
 from stream.storage.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from stream.loader.running import Running
-    from stream.loader.steps import Steps
-    from stream.order.reference import SampleRef
-
 _EPILOG = """\
-The digest is what stream.digest(batch) gives of the same rank's batch in training, as the loader gives it (with
-decode="device" before its frames are decoded), if the loader has no transforms: those are code, and loader.json has
-only their names.
+The digest equals stream.digest(batch) of the same rank's batch in training, as the loader returns it (with
+decode="device" before its frames are decoded). Transforms are not applied: they are code, and loader.json has only
+their names.
 
 exit codes:
   0    done
   1    records or files of the data are damaged
-  2    a wrong option, no loader.json, or the data are not those of the run
+  2    a wrong option, no loader.json, or the data differ from those of the run
   130  interrupted
 
 examples:
@@ -41,7 +42,6 @@ examples:
   diff <(python -m stream.replay --loader a/loader.json --range 0:100 --digest) \\
        <(python -m stream.replay --loader b/loader.json --range 0:100 --digest)
 """
-
 
 _FAILURE = ("sample", "dataset", "split", "shard", "record", "episode", "reason")
 
@@ -55,10 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(parsed: argparse.Namespace) -> None:
-    # Not the loader, which imports Grain: that takes as long as all of this.
-    from stream.loader.saved import read_saved
-    from stream.loader.steps import Steps
-
+    # Steps, not a Loader, which would import Grain.
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
     steps = Steps(*read_saved(parsed.loader, root=parsed.root, overrides=overrides))
     if parsed.range is None:
@@ -68,13 +65,11 @@ def _replay(parsed: argparse.Namespace) -> None:
 
 
 def _show(steps: Steps, parsed: argparse.Namespace) -> None:
-    from stream.loader.digest import digest
-
     step, running = parsed.step, steps.running
     made = steps.make(step)
     found: dict[str, Any] = {"step": step, "digest": digest(made.batch)}
     if running.decode == "device":
-        # Whoever looks at a step wants its frames, and what stands in for those that cannot be decoded.
+        # The table and the picture show decoded frames, and the rows that replace damaged ones.
         made = steps.on_host().make(step)
     refs = steps.data.describe(made.rows)
     by_sample = {ref.sample: row for row, ref in enumerate(refs)}
@@ -94,11 +89,11 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
         print(json.dumps(found, indent=1))
         return
     print(f"step {step}, rank {running.rank} of {running.world_size}, {len(refs)} rows, digest {found['digest']}\n")
-    # Nothing is cut in a pipe.
+    # A pipe gets full lines.
     console = Console(width=None if sys.stdout.isatty() else 1 << 20)
     console.print(make_table(refs, replaced=replaced))
     if failures:
-        print("\n* replaced, as these could not be read:")
+        print("\n* replaced, as these records cannot be read:")
     for row, error in failures:
         where = f"dataset {error.dataset}, split {error.split}, shard {error.shard}, record {error.record}"
         print(f"  row {row}: {where}: {printable(error.reason)}")
@@ -109,8 +104,6 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
 def _draw(
     running: Running, step: int, batch: dict[str, Any], refs: list[SampleRef], replaced: set[int], folder: Path
 ) -> list[Path]:
-    from stream.replay.contact_sheet import write_sheets
-
     rank = f", rank {running.rank} of {running.world_size}" if running.world_size > 1 else ""
     name = f"step-{step:08d}" + (f"-rank{running.rank}" if rank else "")
     title = f"step {step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
@@ -121,22 +114,25 @@ def _draw(
 
 
 def _print_digests(steps: Steps, numbers: range) -> None:
-    from stream.loader.digest import digest
-
     steps.samples(numbers[-1])  # raises now, not after many steps
     shown = sys.stderr.isatty() and not sys.stdout.isatty()
     columns = (MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not shown) as progress:
         for step in progress.track(numbers):
-            # Each line at once, so that a reader who has seen enough ends this.
+            # Flushed, so that a closed pipe ends the command.
             print(f"{step} {digest(steps.make(step).batch)}", flush=True)
 
 
 def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int]) -> Table:
-    """Return the table of a batch, a row for each sample; rows in ``replaced`` are marked with ``*``.
+    """Return the table of a batch.
 
-    In a narrow terminal texts go on in the next line, and numbers stay as they are.
+    Args:
+        refs: Origin of each row.
+        replaced: Rows to mark with ``*``.
+
+    Returns:
+        A table that folds texts in a narrow terminal, but no numbers.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     columns = ["row", "dataset", "source_file", "episode", "steps", "language", "shard", "record", "sample", "epoch"]
@@ -156,7 +152,7 @@ def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int]) -> Table
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="python -m stream.replay",
-        description="Show the batch of any step of a run again: where each row comes from, its picture, its digest.",
+        description="Show the batch of any step of a run: the origin of each row, a picture, and a digest.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -165,12 +161,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--step", type=whole(0), metavar="N", help="the step to show, from 0")
     which.add_argument(
-        "--range", type=_range, metavar="A:B", help="with --digest: a line for each step from A up to B, without B"
+        "--range", type=_range, metavar="A:B", help="with --digest: one line for each step from A to B, without B"
     )
-    parser.add_argument("--rank", type=int, metavar="R", help="of the run's world size; default: that of the file")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="where the data lie now; default: where they did")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture there: DIR/step-0000000N.png")
-    parser.add_argument("--digest", action="store_true", help="tell only the step and the hash of its batch")
+    parser.add_argument("--rank", type=int, metavar="R", help="rank of the run; default: that of the file")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="folder of the data, if they were moved")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
+    parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(arguments)
     if parsed.range is not None and (parsed.json or parsed.out is not None or not parsed.digest):
@@ -186,7 +182,3 @@ def _range(text: str) -> range:
     if first >= stop:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected A:B with A < B, such as 0:100 (B not included)")
     return range(first, stop)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Pictures of a batch: a cell for each row with its frames, its origin and its actions."""
+"""Pictures of a batch: one cell for each row, with its frames, origin and actions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stream.order.reference import SampleRef
 from stream.storage.arguments import printable
 
 ROWS_PER_PAGE = 64
-"""Rows on one picture at most."""
+"""Most rows of a picture."""
 
 _COLUMNS = 8
 _CELL, _FRAME, _PLOT = 320, 160, 50
 """Least width of a cell, height of a frame and of a plot, in pixels."""
 _LETTERS = 52
-"""Letters that fit into a line of a cell."""
+"""Letters in a line of a cell."""
 _MARGIN, _GAP, _LINE, _TITLE = 5, 4, 17, 22
 _PAPER, _INK, _FAINT, _TILE = (255, 255, 255), (25, 25, 25), (125, 125, 125), (240, 241, 244)
 _CURVE, _RED = (20, 90, 180), (200, 20, 30)
@@ -32,15 +32,17 @@ _font = cache(ImageFont.load_default)
 def write_sheets(
     folder: Path, name: str, batch: Mapping[str, Any], refs: Sequence[SampleRef], **further: Any
 ) -> list[Path]:
-    """Write the pictures of a batch as PNG: ``name.png``, or ``name-1.png``, ``name-2.png``, ... if it takes several.
+    """Write the pictures of a batch as PNG: ``name.png``, or ``name-1.png``, ``name-2.png``, ... for several.
 
     Args:
-        folder: Folder, which is made if it is missing. Files of these names are replaced.
-        name: Name without ending.
-        batch, refs, further: Arguments of ``draw_sheets``.
+        folder: Folder, created if missing. Files with these names are replaced.
+        name: File name without suffix.
+        batch: As for ``draw_sheets``.
+        refs: As for ``draw_sheets``.
+        further: Other arguments of ``draw_sheets``.
 
     Returns:
-        The files, in order.
+        Paths of the files, in order.
 
     Raises:
         OSError: The folder cannot be written.
@@ -62,16 +64,20 @@ def draw_sheets(
 ) -> Iterator[Image.Image]:
     """Draw a batch, page by page.
 
-    Below the frames of a row stand its number, dataset, episode, steps and instruction, and a small plot of each
-    dimension of the action: a curve over the steps of the window, or a bar if the action was reduced. The middle of
-    a plot is 0; its full height is the number above it, either side (of bars the largest of the row). Letters beyond
-    Latin-1, such as Chinese ones, are written as ``\\u628a``.
+    Below the frames of a row are its number, dataset, episode, steps and instruction, and a small plot of each
+    dimension of the action: a curve over the steps of the window, or a bar if the action was reduced. The middle of a
+    plot is 0, and the number above it is its half height. All bars of a row have the same scale. Letters beyond Latin-1
+    are written as ``\\u628a``.
 
     Args:
-        batch: Batch of a loader without transforms; of its keys frames, frames_mask, action and action_mask are drawn.
+        batch: Batch of a loader without transforms; ``frames``, ``frames_mask``, ``action`` and ``action_mask`` are
+            drawn.
         refs: Origin of each row.
         title: Line at the top of each page.
-        replaced: Numbers of rows to mark in red.
+        replaced: Rows to mark in red.
+
+    Yields:
+        Pages of at most ``ROWS_PER_PAGE`` rows.
     """
     columns = min(_COLUMNS, math.ceil(math.sqrt(2 * len(refs))))
     for first in range(0, len(refs), ROWS_PER_PAGE):
@@ -81,16 +87,16 @@ def draw_sheets(
         sheet = Image.new("RGB", (columns * width, _TITLE + math.ceil(len(rows) / columns) * height), _PAPER)
         part = f", rows {rows[0]} to {rows[-1]}" if len(rows) < len(refs) else ""
         _write(ImageDraw.Draw(sheet), (_MARGIN, _MARGIN), title + part, _INK)
-        for place, cell in enumerate(cells):
-            line, column = divmod(place, columns)
+        for number, cell in enumerate(cells):
+            line, column = divmod(number, columns)
             sheet.paste(cell, (column * width, _TITLE + line * height))
         yield sheet
 
 
 def _draw_cell(batch: Mapping[str, Any], row: int, ref: SampleRef, *, replaced: bool) -> Image.Image:
-    """Draw a row. The cell cuts off texts that are too wide."""
+    """Draw a row; texts are cut at the edge of the cell."""
     pixels = np.asarray(batch["frames"][row])
-    there = batch["frames_mask"][row] if "frames_mask" in batch else [True] * len(pixels)
+    is_real = batch["frames_mask"][row] if "frames_mask" in batch else [True] * len(pixels)
     width = max(_CELL, 100 * len(pixels))
     step = (width + _GAP) // len(pixels)
     frames = [ImageOps.contain(Image.fromarray(each), (step - _GAP, _FRAME), Image.Resampling.BOX) for each in pixels]
@@ -99,17 +105,17 @@ def _draw_cell(batch: Mapping[str, Any], row: int, ref: SampleRef, *, replaced: 
     height = plots + _MARGIN + (_PLOT + _MARGIN if "action" in batch else 0)
     cell = Image.new("RGB", (width + 2 * _MARGIN, height), _PAPER)
     for number, frame in enumerate(frames):
-        if there[number]:
+        if is_real[number]:
             cell.paste(frame, (_MARGIN + number * step, _MARGIN))
     draw = ImageDraw.Draw(cell)
     if replaced:
         right = _MARGIN + step * (len(frames) - 1) + frames[0].width
         draw.rectangle((_MARGIN - 3, _MARGIN - 3, right + 2, below - 1), outline=_RED, width=3)
     instruction = textwrap.wrap(printable(ref.language, latin=True), _LETTERS, max_lines=2, placeholder="...")
-    where = f"episode {ref.episode}, steps {ref.step}..{ref.step + ref.offset}{', replaced' if replaced else ''}"
+    origin = f"episode {ref.episode}, steps {ref.step}..{ref.step + ref.offset}{', replaced' if replaced else ''}"
     lines = [
         (f"{row} {ref.dataset}"[:_LETTERS], _INK),
-        (where, _RED if replaced else _FAINT),
+        (origin, _RED if replaced else _FAINT),
         *((line, _INK) for line in instruction or ["(no instruction)"]),
     ]
     for number, (text, ink) in enumerate(lines):
@@ -146,8 +152,8 @@ def _draw_action(draw: ImageDraw.ImageDraw, top: int, width: int, action: np.nda
             low, high = sorted((middle, float(heights[0])))
             draw.rectangle((left + tile / 4, low, right - tile / 4, high), fill=_CURVE)
         else:
-            places = np.linspace(left + 2, right - 2, len(column))
-            draw.line(np.stack([places, heights], axis=1).ravel().tolist(), fill=_CURVE, width=2)
+            across = np.linspace(left + 2, right - 2, len(column))
+            draw.line(np.stack([across, heights], axis=1).ravel().tolist(), fill=_CURVE, width=2)
 
 
 def _write(

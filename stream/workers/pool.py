@@ -75,7 +75,7 @@ class Worker:
         is_new = slot.fd not in self._known
         self.jobs.append(job)
         try:
-            self.connection.send(tuple(Request(job.step, slot.fd, slot.size, is_new)))
+            self.connection.send(Request(job.step, slot.fd, slot.size, is_new))
             if is_new:
                 self._known.add(slot.fd)
                 send_handle(self.connection, slot.fd, self.process.pid)
@@ -152,7 +152,7 @@ class WorkerPool:
             message = ""
         if not isinstance(message, str):
             job = worker.jobs.popleft()
-            job.reply = Reply._make(message)
+            job.reply = message
             return [job]
         self.workers.remove(worker)
         error = _loss(worker, message)

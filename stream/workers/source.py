@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -41,22 +40,6 @@ class Made:
     work: Work = field(default_factory=Work)
     replaced: list[RecordError] = field(default_factory=list)
     attempts: int = 0
-
-
-class BatchSource(Protocol):
-    """A source that makes batches ahead of time, in any order."""
-
-    def submit(self, step: int, rows: Rows) -> None:
-        """Start a batch."""
-
-    def take(self, step: int) -> Made:
-        """Wait for a batch that was submitted; raises RecordError, WorkerError or RingError."""
-
-    def forget(self) -> None:
-        """Drop all batches that were submitted and not taken."""
-
-    def close(self) -> None:
-        """End processes and threads."""
 
 
 class Replacer:
@@ -140,7 +123,12 @@ class ProcessSource:
             self._send(submitted, step, self._ring.take(), worker)
 
     def take(self, step: int) -> Made:
-        """Wait for a batch; a worker that was lost is an error of each batch that it had."""
+        """Wait for a batch that was submitted.
+
+        Raises:
+            RecordError: A record cannot be read.
+            WorkerError: The worker of the batch was lost, or a transform failed.
+        """
         submitted = self._submitted[step]
         while submitted.worker is not None:
             self._receive(submitted.worker)
@@ -150,7 +138,7 @@ class ProcessSource:
         return submitted.made
 
     def forget(self) -> None:
-        """Drop what was submitted; slots return to the ring as the workers finish."""
+        """Drop all batches that were not taken; slots return to the ring as the workers finish."""
         self._submitted.clear()
 
     def close(self) -> None:
@@ -217,14 +205,14 @@ class ThreadSource:
         self._batches[step] = self._pool.submit(self._make, step, rows, arrays)
 
     def take(self, step: int) -> Made:
-        """Wait for a batch."""
+        """Wait for a batch that was submitted; raises RecordError, RingError or WorkerError."""
         made = self._batches.pop(step).result()
         if isinstance(made, Exception):
             raise made
         return made
 
     def forget(self) -> None:
-        """Drop what was submitted."""
+        """Drop all batches that were not taken."""
         for made in self._batches.values():
             made.cancel()
         self._batches.clear()
@@ -244,6 +232,10 @@ class ThreadSource:
             return error.with_traceback(None)
         except Exception:
             return _not_made(traceback.format_exc(), step)
+
+
+BatchSource = ProcessSource | ThreadSource
+"""A source that makes batches ahead of time, in any order."""
 
 
 def _not_made(reason: str, step: int) -> WorkerError:

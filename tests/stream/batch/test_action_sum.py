@@ -31,7 +31,7 @@ def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
 
 @pytest.mark.parametrize("name", VELOCITIES)
 def test_the_sum_of_a_dataset_of_velocities_is_a_distance(oxe_root: Path, name: str) -> None:
-    """Beside a dataset of deltas and of more dimensions, whose sums stay what they are."""
+    """Mix velocities with a larger dataset of deltas, whose sums stay unchanged."""
     mixture = {name: 1, "bridge": 1}
     summed = make_loader(oxe_root, mixture, batch_size=16, action="sum")
     batch, windows = summed.batch_at(0), make_loader(oxe_root, mixture, batch_size=16).batch_at(0)

@@ -33,7 +33,7 @@ NAMES = ("arm", "eye")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two datasets with two frames a record and with three; not to be written to."""
+    """Return two datasets, with two and three frames a record; tests must not write to them."""
     root = tmp_path_factory.mktemp("batch")
     write_dataset(root, "arm", {"train": TRAIN})
     write_dataset(root, "eye", {"train": TRAIN}, action=(), state=0, frame_offsets=(0, 1, 2))
@@ -42,7 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of a dataset, to damage."""
+    """Return the folder of a dataset to damage."""
     return write_dataset(tmp_path, "arm", {"train": TRAIN})
 
 
@@ -51,12 +51,12 @@ def data_of(root: Path, names: tuple[str, ...] = NAMES, **options: Any) -> Mixed
 
 
 def all_rows(data: MixedData) -> Rows:
-    """A batch with every record, in a shuffled order."""
+    """Return a batch with every record, in a shuffled order."""
     return data.plan.rows(np.arange(2 * sum(data.sizes.values())))
 
 
 def assembled(assembler: Assembler, rows: Rows) -> tuple[dict[str, np.ndarray], Assembled]:
-    """A batch in memory that held something else."""
+    """Assemble a batch in memory that held other values."""
     out = assembler.empty(len(rows))
     for values in out.values():
         values[...] = 77
@@ -68,7 +68,7 @@ def path_of(folder: Path, shard: int) -> Path:
 
 
 def failed_records(data: MixedData, done: Assembled, rows: Rows) -> set[tuple[str, int]]:
-    """Shard and record of the rows that failed; each error names its row."""
+    """Return shard and record of the rows that failed; check that each error names its row."""
     assert [row for row, _ in done.failed] == sorted({row for row, _ in done.failed})
     for row, error in done.failed:
         assert (error.dataset, error.split, error.sample) == ("arm", "train", rows.sample[row])
@@ -121,7 +121,7 @@ def test_records_are_read_a_few_at_a_time(root: Path, monkeypatch: pytest.Monkey
 
 
 def handles(folder: Path) -> list[str]:
-    """The files of a folder that this process has open."""
+    """Return the files of a folder that this process has open."""
     return [path for path in open_files() if path.startswith(str(folder))]
 
 

@@ -23,7 +23,7 @@ LIST = Column(None, None, 0, False, None, None, ())
 
 @pytest.fixture
 def splits(oxe_root: Path) -> list[SplitIndex]:
-    """The training split of three datasets."""
+    """Return the training split of three datasets."""
     catalog = Catalog(oxe_root)
     return [open_index(catalog.open(name), "train", member=number) for number, name in enumerate(NAMES)]
 
@@ -36,7 +36,7 @@ def number(dtype: str, width: int | None = None) -> Column:
 
 
 def made(splits: list[SplitIndex], *columns: dict[str, Column]) -> list[SplitIndex]:
-    """Splits of members with these columns of steps."""
+    """Return splits of members with these columns of steps."""
     return [replace(split, steps=Table("", 0, each)) for split, each in zip(splits, columns, strict=False)]
 
 

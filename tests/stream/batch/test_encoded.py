@@ -35,8 +35,7 @@ def decoded(batch: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def damaged(oxe_root: Path, tmp_path: Path) -> Path:
-    """Two datasets, in one of which the second frame of each record of a shard is no JPEG although every checksum
-    agrees."""
+    """Return two datasets; in a shard of one, each second frame is no JPEG, although every checksum agrees."""
     for name in MIXTURE:
         shutil.copytree(oxe_root / name, tmp_path / name)
     (folder,) = (tmp_path / "bridge").iterdir()

@@ -36,7 +36,7 @@ RATES = {"arm": None, "hand": 4.0, "eye": 10.0}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three datasets of different vectors and offsets; not to be written to."""
+    """Return three datasets of different vectors and offsets; tests must not write to them."""
     root = tmp_path_factory.mktemp("lookup")
     splits = {"train": [[5, 1, 4], [], [6, 9]], "test": [[7], [3, 8]]}
     for name, state in (("arm", 2), ("hand", 5), ("eye", 0)):
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look_up(data: MixedData, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Located, set[int]]:
-    """The metadata of a batch, in memory that held something else; what locates the records; the rows that failed."""
+    """Return the metadata of a batch, the locations of its records, and the rows that failed."""
     fields = data.spec.fields()
     own = {"frames", "frames_mask", "sample", "dataset"}
     out = {name: np.empty((len(rows), *shape), dtype) for name, (dtype, shape) in fields.items() if name not in own}
@@ -66,13 +66,13 @@ def look_up(data: MixedData, rows: Rows, *, lookup: Lookup | None = None) -> tup
 
 @functools.cache
 def table_rows(folder: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows of the tables of a split."""
+    """Return the rows of the tables of a split."""
     path = Path(folder)
     return {kind: read_table(path.parent, kind, path.name).to_pylist() for kind in TABLE_KINDS}
 
 
 def expected_row(data: MixedData, rows: Rows, row: int) -> dict[str, Any]:
-    """The metadata of one row, without padding: vectors as lists with None where there is no value."""
+    """Return the metadata of one row, without padding: vectors as lists with None for a missing value."""
     spec, split = data.spec, data.views.splits[int(rows.split[row])]
     tables = table_rows(split.folder)
     record = tables["records"][int(rows.record[row])]
@@ -100,7 +100,7 @@ def expected_row(data: MixedData, rows: Rows, row: int) -> dict[str, Any]:
 
 
 def vector_of(step: Mapping[str, Any], name: str, columns: Any) -> list[float | None]:
-    """The derived vector of a step, or of the columns that were chosen."""
+    """Return the vector of a step: the derived one, or the chosen columns."""
     if columns is None:
         return list(step.get(name) or [])
     values: list[float | None] = []
@@ -114,7 +114,7 @@ def vector_of(step: Mapping[str, Any], name: str, columns: Any) -> list[float | 
 
 
 def reduced(steps: list[list[Any]], how: str, modes: tuple[str, ...], rate: float | None) -> list[Any]:
-    """The window of some steps, or one action."""
+    """Return the window of some steps, or one action."""
     if how == "window":
         return steps
     found: list[float | None] = []
@@ -133,7 +133,7 @@ def reduced(steps: list[list[Any]], how: str, modes: tuple[str, ...], rate: floa
 
 
 def assert_row(found: Mapping[str, Any], row: int, expected: Mapping[str, Any], *, exact: bool) -> None:
-    """Compare a row of a batch with what is expected, padding included."""
+    """Compare a row of a batch with the expected one, padding included."""
     keys = {key for key in found if not key.endswith("_mask")}
     assert keys == set(expected)
     for key, value in expected.items():
@@ -149,7 +149,7 @@ def assert_row(found: Mapping[str, Any], row: int, expected: Mapping[str, Any], 
 
 
 def padded(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """A nested list in an array of zeros, and which of its values there are."""
+    """Return a nested list in an array of zeros, and the mask of its values."""
     values, mask = np.zeros(shape, dtype), np.zeros(shape, bool)
     if not shape:
         there = value is not None
@@ -257,7 +257,7 @@ def test_every_record_of_every_split_is_found(root: Path, split: str, horizon: i
 
 
 def all_rows(data: MixedData) -> Rows:
-    """Each record of a mixture once, in another order than they are stored."""
+    """Return each record of a mixture once, not in storage order."""
     parts = []
     for member, size in enumerate(data.sizes.values()):
         position = np.arange(size)[::-1]
@@ -342,7 +342,7 @@ def test_a_batch_of_no_rows_has_arrays_of_no_rows(root: Path) -> None:
 
 
 def edited(root: Path, tmp_path: Path, change: Mapping[str, int], row: int) -> tuple[Path, int]:
-    """A copy of two datasets with a record of ``arm`` changed; returns the root, and the row of the record."""
+    """Copy two datasets with a record of ``arm`` changed; return the root, and the row of the record."""
     for name in ("arm", "hand"):
         shutil.copytree(root / name, tmp_path / name)
 

@@ -35,7 +35,7 @@ def write_files(folder: Path, sizes: list[int]) -> list[Path]:
 
 
 def mappings(folder: Path) -> int:
-    """How many files of a folder are mapped."""
+    """Count the mapped files of a folder."""
     return len(re.findall(rf" {folder}/", Path("/proc/self/maps").read_text()))
 
 

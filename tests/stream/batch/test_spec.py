@@ -1,4 +1,4 @@
-"""What a batch holds, and the columns that it is made of."""
+"""Content of a batch, and the columns that it reads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_batch_is_made_of_its_columns_and_of_no_others(root: Path, options: di
 
 
 def without_others(spec: BatchSpec, split: SplitIndex) -> SplitIndex:
-    """A split whose columns that batches are not made of lie where something else does."""
+    """Return a split whose unused columns have wrong offsets."""
     used = set(spec.used_columns(split))
     tables: dict[str, Any] = {}
     for kind in TABLE_KINDS:

@@ -34,7 +34,7 @@ def chosen_vector(dataset: Dataset, which: Literal["action", "state"], columns: 
 
 
 def read_rows(index: SplitIndex, parts: list[dict[str, Any]]) -> np.ndarray:
-    """The vector of every step, value by value as Arrow reads the raw columns."""
+    """Return the vector of every step, value by value as Arrow reads the raw columns."""
     table = index.steps.arrow()
     rows: list[list[float]] = [[] for _ in range(len(table))]
     for part in parts:
@@ -88,7 +88,7 @@ def test_chosen_columns_take_the_place_of_the_registrys(
 
 
 def made_steps(folder: Path, **columns: pa.Array) -> Table:
-    """Steps with other columns."""
+    """Return steps with other columns."""
     rows = len(next(iter(columns.values())))
     numbers = pa.array(range(rows), pa.int32())
     texts = pa.array(["open"] * rows, pa.large_string()).dictionary_encode()
@@ -229,7 +229,7 @@ WINDOW = np.array(
     ],
     np.float32,
 )
-"""Of three pairs of 3, 2 and 1 steps: a delta, an absolute value and a flag."""
+"""Three pairs of 3, 2 and 1 steps: a delta, an absolute value and a flag."""
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ FOLDER = Path("demo/1.0.0")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A converted root: eight shards of train and two of val, two episodes each, one of them damaged."""
+    """Return a converted root: eight shards of train and two of val, two episodes each, one of them damaged."""
     folder = tmp_path_factory.mktemp("fetch")
 
     def episodes(seed: int) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def local(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def damaged(root: Path, tmp_path: Path) -> Path:
-    """A copy of the root to damage."""
+    """Return a copy of the root to damage."""
     return Path(shutil.copytree(root, tmp_path / "damaged"))
 
 
@@ -83,7 +83,7 @@ def shards(local: Path, split: str = "train") -> list[str]:
 
 
 def indexes(local: Path) -> list[str]:
-    """The splits whose index is present."""
+    """Return the splits whose index is present."""
     tables = {f"{kind}.arrow" for kind in TABLE_KINDS}
     found = {path.name: {file.name for file in path.glob("*.arrow")} for path in (local / FOLDER).iterdir()}
     return sorted(split for split, files in found.items() if files == tables)
@@ -242,7 +242,7 @@ def test_a_changed_byte_and_a_missing_file_are_found(
     flip(damaged / file, 100)
     assert_refused(damaged, local, capsys, EXIT_FAILED, file.name, "its SHA-256 is not that of its manifest")
     (damaged / file).unlink()
-    assert_refused(damaged, local, capsys, EXIT_FAILED, file.name, "is not there")
+    assert_refused(damaged, local, capsys, EXIT_FAILED, file.name, "is missing")
 
 
 def test_a_manifest_that_was_changed_is_refused(damaged: Path, local: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,12 +266,12 @@ def test_a_wrong_bucket_and_missing_credentials_are_one_error(
     [
         (
             ["/nowhere/at/all", "LOCAL", "--mixture", "demo"],
-            "/nowhere/at/all: no such folder; expected a root that was converted",
+            "/nowhere/at/all: no such folder; expected a converted root",
         ),
         (["ROOT", "LOCAL", "--mixture", "dmo"], "no mixture or dataset 'dmo'; did you mean 'demo'?"),
         (["ROOT", "LOCAL", "--mixture", "demo", "--split", "test"], "no split 'test', there are 'train', 'val'"),
-        (["ROOT", "s3://bucket/oxe", "--mixture", "demo"], "s3://bucket/oxe: files are brought to a local folder"),
-        (["ROOT", "/dev/null/oxe", "--mixture", "demo"], "/dev/null/oxe: cannot be made: Not a directory"),
+        (["ROOT", "s3://bucket/oxe", "--mixture", "demo"], "s3://bucket/oxe: expected a local folder to copy to"),
+        (["ROOT", "/dev/null/oxe", "--mixture", "demo"], "/dev/null/oxe: cannot be created: Not a directory"),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_line(

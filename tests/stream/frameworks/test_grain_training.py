@@ -94,8 +94,7 @@ app.run(lambda argv: print(OWN.value, flags.FLAGS.grain_py_debug_mode, argv[1:])
 
 @pytest.fixture(autouse=True)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This repository is what Python imports from, and JAX and Orbax are not installed: Grain would import them in each
-    of its processes, which takes three seconds."""
+    """Import from this repository, without JAX and Orbax: Grain would import them in each of its processes."""
     (tmp_path / "hidden").mkdir()
     for name in ("jax", "orbax"):
         (tmp_path / "hidden" / f"{name}.py").write_text(f"raise ModuleNotFoundError('{name} is not installed')\n")
@@ -103,7 +102,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def python(*arguments: str | Path) -> str:
-    """Run Python; returns what it printed."""
+    """Run Python, and return its output."""
     done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -128,3 +127,10 @@ def test_a_training_loop_runs_in_a_notebook(oxe_root: Path) -> None:
 def test_flags_of_a_program_are_left_to_it() -> None:
     told = python("-c", FLAGS, "--own=given", "--grain_py_debug_mode", "rest")
     assert told == "unparsed\ngiven True ['rest']\n"
+
+
+@pytest.mark.parametrize("name", ["make_loader", "pairs", "Normalize"])
+def test_grain_without_jax_is_imported_without_a_warning(name: str) -> None:
+    command = [sys.executable, "-c", f"import stream; stream.{name}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")

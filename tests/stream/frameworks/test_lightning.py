@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class _Model(pl.LightningModule):  # type: ignore[name-defined]
-    """Notes the steps of the batches that it is given."""
+    """A model that notes the steps of its batches."""
 
     def __init__(self, fail_at: int = -1) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.fixture(scope="module")
 def root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of two datasets, to be damaged and mended."""
+    """Return a copy of two datasets, to damage and repair."""
     made = tmp_path_factory.mktemp("corruption")
     for name in NAMES:
         shutil.copytree(oxe_root / name, made / name)
@@ -41,25 +41,25 @@ def root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(root: Path) -> list[str]:
-    """What the undamaged files give."""
+    """Return the hashes of the undamaged files."""
     return read_all(root)
 
 
 def read_all(root: Path) -> list[str]:
-    """A hash of each sample of ``bridge``; raises what the loader raises."""
+    """Return a hash of each sample of ``bridge``; raises the errors of the loader."""
     source = PairSource(root, "bridge", split="train", columns=["is_first"], horizon=3)
     return [digest(source[place]) for place in range(len(source))]
 
 
 def paths(root: Path, kind: str) -> list[Path]:
-    """The files of a kind of ``bridge``'s training split, in order."""
+    """Return the files of a kind of ``bridge``'s training split, in order."""
     (folder,) = (root / "bridge").iterdir()
     patterns = {"dataset.json": "dataset.json", "arrayrecord": "train/*.arrayrecord"}
     return sorted(folder.glob(patterns.get(kind, f"train/{kind}.arrow")))
 
 
 def places(size: int, count: int) -> Iterator[tuple[int, int]]:
-    """Stretches of a file: its first and last bytes, and some of every region between."""
+    """Return ranges of a file: its first and last bytes, and some of every region between."""
     length = max(1, min(512, size // count))
     picker = random.Random(size)
     starts = {0, 8, size - 1, size - length, *(size * i // count + picker.randrange(length) for i in range(count))}

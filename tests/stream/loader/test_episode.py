@@ -20,7 +20,7 @@ OFFSETS = {"arm": 2, "hand": 4}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two datasets; not to be written to."""
+    """Return two datasets; tests must not write to them."""
     root = tmp_path_factory.mktemp("episode")
     for name, offset in OFFSETS.items():
         write_dataset(root, name, LENGTHS, offset=offset)
@@ -36,7 +36,7 @@ def lengths(split: str) -> list[int]:
 
 
 def frame_steps(steps: int, offset: int) -> list[int]:
-    """The steps whose frames the pairs of an episode hold."""
+    """Return the steps whose frames the pairs of an episode hold."""
     return sorted({t + distance for t in range(max(0, steps - offset)) for distance in (0, offset)})
 
 

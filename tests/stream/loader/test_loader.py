@@ -28,7 +28,7 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
 
 @cache
 def transforms(root: Path) -> tuple[Any, ...]:
-    """Normalisation, and an augmentation that draws by sample."""
+    """Return normalisation, and an augmentation that draws by sample."""
     return Normalize(loader_of(root)), Jitter()
 
 
@@ -38,13 +38,13 @@ def full_loader(root: Path, **arguments: Any) -> Loader:
 
 @cache
 def reference(root: Path) -> tuple[str, ...]:
-    """The digests of the first steps with transforms, each batch made by itself in this process."""
+    """Return the digests of the first steps with transforms, each batch made by itself in this process."""
     loader = full_loader(root, threads=1)
     return tuple(digest(loader.batch_at(step)) for step in range(STEPS))
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """The global batch of the ranks' batches, in rank order."""
+    """Return the global batch of the ranks' batches, in rank order."""
     return {
         key: list(chain.from_iterable(batch[key] for batch in batches))
         if isinstance(batches[0][key], list)
@@ -136,7 +136,7 @@ def test_describe_says_what_the_batch_holds(oxe_root: Path) -> None:
 
 
 def test_names_of_dimensions_are_those_of_columns(oxe_root: Path) -> None:
-    """By the registry's parts in the manifest, and by the raw columns of the step that ``describe`` names."""
+    """Compare with the registry's parts in the manifest, and the raw columns of the step that ``describe`` names."""
     loader = loader_of(oxe_root)
     batch, refs = loader.batch_at(2), loader.describe(2)
     assert list(loader.action_names) == list(loader.state_names) == list(loader.dataset_names)

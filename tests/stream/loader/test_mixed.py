@@ -109,7 +109,7 @@ def test_negative_and_large_seeds_are_seeds(oxe_root: Path) -> None:
 
 @pytest.fixture
 def edited(oxe_root: Path, tmp_path: Path) -> MixedData:
-    """Two datasets, the second of which says that its frames have another size."""
+    """Return two datasets; the second states a different frame size."""
     for name in ("bridge", "kuka"):
         shutil.copytree(oxe_root / name, tmp_path / name)
     data = mix(tmp_path, {"bridge": 1, "kuka": 1})

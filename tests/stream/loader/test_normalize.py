@@ -20,7 +20,7 @@ def load(root: Path, **options: Any) -> Loader:
 
 
 def expected(loader: Loader, row: int, batch: Any, key: str, method: str) -> np.ndarray:
-    """One row of a vector, value by value from the manifest's statistics."""
+    """Return one row of a vector, value by value from the manifest's statistics."""
     member = int(batch["dataset"][row])
     dataset = loader.data.datasets[member]
     vector = getattr(loader.data.spec, f"{key}s")[member]

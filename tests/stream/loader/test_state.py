@@ -17,7 +17,7 @@ from stream.storage.errors import StateError
 
 @pytest.fixture
 def order(oxe_root: Path) -> dict[str, Any]:
-    """The order of a real mixture."""
+    """Return the order of a real mixture."""
     options = Options(filters={"kuka": [("step", ">", 1)]})
     return open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", options=options).order()
 
@@ -34,7 +34,7 @@ def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
 
 
 def changed(order: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
-    """A copy with another value at a place."""
+    """Return a copy with one other value."""
     copy: dict[str, Any] = json.loads(json.dumps(order))
     inner = copy
     for key in path[:-1]:

@@ -32,7 +32,7 @@ HEAD = ["row", "dataset", "source", "file", "episode", "steps", "language", "sha
 
 @pytest.fixture
 def saved(oxe_root: Path, tmp_path: Path) -> Path:
-    """The loader.json of a run."""
+    """Return the loader.json of a run."""
     return save(oxe_root, tmp_path / "run" / "loader.json")
 
 
@@ -47,7 +47,7 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
 
 @pytest.fixture
 def damaged(oxe_root: Path, tmp_path: Path) -> Path:
-    """A root in which a shard of bridge has no readable record."""
+    """Return a root in which no record of one shard of bridge is readable."""
     root = tmp_path / "damaged"
     for name in MIXTURE:
         shutil.copytree(oxe_root / name, root / name)
@@ -57,7 +57,7 @@ def damaged(oxe_root: Path, tmp_path: Path) -> Path:
 
 
 def replay(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the command, in this process."""
+    """Return exit code, standard output and standard error of the command, run in this process."""
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as done:
@@ -73,7 +73,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
-    """The one line that says why not."""
+    """Return the one line of the error."""
     found, out, err = replay(capsys, *arguments)
     assert (found, out) == (code, "")
     assert err.startswith("error: ")

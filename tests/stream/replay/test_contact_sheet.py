@@ -38,7 +38,7 @@ def refs_of(count: int, *, language: str = "pick it up") -> list[SampleRef]:
 
 
 def colour(row: int, frame: int) -> tuple[int, int, int]:
-    """One that no text, paper or plot has."""
+    """Return a colour that no text, paper or plot has."""
     return (10 + row % 200, 60 + 30 * frame, 7 + row // 200)
 
 
@@ -51,7 +51,7 @@ def batch_of(rows: int, *, frames: int = 2, size: tuple[int, int] = (64, 64), **
 
 
 def colours_of(sheet: Image.Image) -> Counter[tuple[int, int, int]]:
-    """How many pixels there are of each colour."""
+    """Count the pixels of each colour."""
     return Counter({wanted: count for count, wanted in sheet.getcolors(1 << 24)})  # type: ignore[misc, union-attr]
 
 
@@ -134,7 +134,7 @@ def test_a_long_instruction_stays_in_its_cell() -> None:
 
 
 def action_pixels(action: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Where the curves of the only row are."""
+    """Return the position of the curves of the only row."""
     sheet = np.asarray(only(batch_of(1, action=action[None], action_mask=mask[None]), refs_of(1)))
     return (sheet == CURVE).all(-1)
 

@@ -28,7 +28,7 @@ GONE_S = 2.0
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The worker processes of a process."""
+    """Return the worker processes of a process."""
     try:
         children = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -55,7 +55,7 @@ def _status(process: psutil.Process) -> str:
 
 
 def named_memory(pid: int) -> list[str]:
-    """The files in /dev/shm that a process has mapped: they would stay if it were killed."""
+    """Return the files in /dev/shm that a process has mapped: they would stay if it were killed."""
     mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return [line for line in mapped if "/dev/shm/" in line and not line.endswith("(deleted)")]
 
@@ -288,7 +288,7 @@ def test_python_c_and_a_notebook_need_no_main_guard(oxe_root: Path, tmp_path: Pa
 
 
 def test_modules_of_the_current_folder_do_not_get_into_a_worker(oxe_root: Path, tmp_path: Path) -> None:
-    """Those that the trainer would not import either: a user's folder may have a stream.py of its own."""
+    """Keep out modules that the trainer would not import: a user's folder may have a stream.py."""
     (tmp_path / "script").mkdir()
     (tmp_path / "stream.py").write_text("raise ImportError('this is another stream')\n")
     script = tmp_path / "script" / "train.py"

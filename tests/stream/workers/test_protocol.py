@@ -76,7 +76,8 @@ class SlotOf:
     def reply(self, rows: Rows, *, step: int = 0, worker: SlotWriter | None = None) -> Reply:
         np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
         request = Request(step, self.slot.fd, self.slot.size, False)
-        return Reply._make(pickle.loads(pack((worker or self.worker).make(request))))
+        reply: Reply = pickle.loads(pack((worker or self.worker).make(request)))
+        return reply
 
     def batch(self, rows: Rows, **options: Any) -> Batch:
         reply = self.reply(rows, **options)
@@ -312,7 +313,7 @@ def test_what_a_transform_returns_comes_through_a_slot(data: MixedData, change: 
 
 
 def each_in_turn(batch: Batch) -> Any:
-    """Another change at every step."""
+    """Apply a different change at every step."""
     return CHANGES[int(batch["sample"][0]) // ROWS % len(CHANGES)](batch)
 
 
@@ -376,7 +377,7 @@ def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: MixedData
         places = {key: value for key, value in reply.batch if isinstance(value, Place)}
         assert len(places) == len(slot.maker.layout.offsets)
         assert {key for key, place in places.items() if place.offset >= slot.maker.layout.nbytes} == replaced
-        assert len(pickle.dumps(tuple(reply))) < 2000
+        assert len(pickle.dumps(reply)) < 2000
 
 
 def test_a_slot_grows_for_a_larger_batch_and_stays_as_large(data: MixedData) -> None:
@@ -416,7 +417,7 @@ def lock(batch: Batch) -> Batch:
 
 
 class Stubborn:
-    """Cannot be pickled, for a reason of its own."""
+    """A value that cannot be pickled, for a reason of its own."""
 
     def __reduce__(self) -> Any:
         raise RuntimeError("I stay")

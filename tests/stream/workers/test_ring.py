@@ -28,7 +28,7 @@ def ring() -> Any:
 
 
 def lend(ring: Ring, *, fill: int = 0) -> np.ndarray:
-    """A batch of one array over a whole slot."""
+    """Return a batch of one array over all of a slot."""
     array = np.frombuffer(ring.lend(ring.take()), np.uint8)
     array[:] = fill
     return array
