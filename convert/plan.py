@@ -91,7 +91,7 @@ class ShardJob:
         return shard_stem(self.shard.split, self.shard.index, self.shard.count)
 
     name = stem
-    """What messages call the job, as ``SplitJob.name`` does."""
+    """Name of the job in messages, like ``SplitJob.name``."""
 
     @property
     def episodes(self) -> int:

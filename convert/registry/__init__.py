@@ -1,1 +1,1 @@
-"""What is known of each dataset: cameras, actions, states, rates, mixtures."""
+"""Registry of datasets and mixtures: cameras, actions, states, rates, weights."""

@@ -1,1 +1,1 @@
-"""What a shard is made of: frame pairs, encoded images, records, rows of the index."""
+"""Pieces of a shard: frame pairs, encoded images, records, rows of the index."""

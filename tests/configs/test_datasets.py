@@ -1,4 +1,4 @@
-"""The packaged datasets and mixtures against their feature trees and against what is published about them."""
+"""The packaged datasets and mixtures, compared with their feature trees and with published facts."""
 
 import json
 import math
@@ -91,7 +91,7 @@ NAMES = sorted(REGISTRY.datasets)
 
 @cache
 def features(name: str) -> dict[str, Feature]:
-    """The leaves of the feature tree, in the notation of the registry."""
+    """Return the leaves of the feature tree, in the notation of the registry."""
     path = CONFIGS / "features" / f"{REGISTRY.dataset(name).tfds_name}.json"
     leaves = flatten_features(tfds.features.FeaturesDict.from_json(json.loads(path.read_text())), where=name).values()
     return {leaf.name if leaf.level == "step" else f"/{leaf.path}": leaf for leaf in leaves}
@@ -389,6 +389,6 @@ def test_every_kind_of_finding_has_left_its_mark(name: str, facts: dict[str, dic
 
 
 def entry_text(name: str) -> str:
-    """The lines of a dataset in datasets.yaml, comments included."""
+    """Return the lines of a dataset in datasets.yaml, comments included."""
     text = (CONFIGS / "datasets.yaml").read_text()
     return text.split(f"\n  {name}:\n", 1)[1].split("\n\n", 1)[0]

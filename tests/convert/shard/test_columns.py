@@ -39,7 +39,7 @@ def absent(feature: Feature, rows: int) -> Column:
 
 
 def rows_of(column: Column) -> list[Any]:
-    """What the column says, as Python values in the shape that Arrow gives them."""
+    """Return the values of a column as Python objects in the shape that Arrow gives them."""
     size = column.feature.size or 0
     assert column.values is not None
     items: list[Any] = column.values if isinstance(column.values, list) else column.values.tolist()

@@ -1,4 +1,4 @@
-"""Pictures and tensors that claim more than they have, or inflate to more than anybody meant."""
+"""Pictures and tensors that claim more bytes than they have, or inflate beyond their declared size."""
 
 import os
 import struct

@@ -29,7 +29,7 @@ def convert(frame: bytes | np.ndarray, policy: FramePolicy = NATIVE, **options: 
 
 
 def decode(data: bytes) -> np.ndarray:
-    """By Pillow, which shares no code with what is tested."""
+    """Decode with Pillow, which shares no code with the tested functions."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
 

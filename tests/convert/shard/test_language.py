@@ -42,7 +42,7 @@ def language(
     episode: str = "",
     encoding: Literal["text", "utf8_codes"] = "text",
 ) -> list[str]:
-    """The instructions that come out of a record in which the features hold these texts."""
+    """Return the instructions of a record whose features hold these texts."""
     count = len(steps or observations or coded or [])
     blank = [""] * count
     columns = zip(steps or blank, observations or blank, coded or blank, strict=True)

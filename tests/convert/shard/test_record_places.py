@@ -1,4 +1,4 @@
-"""Where records lie is found in real ArrayRecord files, and what array_record reads is there."""
+"""Locations of records in real ArrayRecord files, compared with array_record's own reader."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_records_of_any_size_are_found(tmp_path: Path, sizes: list[int]) -> None
 
 
 def test_records_are_found_however_they_meet_the_blocks(tmp_path: Path) -> None:
-    """Every distance of the next chunk from the end of a block, so that each of its bytes is once the first of one."""
+    """Each byte of the next chunk is once the first of a block."""
     met: set[int] = set()
     for size in range(BLOCK - 260, BLOCK - 40):
         places = check(tmp_path / "x", random_records([size, 300, 70_000]))

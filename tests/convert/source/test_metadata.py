@@ -1,4 +1,4 @@
-"""Sources whose metadata lead elsewhere: nothing of them is imported, opened or written outside."""
+"""Sources whose metadata lead elsewhere: nothing foreign is imported, and no file outside of them is opened."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def camera(name: str) -> Feature:
 
 
 def nested(column: Column) -> Any:
-    """The values of a column as nested lists: by row, by item of each sequence, by the feature's shape."""
+    """Return the values of a column as nested lists: by row, by item of each sequence, by the feature's shape."""
     assert column.values is not None
     flat = np.array(column.values, dtype=object if column.feature.dtype == "string" else None)
     items = flat.reshape(-1, *(dim or 0 for dim in column.feature.shape)).tolist()
@@ -64,7 +64,7 @@ def nested(column: Column) -> Any:
 
 
 def look_up(tree: Mapping[str, Any], path: str) -> Any:
-    """The value at a flattened path, in a tree whose keys may contain slashes."""
+    """Return the value at a flattened path, in a tree whose keys may contain slashes."""
     for key, child in tree.items():
         if path == key:
             return child
@@ -135,7 +135,7 @@ def demo_parser() -> EpisodeParser:
 
 
 def edited(edit: Callable[[Any], None]) -> bytes:
-    """The record of a plain episode of four steps after ``edit`` of its features."""
+    """Return the record of a plain episode of four steps after ``edit`` of its features."""
     example = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(4)))
     edit(example.features.feature)
     record: bytes = example.SerializeToString()
