@@ -65,7 +65,7 @@ class DoJob(beam.DoFn):
             # Told again and again, until the launcher ends this process or is gone.
             while self._stop_address is not None and tell(self._stop_address, str(failure)):
                 time.sleep(1)
-            # Runners send the whole chain as text; the first of our messages in it is the one that is shown.
+            # Runners send the chain of errors as text, of which the first message of ours is shown.
             raise failure from None
 
 

@@ -64,7 +64,7 @@ def run_pipeline(
     try:
         with progress, open_runner(choice) as (runner, options):
             pipeline = beam.Pipeline(runner=runner, options=options)
-            if choice.is_local or choice.is_dask:
+            if choice.is_local or choice.kind == "DaskRunner":
                 # These runners do not use the staging folder, and nothing would remove it after a kill.
                 shutil.rmtree(pipeline.local_tempdir)
             if choice.is_local and choice.num_workers > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import logging
 import os
 import resource
@@ -18,7 +19,9 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
 from apache_beam.runners import create_runner
+from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineRunner
+from apache_beam.transforms import environments
 
 from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
 from beam_jobs.worker import RUNNER_PID
@@ -30,6 +33,11 @@ LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Names of Beam's in-process FnApiRunner: its DirectRunner would try to download a Go binary (Prism) first."""
 _OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "PrismRunner", *PORTABLE_RUNNERS)
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+_MODULES = {
+    "DaskRunner": ("apache_beam.runners.dask.dask_runner", "dask.distributed"),
+    "DataflowRunner": ("apache_beam.runners.dataflow.internal.apiclient",),
+}
+"""Modules that come with the extra of a runner."""
 _DASK_FILES = 256
 _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Silences Dask's workers, and leaves Ctrl-C, which a terminal sends to all processes, to the main process."""
@@ -51,23 +59,20 @@ class RunnerChoice:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is Beam's in-process runner, with or without worker processes."""
+        """True for Beam's in-process runner, with or without worker processes."""
         return self.name in LOCAL_RUNNERS
 
     @property
-    def is_dask(self) -> bool:
-        """Whether it is Beam's Dask runner."""
-        return self.name.rsplit(".", 1)[-1] == "DaskRunner"
-
-    @property
-    def is_dataflow(self) -> bool:
-        """Whether it is Google's Dataflow."""
-        return self.name.rsplit(".", 1)[-1] == "DataflowRunner"
+    def kind(self) -> str:
+        """Name without the module."""
+        return self.name.rsplit(".", 1)[-1]
 
     @property
     def only_translates(self) -> bool:
-        """Whether the graph is made ready for Dataflow and not sent (``--dry_run=True``)."""
-        return self.is_dataflow and bool(PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run)
+        """True if the graph is made ready for Dataflow and not sent (``--dry_run=True``)."""
+        return self.kind == "DataflowRunner" and bool(
+            PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run
+        )
 
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
@@ -116,7 +121,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
             PipelineOptions(list(choice.arguments), direct_num_workers=choice.num_workers),
         )
         return
-    if choice.is_dask:
+    if choice.kind == "DaskRunner":
         with _dask_arguments(choice) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
@@ -130,9 +135,6 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
 
 
 def _local_runner(num_workers: int) -> PipelineRunner:
-    from apache_beam.runners.portability.fn_api_runner import fn_runner
-    from apache_beam.transforms import environments
-
     if num_workers == 1:
         return fn_runner.FnApiRunner()
     # Beam's direct_running_mode=multi_processing does the same with its own worker, which logs to stderr.
@@ -169,7 +171,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         return
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < _DASK_FILES:
-        # With fewer its processes fail one by one, and leave semaphores in shared memory.
+        # With fewer files Dask's processes fail one by one, and leave semaphores in shared memory.
         raise UsageError(
             f"only {files} files may be open (ulimit -n), a local Dask cluster needs {_DASK_FILES}; raise the limit, "
             "or convert without Dask"
@@ -208,26 +210,19 @@ def _full_name(name: str) -> str:
 
 
 def _check_runner(choice: RunnerChoice) -> None:
-    if choice.is_local:
+    try:
+        # Importing the module of a runner adds the runner's options.
+        for module in _MODULES.get(choice.kind, ()):
+            importlib.import_module(module)
+    except ImportError:
+        name = choice.kind.removesuffix("Runner")
+        raise UsageError(
+            f"the {name} runner is not installed; pip install -c constraints.txt -e '.[{name.lower()}]'"
+        ) from None
+    if choice.is_local or choice.kind == "DaskRunner":
         return
-    if choice.is_dask:
-        try:
-            import apache_beam.runners.dask.dask_runner  # noqa: F401  (it adds its options)
-            import dask.distributed  # noqa: F401
-        except ImportError:
-            raise _not_installed("Dask", "dask") from None
-        return
-    if choice.is_dataflow:
-        try:
-            from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
-        except ImportError:
-            raise _not_installed("Dataflow", "dataflow") from None
     try:
         create_runner(choice.name)
     except (ImportError, AttributeError, ValueError):
         hint = closest(choice.name, (*LOCAL_RUNNERS, *_OTHER_RUNNERS), noun="runners")
         raise UsageError(f"no Beam runner {choice.name!r}; {hint}") from None
-
-
-def _not_installed(runner: str, extra: str) -> UsageError:
-    return UsageError(f"the {runner} runner is not installed; pip install -c constraints.txt -e '.[{extra}]'")

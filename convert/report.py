@@ -1,4 +1,4 @@
-"""Numbers, tables and errors for people."""
+"""Numbers, tables and errors as text for people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, for one-line lists; libraries append traces of their own.
+    """Return the first line of an error's message, for one-line lists: libraries append traces of their own.
 
     >>> first_line(ValueError("chunk data hash mismatch; reading record 7\\n  at reader.cc:12"))
     'chunk data hash mismatch; reading record 7'
@@ -42,7 +42,7 @@ def first_line(error: Exception) -> str:
 
 
 def fault(error: Exception, path: str | Path) -> str:
-    """Return one line about an error with a file, without its path, for lists that name the file themselves."""
+    """Return one line about an error with a file, without the path of the file, for lists that name the file."""
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror or error}"
     return first_line(error).removeprefix(f"{path}: ")

@@ -80,10 +80,10 @@ def merge_index(
         for part, (start, after) in zip(parts, pairwise(starts), strict=True):
             batch = _read_part(part[kind], kind, schema)
             schema = batch.schema
-            said = getattr(after, kind) - getattr(start, kind)
-            if batch.num_rows != said:
+            expected = getattr(after, kind) - getattr(start, kind)
+            if batch.num_rows != expected:
                 raise ShardError(
-                    f"{part[kind]}: {batch.num_rows:,} rows, {part['episodes'].name} says {said:,}; {_AGAIN}"
+                    f"{part[kind]}: {batch.num_rows:,} rows, {part['episodes'].name} says {expected:,}; {_AGAIN}"
                 )
             batch = _renumbered(batch, start.added(kind))
             if kind == "steps":
@@ -176,8 +176,8 @@ def _read_part(path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.Re
         batch = reader.get_batch(0)
         batch.validate()
     except (pa.ArrowException, OSError) as error:
-        told = " ".join(str(error).split())[:300]
-        raise ShardError(f"{path}: not a complete Arrow IPC file ({told}); {_AGAIN}") from None
+        detail = " ".join(str(error).split())[:300]
+        raise ShardError(f"{path}: not a complete Arrow IPC file ({detail}); {_AGAIN}") from None
     first = expected is None
     fields = list(FIRST_FIELDS[kind] if expected is None else expected)
     columns = list(batch.schema)[: len(fields) if first else None]

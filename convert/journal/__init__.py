@@ -1,1 +1,1 @@
-"""The record of finished work, on a disk or in an object store, that lets a conversion go on."""
+"""The record of finished work, on a disk or in an object store, from which an interrupted conversion continues."""

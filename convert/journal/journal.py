@@ -50,7 +50,7 @@ class Journal:
 
     Args:
         output: Folder ``ROOT/<dataset>/<version>``, local or in an object store.
-        staging: Local folder for files on their way to an object store; default: that of the system.
+        staging: Local folder for files on their way to an object store; default: the folder of the system.
 
     All methods may raise RemoteError for an object store. Methods that write raise ConvertError if a disk refuses.
     """
@@ -95,7 +95,7 @@ class Journal:
         return self._statuses([stem]).get(stem)
 
     def statuses(self, stems: Iterable[str]) -> dict[str, ShardStatus]:
-        """Return the statuses of those of the shards that are finished."""
+        """Return the statuses of the shards among these that are finished."""
         finished = self.finished()
         return self._statuses(stem for stem in stems if stem in finished)
 
@@ -121,7 +121,7 @@ class Journal:
         return self._store.get([name]).get(name)
 
     def complete_files(self, entries: Iterable[ShardEntry]) -> set[str]:
-        """Return the stems of those of the shards whose ArrayRecord file exists with the right size."""
+        """Return the stems of the shards whose ArrayRecord file exists with the right size."""
         files = {_records_file(entry.name): entry for entry in entries}
         sizes = self._store.sizes(files)
         return {entry.name for name, entry in files.items() if sizes.get(name) == entry.file.bytes}
@@ -164,7 +164,7 @@ class Journal:
             self._store.put(name, failure.model_dump_json().encode(), owner=failure.shard)
 
     def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:
-        """Return the notes of those of the shards that failed."""
+        """Return the notes of the shards among these that failed."""
         existing = self._store.names(FOLDER)
         return self._read(
             ShardFailure, {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
@@ -230,10 +230,14 @@ class Journal:
         content = self._get(name)
         return None if content is None else parse_manifest(content, where=f"{self.output}/{name}")
 
-    def withdraw(self) -> None:
-        """Take the manifest out of the output before a file that it describes gets another content."""
+    def withdraw(self, owner: str = MANIFEST) -> None:
+        """Take the manifest out of the output before a file that it describes gets another content.
+
+        Args:
+            owner: Lock that the caller holds.
+        """
         if (content := self._get(MANIFEST_NAME)) is not None:
-            self._store.put(f"{FOLDER}/{WITHDRAWN}", content, owner=MANIFEST)
+            self._store.put(f"{FOLDER}/{WITHDRAWN}", content, owner=owner)
             self._store.remove([MANIFEST_NAME])
 
     def write_manifest(self, manifest: Manifest) -> None:

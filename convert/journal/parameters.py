@@ -1,4 +1,4 @@
-"""The parameters of a conversion, compared with those that an output was begun with."""
+"""Parameters of a conversion, and their comparison with the parameters that an output was begun with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convert.errors import ConflictError
 
 
 def parse_parameters(content: bytes, *, where: str) -> dict[str, Any]:
-    """Return the parameters of a conversion from their file; raises ConflictError if that is something else."""
+    """Return the parameters of a conversion from their file; raises ConflictError if they are no JSON object."""
     try:
         found = json.loads(content)
     except ValueError as error:
@@ -22,7 +22,7 @@ def parse_parameters(content: bytes, *, where: str) -> dict[str, Any]:
 
 
 def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str | Path) -> None:
-    """Raise ConflictError, naming each that differs, unless two sets of parameters are equal.
+    """Raise ConflictError if two sets of parameters differ, naming each difference.
 
     ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
     """

@@ -11,7 +11,16 @@ from stream.format.names import TableKind
 
 
 class QuarantineEntry(BaseModel):
-    """Something of the source that was left out. episode: record number in the source file; step: in the episode."""
+    """A part of the source that was left out.
+
+    Attributes:
+        shard: Stem of the shard.
+        source_file: Name of the source file.
+        episode: Record number in the source file.
+        step: Step in the episode, None for the episode.
+        reason: Name of the reason.
+        detail: Reason in words.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     shard: str
@@ -30,7 +39,7 @@ class ShardStatus(BaseModel):
         parts: Files of its part of the index, by kind.
         longest: Steps of its longest episode.
         bytes_in: Bytes of the source records read.
-        quarantine: What was left out.
+        quarantine: Entries for the parts that were left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,7 +60,7 @@ class IndexStatus(BaseModel):
 
     Attributes:
         split: Name of the split.
-        inputs: Digest of the parts and the registry's vectors that the index was made of.
+        inputs: Digest of the parts and the registry's vectors that the index is made of.
         index: Tables of the index, by kind.
         statistics: Statistics of the split.
     """
@@ -69,7 +78,7 @@ class IndexStatus(BaseModel):
 
 
 class ShardFailure(BaseModel):
-    """Why a shard failed when it was last tried. host: the machine of the worker."""
+    """The last failure of a shard, with the machine of the worker as ``host``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     shard: str
@@ -78,7 +87,7 @@ class ShardFailure(BaseModel):
 
 
 def parse_quarantine(content: bytes) -> dict[str, list[QuarantineEntry]]:
-    """Return what was left out by shard, from the content of ``quarantine.jsonl``."""
+    """Return the entries of ``quarantine.jsonl`` by shard, from its content."""
     found: dict[str, list[QuarantineEntry]] = {}
     for line in content.splitlines():
         entry = QuarantineEntry.model_validate_json(line)

@@ -67,7 +67,7 @@ class LocalStore:
             return set()
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the sizes of those of the named files that exist."""
+        """Return the sizes of the named files that exist."""
         found = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -75,7 +75,7 @@ class LocalStore:
         return found
 
     def get(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of those of the named files that exist."""
+        """Return the contents of the named files that exist."""
         found = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -107,7 +107,9 @@ class LocalStore:
         """Move a complete file of a stage to its name."""
         target = self.scratch / name
         with writing(self.scratch):
-            target.parent.mkdir(exist_ok=True)
+            # A journal that another process removed must not come back.
+            if target.parent != self._journal:
+                target.parent.mkdir(exist_ok=True)
             path.replace(target)
 
     def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
@@ -222,14 +224,14 @@ class ObjectStore:
         return set((self._root / folder).sizes())
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the sizes of those of the named objects that exist."""
+        """Return the sizes of the named objects that exist."""
         wanted = set(names)
         folders = {name.rpartition("/")[0] for name in wanted}
         listed = ((f"{folder}/{name}", n) for folder in folders for name, n in (self._root / folder).sizes().items())
         return {name: size for name, size in listed if name in wanted}
 
     def get(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of those of the named objects that exist."""
+        """Return the contents of the named objects that exist."""
         return self._root.read_some(names)
 
     def put(self, name: str, content: bytes, *, owner: str, unless_exists: bool = False) -> None:

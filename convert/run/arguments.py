@@ -44,37 +44,37 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    what = parser.add_argument_group("what and where")
-    what.add_argument("--datasets", required=True, help="a mixture (oxe29), names with commas between, or a YAML file")
-    what.add_argument(
+    add = parser.add_argument_group("input and output").add_argument
+    add("--datasets", required=True, help="a mixture (oxe29), names with commas between, or a YAML file")
+    add(
         "--source",
         required=True,
         action="append",
         help="folder with <tfds_name>/<version> below it, local, gs:// or s3://; may be repeated, the first that has "
-        "it wins",
+        "the dataset wins",
     )
-    what.add_argument("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
-    what.add_argument("--config", action="append", default=[], help="YAML with datasets and mixtures of your own")
-    what.add_argument("--splits", help="splits with commas between (default: all that have episodes)")
-    what.add_argument("--episodes", help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'")
+    add("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
+    add("--config", action="append", default=[], help="YAML with datasets and mixtures of your own")
+    add("--splits", help="splits with commas between (default: all that have episodes)")
+    add("--episodes", help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'")
 
-    frames = parser.add_argument_group("frames and pairs")
-    frames.add_argument("--camera", help="camera by role, name or path (default: primary)")
-    frames.add_argument("--image-size", default="256", help="256, HxW or native (default: 256)")
-    frames.add_argument(
+    add = parser.add_argument_group("frames and pairs").add_argument
+    add("--camera", help="camera by role, name or path (default: primary)")
+    add("--image-size", default="256", help="256, HxW or native (default: 256)")
+    add(
         "--resize",
         choices=("stretch", "crop", "pad"),
         default="stretch",
-        help="how another aspect ratio is made to fit (default: stretch)",
+        help="how to fit another aspect ratio (default: stretch)",
     )
-    frames.add_argument("--quality", type=int, default=95, help="JPEG quality of frames encoded anew (default: 95)")
-    frames.add_argument("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the registry's")
-    frames.add_argument(
+    add("--quality", type=int, default=95, help="JPEG quality of frames that are encoded again (default: 95)")
+    add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the registry's")
+    add(
         "--frames",
         default="endpoints",
         help="which of [t, t+offset] to store: endpoints, all, stride:S or fixed:N (default: endpoints)",
     )
-    frames.add_argument(
+    add(
         "--leave-out",
         action="append",
         metavar="PATTERN",
@@ -82,44 +82,44 @@ def build_parser() -> argparse.ArgumentParser:
         "sentence embeddings ('*language_embedding'); 'none' keeps all",
     )
 
-    work = parser.add_argument_group("how to work")
-    work.add_argument(
+    add = parser.add_argument_group("work").add_argument
+    add(
         "--on-error",
         choices=("quarantine", "fail"),
         default="quarantine",
         help="leave damaged input out and list it, or stop (default: quarantine)",
     )
-    work.add_argument(
+    add(
         "--num-workers",
         type=int,
         default=len(os.sched_getaffinity(0)),
         help="local processes (default: the cores that this process may use)",
     )
-    work.add_argument("--task-index", type=int, default=0, help="which share of the shards this process takes, from 0")
-    work.add_argument("--task-count", type=int, default=1, help="into how many shares they are divided (default: 1)")
-    work.add_argument(
+    add("--task-index", type=int, default=0, help="share of the shards that this process takes, from 0")
+    add("--task-count", type=int, default=1, help="number of shares (default: 1)")
+    add(
         "--staging",
         metavar="DIR",
         help="local folder for files on their way to gs:// or s3://, as much as a shard's output a worker "
         "(default: TMPDIR)",
     )
-    work.add_argument(
+    add(
         "--finalize",
         action="store_true",
-        help="convert no shard: merge and write the manifests of what all tasks together have finished, and name what "
+        help="convert no shard: merge and write the manifests of what all tasks together have finished, and list what "
         "is missing",
     )
-    work.add_argument("--overwrite", action="store_true", help="remove what an earlier conversion left there")
-    work.add_argument(
+    add("--overwrite", action="store_true", help="remove the earlier conversion in the output first")
+    add(
         "--redo",
         metavar="SHARD",
         action="append",
         default=[],
-        help="convert this shard again (train-00001-of-00004), also if it is complete; may be repeated",
+        help="convert this shard (train-00001-of-00004) again, even if it is complete; may be repeated",
     )
-    work.add_argument("--dry-run", action="store_true", help="say what would be done and what is done; write nothing")
-    work.add_argument("--verbose", action="store_true", help="show the log of Beam and its runner")
-    work.add_argument("--json", action="store_true", help="print the result as JSON")
+    add("--dry-run", action="store_true", help="print what would be done and what is finished; write nothing")
+    add("--verbose", action="store_true", help="show the log of Beam and its runner")
+    add("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
@@ -127,7 +127,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
     """Return the options of the conversion.
 
     Raises:
-        UsageError: a value out of range or in no known form, or options that exclude each other.
+        UsageError: A value is out of range or in no known form, or options exclude each other.
     """
     if arguments.splits is not None and arguments.episodes is not None:
         raise UsageError("--splits and --episodes exclude each other; --episodes names its splits itself")

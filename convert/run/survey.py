@@ -48,7 +48,7 @@ class Survey:
 
     Attributes:
         before: Manifest that the output has, or had before files that it describes were changed.
-        withdrawn: Whether the manifest was taken out of the output.
+        withdrawn: True if the manifest was taken out of the output.
         todo: Shards to convert.
         merges: Splits to merge, all shards of which are finished.
         merged: Splits that are finished in the journal, by name. The other splits stay as the manifest has them.
@@ -64,7 +64,7 @@ class Survey:
 
     @property
     def complete(self) -> bool:
-        """Whether the manifest in the output describes the dataset as it is."""
+        """True if the manifest in the output describes the dataset as it is."""
         return not (self.todo or self.merges or self.merged or self.withdrawn or self.before is None)
 
 
@@ -113,7 +113,7 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
 
 
 def existing_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
-    """Return the manifest in the output, if there is one that this conversion agrees with.
+    """Return the manifest in the output, None if there is none.
 
     Raises:
         ConflictError: The output was converted with other parameters or from another source, or to another version of

@@ -77,7 +77,7 @@ def _merge_split(job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexSta
             open_table(folder / table_file(kind), kind, entry=index[kind], rows=rows)
         statistics = split_statistics(folder, action=plan.action, state=plan.state)
         if old is not None and old.index != index:
-            journal.withdraw()
+            journal.withdraw(job.split + INDEX)
         journal.place_index(job.split, folder)
     status = IndexStatus(split=job.split, inputs=inputs, index=index, statistics=statistics)
     journal.finish_index(status)
@@ -88,7 +88,8 @@ def _extract(
     job: SplitJob, old: SplitEntry, journal: Journal, *, known: Mapping[str, ShardStatus]
 ) -> dict[str, ShardStatus]:
     """Put the parts of shards that were not converted again into the journal, cut out of the old index."""
-    complete = journal.complete_files(entry for entry in old.shards if entry.name in {*job.stems} - {*known})
+    wanted = {*job.stems} - {*known}
+    complete = journal.complete_files(entry for entry in old.shards if entry.name in wanted)
     if not complete or not journal.has_index(old.index, job.split):
         return {}
     listed = parse_quarantine(journal.quarantine())
@@ -104,7 +105,7 @@ def _extract(
 def _extract_shard(
     number: int, entry: ShardEntry, journal: Journal, index: Path, listed: Sequence[QuarantineEntry]
 ) -> ShardStatus:
-    with journal.stage(entry.name) as folder:
+    with journal.lock(entry.name, wait=True), journal.stage(entry.name) as folder:
         parts = {kind: folder / kind for kind in TABLE_KINDS}
         with writing(journal.scratch):
             extract_part(index, number, parts)
@@ -117,7 +118,7 @@ def _extract_shard(
             quarantine=tuple(listed),
         )
         journal.place(entry.name, folder)
-    journal.finish(status)
+        journal.finish(status)
     return status
 
 

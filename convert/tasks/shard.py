@@ -73,7 +73,7 @@ def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: Journal) -> ShardS
             status = _ShardWriter(job, plan, folder, scratch=journal.scratch).run()
             if job.entry is not None and job.entry != status.entry:
                 _check_no_worse(job, job.entry, status.entry, journal)
-                journal.withdraw()
+                journal.withdraw(job.stem)
             journal.place(job.stem, folder)
         journal.finish(status)
         return status

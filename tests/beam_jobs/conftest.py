@@ -1,4 +1,4 @@
-"""A source with all kinds of damage, and what one process without any runner's help makes of it."""
+"""A source with all kinds of damage, and its conversion by one process without a runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
 
 @pytest.fixture(scope="session")
 def in_memory(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What one process writes, without any other."""
+    """Return the files that one process writes."""
     output = tmp_path_factory.mktemp("in-memory")
     assert main([*arguments(dataset, output), "--num-workers", "1"]) == EXIT_DAMAGED
     files = tree(output)

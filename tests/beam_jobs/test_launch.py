@@ -1,4 +1,4 @@
-"""A run leaves no scratch folder, and removes those that killed runs left."""
+"""A run leaves no scratch folder, and removes the folders of killed runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runner the command line gives, and with which options."""
+"""The runner of a command line, and its options."""
 
 from typing import Any
 

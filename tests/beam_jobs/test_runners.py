@@ -1,4 +1,4 @@
-"""Whatever runs the pipeline, in however many processes and whatever order: the same files, byte for byte."""
+"""Every runner writes the same files, byte for byte, with any number of processes in any order."""
 
 import json
 import os

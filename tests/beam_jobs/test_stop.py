@@ -1,4 +1,4 @@
-"""A worker that failed tells the launcher, whatever has become of the disk."""
+"""A failed worker tells the launcher, even if the disk is full."""
 
 from __future__ import annotations
 

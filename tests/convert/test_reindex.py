@@ -1,4 +1,4 @@
-"""A fix in the registry reaches a converted dataset, without an image and whatever kills the command."""
+"""A fix in the registry reaches a converted dataset, without reading an image, also after a kill at any moment."""
 
 from __future__ import annotations
 

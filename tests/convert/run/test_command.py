@@ -1,4 +1,4 @@
-"""What the command does and prints when all is well."""
+"""The work and output of the command when nothing goes wrong."""
 
 import json
 import subprocess

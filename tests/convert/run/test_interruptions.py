@@ -1,4 +1,4 @@
-"""A conversion that is killed or interrupted leaves no process, and the same command goes on where it stopped."""
+"""A conversion that is killed or interrupted leaves no process, and the same command continues it."""
 
 import os
 import random
@@ -33,7 +33,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
 
 @pytest.fixture(scope="module")
 def reference(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a conversion that nobody disturbs writes."""
+    """Return the files that an undisturbed conversion writes."""
     output = tmp_path_factory.mktemp("reference")
     assert main([*arguments(dataset, output), "--num-workers", "1"]) == 0
     files = tree(output)

@@ -25,7 +25,7 @@ def conversion(tmp_path: Path) -> Conversion:
 
 
 def follow(conversion: Conversion, stream: io.StringIO, *, shards: int, seconds: float = 0.0) -> str:
-    """What is shown while this many shards of the conversion are done."""
+    """Return the output while this many shards of the conversion are done."""
     with Progress([(job, conversion.plan.output) for job in conversion.jobs], stream=stream):
         for job in conversion.jobs[:shards]:
             convert_shard(job, conversion.plan)

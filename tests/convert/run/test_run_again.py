@@ -1,4 +1,4 @@
-"""A complete dataset of which a file is lost or whose source was repaired: only what is concerned is made again."""
+"""A complete dataset that lost a file or whose source was repaired: only the shards concerned are converted again."""
 
 from __future__ import annotations
 

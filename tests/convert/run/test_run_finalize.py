@@ -21,7 +21,7 @@ __all__ = ["convert", "dataset", "folder", "output"]
 
 
 def convert_shards_only(dataset: RldsDataset, output: Path) -> None:
-    """What tasks leave that were killed after their last shard: everything but the manifest."""
+    """Convert everything but the manifest, as tasks that were killed after their last shard."""
     conversion = dataset.conversion(output, Options(policy=FramePolicy(size=None)))
     Journal(conversion.plan.output).begin({**conversion.parameters, "source": conversion.source.fingerprint})
     for job in conversion.jobs:

@@ -38,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
 
 @pytest.fixture(scope="module")
 def local(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """What the conversion gives in a local folder."""
+    """Return the files of the same conversion into a local folder."""
     output = tmp_path_factory.mktemp("local")
     assert main(arguments(dataset, str(dataset.root), str(output))) == EXIT_DAMAGED
     return files(output)
@@ -68,7 +68,7 @@ def files(root: Path) -> Files:
 
 
 def without_source(content: bytes) -> dict[str, object]:
-    """A manifest without the path of the source, and the checksum that covers it."""
+    """Return a manifest without the path of the source and the checksum that covers the path."""
     manifest = json.loads(content)
     del manifest["source"]["path"], manifest["checksum"]
     return dict(manifest)

@@ -49,7 +49,7 @@ def manifest(output: Path) -> Manifest:
 
 
 def quarantine(output: Path) -> list[tuple[str, int, int | None]]:
-    """What is listed: reason, episode, step."""
+    """Return reason, episode and step of each entry."""
     lines = (output / "demo" / "1.0.0" / "quarantine.jsonl").read_text().splitlines()
     return [(entry["reason"], entry["episode"], entry["step"]) for entry in map(json.loads, lines)]
 
