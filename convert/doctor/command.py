@@ -59,8 +59,8 @@ def examine(
 ) -> Diagnosis:
     """Look at every converted dataset at or below ``root``; changes nothing, and damaged files never raise.
 
-    Each process has one shard or one dimension of a split in memory; this one also has 8 bytes an episode and
-    dimension of the action.
+    Each process has one shard, or one dimension of a split, in memory. This process also has the mean and the standard
+    deviation of the action of each episode of one dataset.
 
     Args:
         root: Output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
@@ -132,8 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )
-    parser.add_argument("--seed", type=whole(0), default=0, help="which frames (default: 0)")
-    parser.add_argument("--jobs", type=whole(1), default=1, help="processes (default: 1)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="seed of the choice of frames (default: 0)")
+    parser.add_argument("--jobs", type=whole(1), default=1, help="number of processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -59,7 +59,7 @@ class DatasetReport(VersionFolder):
     @property
     def findings(self) -> list[Finding]:
         """Findings, the worst first."""
-        return self.notes.findings(self.dataset, self.version)
+        return self.notes.findings()
 
     def counts(self) -> dict[str, int]:
         """Return what was looked at."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,16 +45,19 @@ class Example:
         return {name: value for name, value in asdict(self).items() if name != "picture"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass
 class Finding:
     """All that one rule found in a split; ``split`` is None if it concerns the dataset."""
 
     rule: Rule
-    dataset: str
-    version: str
     split: str | None
-    count: int
-    examples: tuple[Example, ...]
+    count: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+    def add(self, examples: Sequence[Example], *, count: int) -> None:
+        """Add ``count`` occurrences, with some examples."""
+        self.count += count
+        self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``; ``episode`` is that of the first example."""
@@ -63,8 +65,6 @@ class Finding:
         return {
             "rule": self.rule.name,
             "severity": self.rule.severity,
-            "dataset": self.dataset,
-            "version": self.version,
             "split": self.split,
             "episode": {"source_file": first.source_file, "source_position": first.source_position},
             "count": self.count,
@@ -75,49 +75,38 @@ class Finding:
 
 
 class Notes:
-    """Count and first examples of what was found, by rule and split."""
+    """What was found, by rule and split."""
 
     def __init__(self) -> None:
-        """Start with none."""
-        self._counts: Counter[tuple[str, str | None]] = Counter()
-        self._examples: defaultdict[tuple[str, str | None], list[Example]] = defaultdict(list)
+        """Start with nothing."""
+        self._found: dict[tuple[str, str | None], Finding] = {}
+
+    def _finding(self, rule: str, split: str | None) -> Finding:
+        return self._found.setdefault((rule, split), Finding(RULES[rule], split))
 
     def add(self, rule: str, split: str | None, example: str | Callable[[], Example], *, count: int = 1) -> None:
         """Note that a rule applies ``count`` times; ``example`` is a text, or a function that is called if needed."""
-        key = (RULES[rule].name, split)
-        self._counts[key] += count
-        if len(self._examples[key]) < MAX_EXAMPLES:
-            self._examples[key].append(Example(text=example) if isinstance(example, str) else example())
+        finding = self._finding(rule, split)
+        wanted = len(finding.examples) < MAX_EXAMPLES
+        made = [Example(text=example) if isinstance(example, str) else example()] if wanted else []
+        finding.add(made, count=count)
 
     def count(self, rule: str, split: str | None) -> int:
         """Return how often a rule applied."""
-        return self._counts[rule, split]
+        return self._found[rule, split].count if (rule, split) in self._found else 0
 
     def move(self, rule: str, split: str | None, to: str, *, text: str | None = None) -> None:
         """Move what one rule found to another, worse one; ``text`` becomes its first example."""
-        old, new = (rule, split), (RULES[to].name, split)
-        if old in self._counts:
-            self._counts[new] = self._counts.pop(old)
+        if old := self._found.pop((rule, split), None):
             first = [Example(text=text)] if text is not None else []
-            self._examples[new] = (first + self._examples.pop(old))[:MAX_EXAMPLES]
+            self._finding(to, split).add([*first, *old.examples], count=old.count)
 
     def update(self, other: Notes) -> None:
         """Add what was found elsewhere."""
-        self._counts += other._counts
-        for key, examples in other._examples.items():
-            self._examples[key] = (self._examples[key] + examples)[:MAX_EXAMPLES]
+        for (rule, split), finding in other._found.items():
+            self._finding(rule, split).add(finding.examples, count=finding.count)
 
-    def findings(self, dataset: str, version: str) -> list[Finding]:
+    def findings(self) -> list[Finding]:
         """Return the findings, the worst first."""
         order = list(RULES)
-        return [
-            Finding(
-                rule=RULES[rule],
-                dataset=dataset,
-                version=version,
-                split=split,
-                count=self._counts[rule, split],
-                examples=tuple(self._examples[rule, split]),
-            )
-            for rule, split in sorted(self._counts, key=lambda key: (order.index(key[0]), key[1] or ""))
-        ]
+        return sorted(self._found.values(), key=lambda found: (order.index(found.rule.name), found.split or ""))

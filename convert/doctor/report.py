@@ -54,14 +54,21 @@ class Diagnosis:
                 }
                 for dataset in self.datasets
             ],
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": [
+                {"dataset": dataset.dataset, "version": dataset.version, **finding.to_json()}
+                for dataset in self.datasets
+                for finding in dataset.findings
+            ],
         }
 
     def to_text(self) -> str:
         """Return a table of the datasets, the findings with examples, and a summary."""
         lines = [format_table(HEADER, [table_row(dataset) for dataset in self.datasets])]
-        for finding in sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.rule.severity)):
-            lines += ["", *_describe(finding)]
+        for severity in SEVERITIES:
+            for dataset in self.datasets:
+                for finding in dataset.findings:
+                    if finding.rule.severity == severity:
+                        lines += ["", *_describe(dataset.dataset, finding)]
         return "\n".join([*lines, "", self.summary()])
 
     def summary(self) -> str:
@@ -94,8 +101,8 @@ def _severities(findings: Sequence[Finding]) -> dict[str, int]:
     return {f"{severity}s": found.count(severity) for severity in SEVERITIES}
 
 
-def _describe(finding: Finding) -> list[str]:
-    rule, where = finding.rule, f"{finding.dataset} {finding.split or ''}".rstrip()
+def _describe(dataset: str, finding: Finding) -> list[str]:
+    rule, where = finding.rule, f"{dataset} {finding.split or ''}".rstrip()
     unit = rule.unit if finding.count != 1 else rule.unit.removesuffix("s")
     lines = [f"{rule.severity}: {where}: {rule.name}, {finding.count:,} {unit}: {rule.meaning}"]
     for example in finding.examples:

@@ -156,7 +156,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """True if there is no problem."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
