@@ -30,13 +30,13 @@ class Training(Program):
     memory = (80, 300)
 
     def __init__(self, yard: Yard, *, root: Path | None = None) -> None:
-        self._root = root or yard.root
+        self._yard, self._root = yard, root or yard.root
         self._mixture = dict.fromkeys(yard.datasets.split(","), 1)
 
     @cached_property
     def reference(self) -> dict[int, str]:
-        """Return the hash of each batch of an undisturbed loader, by step."""
-        loader = {"root": str(self._root), "mixture": self._mixture, "batch_size": BATCH}
+        """Return the hash of each batch of an undisturbed loader on the yard's data, by step."""
+        loader = {"root": str(self._yard.root), "mixture": self._mixture, "batch_size": BATCH}
         return fresh_digests(loader, list(range(STEPS)))
 
     @contextlib.contextmanager

@@ -1,9 +1,8 @@
 """``python -m bench.scale``: cost of opening, planning, batches, resuming and memory from 10^5 to 6*10^7 records.
 
-The roots are synthetic (`bench.scale.root`): real formats, 29 datasets, up to 20,000 shards, frames of 16x16, and hard
-links instead of shards that would only fill the disk. They are made in ``--work`` and removed again. Every size is
-measured in a fresh process, ``--repeat`` times, in alternation; figures are medians. They show how cost grows with
-size; a batch of 256x256 frames costs a hundred times as much to decode as these.
+The roots are synthetic (`bench.scale.root`): real formats, 29 datasets, up to 20,000 shards, frames of 256x256, and
+hard links instead of shards that would only fill the disk. They are made in ``--work`` and removed again. Every size is
+measured in a fresh process, ``--repeat`` times, in alternation; figures are medians.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Synthetic roots and journals of any size in the real formats, made in seconds.
 
-Each dataset has one real shard of tiny frames; all others are hard links to its file under their own names, each with
-its own entry in the manifest. The index is complete. Opening, planning, lookups and reading cost as much as in a real
-root of the same size, but the frames do not fill the disk, and fit in the page cache.
+Each dataset has one real shard; all others are hard links to its file under their own names, each with its own entry in
+the manifest. The index is complete. Opening, planning, lookups and reading cost as much as in a real root of the same
+size, but the frames do not fill the disk, and fit in the page cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stream.format.names import (
     shard_stem,
     table_file,
 )
-from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT, feature_column
+from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, feature_column
 
 DATASETS = 29
 EPISODE_PAIRS = 60
@@ -187,34 +187,21 @@ def _tables(
         "steps_row": episode * length + step,
         **places,
     }
-    steps = {
+    steps: dict[str, object] = {
         "episode": np.repeat(number, length),
         "step": np.tile(np.arange(length), episodes),
         "language": [texts[episode % 2] for episode in np.repeat(number, length)],
     }
     vectors = []
     for name, parts in (("action", ACTION), ("state", STATE)):
-        field = vector_field(name if derived else feature_column("steps", parts[0].path), parts)
-        values = random.standard_normal(episodes * length * parts[0].dims, np.float32)
-        vectors.append((field, pa.FixedSizeListArray.from_arrays(pa.array(values), type=field.type)))
+        vectors.append(vector_field(name if derived else feature_column("steps", parts[0].path), parts))
+        values = pa.array(random.standard_normal(episodes * length * parts[0].dims, np.float32))
+        steps[vectors[-1].name] = pa.FixedSizeListArray.from_arrays(values, type=vectors[-1].type)
     return {
-        "episodes": _table(EPISODE_FIELDS, heads, ()),
-        "steps": _table(STEP_FIELDS, steps, vectors),
-        "records": _table(RECORD_FIELDS, records, ()),
+        "episodes": pa.Table.from_pydict(heads, pa.schema(EPISODE_FIELDS)),
+        "steps": pa.Table.from_pydict(steps, pa.schema([*STEP_FIELDS, *vectors])),
+        "records": pa.Table.from_pydict(records, pa.schema(RECORD_FIELDS)),
     }
-
-
-def _table(
-    fields: Sequence[pa.Field], values: Mapping[str, object], more: Sequence[tuple[pa.Field, pa.Array]]
-) -> pa.Table:
-    arrays = [
-        pa.array(values[field.name], TEXT.value_type).dictionary_encode()
-        if field.type == TEXT
-        else pa.array(values[field.name], field.type)
-        for field in fields
-    ]
-    schema = pa.schema([*fields, *(field for field, _ in more)])
-    return pa.Table.from_arrays([*arrays, *(array for _, array in more)], schema=schema)
 
 
 def _manifest(name: str, split: SplitEntry) -> Manifest:

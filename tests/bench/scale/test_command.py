@@ -43,7 +43,7 @@ def test_every_record_of_every_shard_is_there_and_is_read(root: Path, scale: Sca
     loader = make_loader(root, {"synthetic_07": 1}, batch_size=scale.records // DATASETS, shuffle="none")
     batch = loader.batch_at(0)
     assert loader.sizes == {"synthetic_07": scale.records // DATASETS}
-    assert batch["frames"].shape == (3 * EPISODE_PAIRS, 2, 16, 16, 3)
+    assert batch["frames"].shape == (3 * EPISODE_PAIRS, 2, 256, 256, 3)
     assert batch["step"].tolist() == list(range(EPISODE_PAIRS)) * 3
     assert batch["episode"].tolist() == np.repeat(np.arange(3), EPISODE_PAIRS).tolist()
     assert (batch["offset"] == OFFSET).all()
