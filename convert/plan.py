@@ -15,8 +15,17 @@ from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_
 from convert.source.features import Feature
 from convert.source.source import SourceDataset, SourceShard, Span
 from stream.format.manifest import ShardEntry
-from stream.format.names import FORMAT_VERSION, shard_stem
+from stream.format.names import FORMAT_VERSION
 from stream.storage.errors import closest
+
+
+def shard_stem(split: str, index: int, count: int) -> str:
+    """Return the name of a shard.
+
+    >>> shard_stem("train", 7, 1024)
+    'train-00007-of-01024'
+    """
+    return f"{split}-{index:05d}-of-{count:05d}"
 
 
 @dataclass(frozen=True, kw_only=True)

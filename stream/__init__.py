@@ -10,14 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stream.frameworks.grain import PairSource, pairs
-    from stream.loader.digest import digest
-    from stream.loader.iterator import LoaderIterator
-    from stream.loader.loader import Loader, load_loader, make_loader
-    from stream.loader.normalize import Normalize
-    from stream.order.random_numbers import row_random
-    from stream.order.reference import SampleRef
-    from stream.storage.errors import ArgumentError, RecordError, RingError, StateError, StreamError, WorkerError
+    from stream.frameworks.grain import PairSource as PairSource
+    from stream.frameworks.grain import pairs as pairs
+    from stream.loader.digest import digest as digest
+    from stream.loader.iterator import LoaderIterator as LoaderIterator
+    from stream.loader.loader import Loader as Loader
+    from stream.loader.loader import load_loader as load_loader
+    from stream.loader.loader import make_loader as make_loader
+    from stream.loader.normalize import Normalize as Normalize
+    from stream.order.random_numbers import row_random as row_random
+    from stream.order.reference import SampleRef as SampleRef
+    from stream.storage.errors import ArgumentError as ArgumentError
+    from stream.storage.errors import RecordError as RecordError
+    from stream.storage.errors import RingError as RingError
+    from stream.storage.errors import StateError as StateError
+    from stream.storage.errors import StreamError as StreamError
+    from stream.storage.errors import WorkerError as WorkerError
 
 
 # Imported when first used: a worker needs none of these modules, and Grain is slow to import.
@@ -33,24 +41,7 @@ _MODULES = {
 }
 _PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "ArgumentError",
-    "Loader",
-    "LoaderIterator",
-    "Normalize",
-    "PairSource",
-    "RecordError",
-    "RingError",
-    "SampleRef",
-    "StateError",
-    "StreamError",
-    "WorkerError",
-    "digest",
-    "load_loader",
-    "make_loader",
-    "pairs",
-    "row_random",
-]
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,5 @@
 """PyTorch: a dataset, batches on a device, normalisation on it, and a Lightning DataModule."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from stream.frameworks.torch import Normalize, PairDataset, as_tensors, to_device

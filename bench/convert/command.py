@@ -35,8 +35,9 @@ from bench.convert.source import CASES, OFFSET, VERSION, BenchSource, make_sourc
 from bench.convert.watch import ConversionFailed, run_conversion
 from bench.measure.command import print_result, run_command
 from bench.measure.machine import describe_machine
+from convert.plan import shard_stem
 from convert.report import format_table
-from stream.format.names import decode_record, shard_file, shard_stem
+from stream.format.names import decode_record, shard_file
 from stream.storage.arguments import Parser, whole
 from stream.storage.errors import ArgumentError, closest
 

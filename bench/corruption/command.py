@@ -29,7 +29,7 @@ from convert.sample.command import make_sample
 from stream.format.catalog import Catalog
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file
 from stream.storage.arguments import Parser
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 DATASET = "bridge"
 RESULT_FILES = ("corruption.json", "corruption.md")

@@ -12,7 +12,7 @@ from typing import Any
 from bench.formats.guide import best_point, guide_blocks, render_html, render_markdown
 from bench.formats.stores import NAMES
 from convert.report import format_table
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 SUMMARY, SYSINFO, GUIDE, PLOTS = "summary.csv", "sysinfo.json", "guide", "plots"
 

@@ -28,21 +28,13 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from bench.formats.frames import Pair, PairFile
 from bench.measure.child import answer
 from convert.index.tables import merge_index, write_part
+from convert.plan import shard_stem
 from convert.sample.record import SampleColumn, encode_example
-from convert.shard.record_file import RecordWriter
+from convert.shard.record_file import RecordWriter, encode_record
 from convert.source.tfrecord import encode_tfrecord
 from convert.storage.durable import describe_file
 from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, TableEntry, encode_manifest
-from stream.format.names import (
-    FORMAT_VERSION,
-    MANIFEST_NAME,
-    TABLE_KINDS,
-    TableKind,
-    encode_record,
-    shard_file,
-    shard_stem,
-    table_file,
-)
+from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import FIRST_FIELDS
 
 FORMATS = ("jpeg", "webdataset", "tfrecord", "lmdb", "arrayrecord", "ours")

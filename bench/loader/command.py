@@ -38,7 +38,7 @@ from bench.measure.command import refuse_repeated_sweeps, run_points
 from bench.measure.machine import describe_machine
 from bench.measure.points import Point, measure_points, tell
 from stream.storage.arguments import Parser, whole
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "simplejpeg")
 

@@ -16,7 +16,7 @@ from bench.measure.points import Point
 from bench.measure.points import median as medians_of
 from bench.measure.tables import megabytes, number
 from convert.report import format_table
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 RESULT_FILE = "run.json"
 BATCHES_FILE = "batch_times.jsonl"

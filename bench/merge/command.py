@@ -22,7 +22,7 @@ from bench.scale.command import add_places, failures
 from bench.scale.root import EPISODE_PAIRS, OFFSET, make_parts
 from convert.report import format_table
 from stream.storage.arguments import Parser
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 RESULT_FILE = "merge.json"
 _LIBRARIES = ("numpy", "pyarrow")

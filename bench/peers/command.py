@@ -40,8 +40,8 @@ from bench.peers.plot import plot
 from bench.peers.protocol import Export
 from bench.peers.table import format_markdown, format_text, mixing, point_name
 from stream.storage.arguments import Parser, whole
-from stream.storage.atomic import write_whole
 from stream.storage.errors import closest
+from stream.storage.files import write_whole
 
 RESULT_FILE = "peers.json"
 _LIBRARIES = ("grain", "numpy", "simplejpeg")

@@ -24,7 +24,7 @@ from bench.measure.points import tell
 from bench.report.page import Outcome, format_page
 from bench.report.studies import STUDIES, Length, Study
 from stream.storage.arguments import Parser
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 _COMMAND, _RESULT = "command.json", "result.json"
 

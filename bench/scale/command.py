@@ -22,7 +22,7 @@ from bench.measure.tables import number
 from bench.scale.root import Scale, make_root
 from convert.report import format_table
 from stream.storage.arguments import Parser, whole
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 RESULT_FILE = "scale.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "pydantic")

@@ -21,20 +21,12 @@ import simplejpeg
 from convert.index.derived import part_names, vector_field
 from convert.index.table_writer import one_batch, write_table
 from convert.index.tables import write_part
+from convert.plan import shard_stem
 from convert.registry.dataset import Part
-from convert.shard.record_file import RecordWriter
+from convert.shard.record_file import RecordWriter, encode_record
 from convert.storage.durable import describe_file
 from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, Statistics, encode_manifest
-from stream.format.names import (
-    FORMAT_VERSION,
-    MANIFEST_NAME,
-    TABLE_KINDS,
-    TableKind,
-    encode_record,
-    shard_file,
-    shard_stem,
-    table_file,
-)
+from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, feature_column
 
 DATASETS = 29

@@ -32,7 +32,7 @@ from convert.report import format_table
 from stream.loader.mixed import Options, open_mixture
 from stream.loader.running import Running
 from stream.storage.arguments import Parser, whole
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 RESULT_FILE = "train.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "simplejpeg", "torch")

@@ -11,7 +11,7 @@ from convert.doctor.dataset import DatasetReport
 from convert.doctor.findings import Example, Finding
 from convert.doctor.report import HEADER, Diagnosis, table_row
 from convert.doctor.rules import MAX_EXAMPLES
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 _PAGE = """\
 <!DOCTYPE html>

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from convert.errors import UsageError
 from stream.storage.errors import closest
-from stream.storage.small_file import read_whole
+from stream.storage.files import read_whole
 
 MAX_BYTES = 1_000_000
 """A configuration is written by hand; a larger file is of another kind."""

@@ -19,7 +19,7 @@ import xxhash
 from array_record.python import array_record_module
 
 from convert.errors import ShardError
-from stream.format.names import BLOCK, BLOCK_HEADER
+from stream.format.names import BLOCK, BLOCK_HEADER, MAX_FRAMES, RECORD_HEADER, RECORD_MAGIC
 from stream.format.record_file import RecordFile
 from stream.storage.errors import FormatError
 
@@ -29,6 +29,21 @@ _HEADER = struct.Struct("<5Q")
 """Header of a chunk: its own hash, size and hash of the data, kind in one byte and count of records in seven, size of
 the decoded data."""
 _RECORDS = ord("r")
+
+
+def encode_record(frames: Sequence[bytes]) -> bytes:
+    """Pack encoded frames into one record.
+
+    Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames back to
+    back.
+
+    >>> decode_record(encode_record([b"first", b"second"]))
+    [b'first', b'second']
+    """
+    if not 1 <= len(frames) <= MAX_FRAMES:
+        raise FormatError(f"a record holds 1 to {MAX_FRAMES} frames, got {len(frames)}")
+    lengths = struct.pack(f"<{len(frames)}I", *(len(frame) for frame in frames))
+    return b"".join((RECORD_HEADER.pack(RECORD_MAGIC, len(frames)), lengths, *frames))
 
 
 class RecordWriter:

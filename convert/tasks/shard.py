@@ -19,13 +19,13 @@ from convert.shard.images import EncodedFrame, convert_frame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps, frame_offsets
 from convert.shard.part_rows import PartRows
-from convert.shard.record_file import RecordWriter
+from convert.shard.record_file import RecordWriter, encode_record
 from convert.source.features import Feature
 from convert.source.rlds import Episode, EpisodeParser
 from convert.source.tfrecord import TFRecordFile
 from convert.storage.durable import describe_durably, writing
 from stream.format.manifest import FileEntry, ShardEntry
-from stream.format.names import TableKind, encode_record
+from stream.format.names import TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError

@@ -31,8 +31,8 @@ from stream.order.mixture import resolve_mixture
 from stream.order.splits import SplitError, resolve_split
 from stream.order.views import touched_shards
 from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
-from stream.storage.atomic import write_whole
 from stream.storage.errors import ArgumentError
+from stream.storage.files import write_whole
 from stream.storage.remote import Folder, LocalFolder, RemoteFolder, is_remote
 
 _EPILOG = """\

@@ -11,8 +11,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stream.format.names import FETCHED_NAME
-from stream.storage.atomic import write_whole
 from stream.storage.errors import FormatError, first_fault
+from stream.storage.files import write_whole
 
 PARTIAL = ".fetch"
 """End of the names of incomplete files."""

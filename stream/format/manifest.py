@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, TableKind, split_of
 from stream.storage.errors import FormatError, first_fault
-from stream.storage.small_file import FileTooLarge, read_whole
+from stream.storage.files import FileTooLarge, read_whole
 
 _NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
 _COUNT = Annotated[int, Field(ge=0, lt=1 << 48)]

@@ -18,7 +18,6 @@ in ``stream.format.schema``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Literal
 
 from stream.storage.errors import FormatError
@@ -41,19 +40,10 @@ DERIVED = ("action", "state")
 They are functions of the other columns and the registry. A dataset without an action or state lacks the column.
 """
 
-_RECORD_MAGIC = b"FRM1"
-_RECORD_HEADER = struct.Struct("<4sI")
+RECORD_MAGIC = b"FRM1"
+RECORD_HEADER = struct.Struct("<4sI")
 MAX_FRAMES = 1 << 16
 """Largest number of frames in a record."""
-
-
-def shard_stem(split: str, index: int, count: int) -> str:
-    """Return the name of a shard.
-
-    >>> shard_stem("train", 7, 1024)
-    'train-00007-of-01024'
-    """
-    return f"{split}-{index:05d}-of-{count:05d}"
 
 
 def split_of(stem: str) -> str:
@@ -83,21 +73,6 @@ def table_file(kind: TableKind) -> str:
     return f"{kind}.arrow"
 
 
-def encode_record(frames: Sequence[bytes]) -> bytes:
-    """Pack encoded frames into one record.
-
-    Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames back to
-    back.
-
-    >>> decode_record(encode_record([b"first", b"second"]))
-    [b'first', b'second']
-    """
-    if not 1 <= len(frames) <= MAX_FRAMES:
-        raise FormatError(f"a record holds 1 to {MAX_FRAMES} frames, got {len(frames)}")
-    lengths = struct.pack(f"<{len(frames)}I", *(len(frame) for frame in frames))
-    return b"".join((_RECORD_HEADER.pack(_RECORD_MAGIC, len(frames)), lengths, *frames))
-
-
 def frame_views(record: bytes | memoryview) -> list[memoryview]:
     """Return the encoded frames of a record, in order, without copying.
 
@@ -106,16 +81,16 @@ def frame_views(record: bytes | memoryview) -> list[memoryview]:
     """
     view = memoryview(record)
     size = len(view)
-    if size < _RECORD_HEADER.size:
-        raise FormatError(f"record of {size} bytes is shorter than its {_RECORD_HEADER.size}-byte header")
-    magic, count = _RECORD_HEADER.unpack_from(view)
-    if magic != _RECORD_MAGIC:
-        raise FormatError(f"record starts with {bytes(magic)!r}, expected {_RECORD_MAGIC!r}")
-    start = _RECORD_HEADER.size + 4 * count
+    if size < RECORD_HEADER.size:
+        raise FormatError(f"record of {size} bytes is shorter than its {RECORD_HEADER.size}-byte header")
+    magic, count = RECORD_HEADER.unpack_from(view)
+    if magic != RECORD_MAGIC:
+        raise FormatError(f"record starts with {bytes(magic)!r}, expected {RECORD_MAGIC!r}")
+    start = RECORD_HEADER.size + 4 * count
     if not 1 <= count <= MAX_FRAMES or start > size:
         raise FormatError(f"record of {size} bytes says that it holds {count} frames")
     frames = []
-    for length in struct.unpack_from(f"<{count}I", view, _RECORD_HEADER.size):
+    for length in struct.unpack_from(f"<{count}I", view, RECORD_HEADER.size):
         frames.append(view[start : start + length])
         start += length
     if start != size:

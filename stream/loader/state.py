@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stream.storage.atomic import write_whole
 from stream.storage.errors import StateError
-from stream.storage.small_file import FileTooLarge, read_whole
+from stream.storage.files import FileTooLarge, read_whole, write_whole
 
 STATE_VERSION = 1
 _MAX_BYTES = 50_000_000

@@ -15,7 +15,7 @@ from stream.format.catalog import Catalog
 from stream.format.names import MANIFEST_NAME
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import ArgumentError, closest, first_fault
-from stream.storage.small_file import read_whole
+from stream.storage.files import read_whole
 
 _MAX_YAML = 1_000_000
 _MIXTURES = CONFIGS / "mixtures"

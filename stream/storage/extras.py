@@ -1,7 +1,5 @@
 """Errors for libraries that an extra of this package would install."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -17,6 +17,7 @@ from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedE
 from convert.registry.config_file import ConfigError
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
+from convert.shard.record_file import encode_record
 from convert.source.features import flatten_features
 from convert.source.rlds import EpisodeParser
 from convert.source.source import find_source
@@ -24,7 +25,7 @@ from convert.source.tfrecord import TFRecordFile, encode_tfrecord
 from stream.format.catalog import Catalog
 from stream.format.fields import read_fields
 from stream.format.manifest import read_manifest
-from stream.format.names import TABLE_KINDS, TableKind, decode_record, encode_record, frame_views, table_file
+from stream.format.names import TABLE_KINDS, TableKind, decode_record, frame_views, table_file
 from stream.format.table import open_table
 from stream.loader.loader import Loader, load_loader, make_loader
 from stream.order.mixture import resolve_mixture

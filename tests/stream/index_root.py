@@ -14,13 +14,14 @@ import simplejpeg
 
 from convert.index.table_writer import describe_table
 from convert.index.tables import merge_index, write_part
+from convert.plan import shard_stem
 from convert.registry.dataset import Part
-from convert.shard.record_file import RecordWriter
+from convert.shard.record_file import RecordWriter, encode_record
 from convert.storage.durable import describe_file
 from stream.format.catalog import Catalog
 from stream.format.index import SplitIndex, open_index
 from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest, read_manifest
-from stream.format.names import TABLE_KINDS, TableKind, encode_record, shard_file, shard_stem, table_file
+from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 from stream.loader.mixed import MixedData, Options, open_mixture
 

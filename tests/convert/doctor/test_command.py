@@ -191,7 +191,7 @@ def test_a_page_that_cannot_be_written_is_one_line(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path))
 
-    monkeypatch.setattr("stream.storage.atomic.os.replace", full)
+    monkeypatch.setattr("stream.storage.files.os.replace", full)
     assert main([str(sound), "--html", str(tmp_path / "page.html")]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
     assert list(tmp_path.iterdir()) == []

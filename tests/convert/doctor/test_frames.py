@@ -11,8 +11,9 @@ from convert.doctor.dataset import choose_records
 from convert.doctor.findings import Notes
 from convert.doctor.frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
 from convert.shard.images import decode_jpeg
+from convert.shard.record_file import encode_record
 from stream.format.manifest import read_manifest
-from stream.format.names import decode_record, encode_record
+from stream.format.names import decode_record
 from tests.fixtures.datasets.doctor_root import STEPS, Splits, diagnose, found, make_root, set_pictures
 from tests.fixtures.datasets.rewritten_records import rewrite_records
 from tests.fixtures.datasets.rlds_dataset import jpeg, picture

@@ -17,9 +17,10 @@ from convert.journal.journal import FOLDER, KINDS, FileKind, Journal, part_file
 from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options
 from convert.shard.images import FramePolicy, decode_frame
+from convert.shard.record_file import encode_record
 from convert.source.tfrecord import encode_tfrecord
 from convert.tasks.shard import convert_shard
-from stream.format.names import TableKind, decode_record, encode_record, shard_file
+from stream.format.names import TableKind, decode_record, shard_file
 from stream.format.table import open_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from convert.shard.images import encode_jpeg
-from stream.format.names import decode_record, encode_record, shard_file
+from convert.shard.record_file import encode_record
+from stream.format.names import decode_record, shard_file
 from tests.fixtures.conversion_damage import (
     STEM,
     problems,

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convert.plan import shard_stem
+from convert.shard.record_file import encode_record
 from stream.format.names import (
     DERIVED,
     TABLE_KINDS,
     TableKind,
     decode_record,
-    encode_record,
     frame_views,
     shard_file,
-    shard_stem,
     split_of,
     table_file,
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stream.storage.atomic import write_whole
+from stream.storage.files import write_whole
 
 
 @pytest.mark.parametrize(("content", "wanted"), [("größer\n", "größer\n".encode()), (b"\x00\xff", b"\x00\xff")])
