@@ -1,1 +1,1 @@
-"""``python -m bench.formats``: file formats beside each other."""
+"""``python -m bench.formats``: file formats compared, by the protocol of `bench.peers`."""

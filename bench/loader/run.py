@@ -1,11 +1,11 @@
-"""One measured point: ``python -m bench.loader.run``, started by ``bench.loader`` in a process of its own.
+"""One measurement of a point: ``python -m bench.loader.run``, which ``bench.loader`` starts in a fresh process.
 
-The machine is shared and its speed changes within seconds, so the loader and its limit are measured in short slices
-in turns. Between its slices the loader's iterator stays open and its workers fill the ring and stop. What they had
-ready by then would be free: each slice leaves out the first ``depth`` batches and one of every worker (``lanes``), and
-counts from the arrival of one batch to the arrival of another, a multiple of ``lanes`` later. At the first mark all
-workers have just begun with a batch; at the last one each may be up to a batch further, so the rate is right or a
-little too low.
+The speed of a shared machine changes within seconds, so the loader and its limit are measured in turns, in short
+slices. Between its slices the iterator stays open, and the workers fill the ring and stop. Batches that were ready
+would count as free: each slice leaves out the first ``depth`` batches and one of each worker (``lanes``). It counts
+from the arrival of one batch to the arrival of another, a multiple of ``lanes`` later. At the first arrival all
+workers have just begun a batch; at the last one each may be up to a batch further, so the rate is right or slightly
+too low.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.loader.sweep import Parameters, open_loader
+from bench.loader.parameters import Parameters, open_loader
 from bench.measure.child import answer
-from bench.measure.decode_limit import DecodeLimit, LimitSlice, decode_costs
+from bench.measure.decode_limit import DecodeLimit, LimitSlice
 from bench.measure.machine import busy_seconds
 from bench.measure.memory import MemoryLog
-from bench.measure.step_times import step_times
+from bench.measure.points import step_times
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 from stream.workers.source import Made
@@ -42,11 +42,17 @@ _LEAST_STEPS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderSlice:
-    """What the loader gave in one slice.
+    """One slice of the loader.
 
-    batches, seconds: between two arrivals. step_seconds: from each arrival to the next, compute included.
-    wait_seconds: spent in ``next``. trainer_cpu_seconds, worker_cpu_seconds: CPU time; others_cpu_seconds: of
-    everything else on the machine. bytes: of records that were read for these batches.
+    Attributes:
+        batches: Batches between the first and the last arrival.
+        seconds: Time between the first and the last arrival.
+        step_seconds: Time from each arrival to the next, compute included.
+        wait_seconds: Time spent in ``next``.
+        trainer_cpu_seconds: CPU time of the trainer.
+        worker_cpu_seconds: CPU time of the workers.
+        others_cpu_seconds: CPU time of everything else on the machine.
+        bytes: Bytes of the records of these batches.
     """
 
     batches: int
@@ -65,11 +71,11 @@ class LoaderSlice:
 
 
 class Trainer:
-    """Takes batches of a loader as a training loop does, and measures slices of that.
+    """A training loop that takes batches of a loader and measures slices.
 
     Args:
-        loader: to be iterated; the first batch is taken here.
-        compute_seconds: sleep after each batch, as if a device computed.
+        loader: Loader; its first batch is taken at once.
+        compute_seconds: Sleep after each batch, in place of a device's computation.
     """
 
     def __init__(self, loader: Loader, *, compute_seconds: float) -> None:
@@ -77,8 +83,7 @@ class Trainer:
         self.lanes = loader.running.num_workers or loader.running.thread_count
         self.depth = loader.running.prefetch + 1
         self.batches = 0
-        # Arrays: lists of these would grow by half a kilobyte a batch, which is what the loader must not do. Counted at
-        # the end: done after each batch it took a tenth of the trainer's time.
+        # Compact arrays, counted at the end: lists would look like growing memory, and counting would take time.
         self._members = array.array("h")
         self._times = array.array("d")
         self._compute = compute_seconds
@@ -91,24 +96,12 @@ class Trainer:
         self._workers = psutil.Process().children() if loader.running.num_workers else []
 
     @property
-    def rows(self) -> list[list[int]]:
-        """Of each batch, its rows of each dataset."""
-        members = np.frombuffer(self._members, np.int16).reshape(-1, self.loader.batch_size)
-        return [np.bincount(batch, minlength=len(self.loader.dataset_names)).tolist() for batch in members]
-
-    @property
-    def waits(self) -> list[tuple[int, float, float]]:
-        """Of each batch, its step, and from when to when it was waited for."""
-        times = self._times.tolist()
-        return list(zip(range(self.batches), times[::2], times[1::2], strict=True))
-
-    @property
     def pids(self) -> tuple[int, ...]:
-        """Of the trainer and the workers."""
+        """Process numbers of the trainer and the workers."""
         return (os.getpid(), *(worker.pid for worker in self._workers))
 
     def warm_up(self, steps: int) -> float:
-        """Take batches; returns the seconds that one took."""
+        """Take batches and return the seconds of each."""
         began = time.perf_counter()
         for _ in range(steps):
             self._step()
@@ -119,7 +112,7 @@ class Trainer:
         time.sleep(min(5.0, 0.03 + 2 * self.depth * step_seconds))
 
     def run(self, steps: int) -> LoaderSlice:
-        """Measure so many batches, after those that were ready before."""
+        """Measure ``steps`` batches, after the batches that were ready before."""
         for _ in range(self.depth + self.lanes):
             self._step()
         read = self.loader.stats()["bytes"]
@@ -140,8 +133,24 @@ class Trainer:
             bytes=self.loader.stats()["bytes"] - read,
         )
 
+    def log(self, measured: set[int]) -> list[dict[str, Any]]:
+        """Return a line for each batch: its times, its rows of each dataset, and whether it was measured."""
+        members = np.frombuffer(self._members, np.int16).reshape(-1, self.loader.batch_size)
+        began, ended = np.asarray(self._times).reshape(-1, 2).T
+        return [
+            {
+                "step": step,
+                "at_s": ended[step] - began[0],
+                "step_s": ended[step] - (ended[step - 1] if step else began[0]),
+                "wait_s": ended[step] - began[step],
+                "measured": step in measured,
+                "rows": np.bincount(batch, minlength=len(self.loader.dataset_names)).tolist(),
+            }
+            for step, batch in enumerate(members)
+        ]
+
     def close(self) -> float:
-        """End the workers; returns the seconds until the last of them was gone."""
+        """End the workers and return the seconds until the last one was gone."""
         began = time.perf_counter()
         self._iterator.close()
         psutil.wait_procs(self._workers, timeout=30)
@@ -154,7 +163,7 @@ class Trainer:
         if self._compute and self.batches:
             time.sleep(self._compute)
         began = time.perf_counter()
-        # The batch before is let go of only when the next one is there, as `for batch in loader` does.
+        # The previous batch is released when the next one has arrived, as in `for batch in loader`.
         self._batch = next(self._iterator)
         ended = time.perf_counter()
         self._times.extend((began, ended))
@@ -171,7 +180,7 @@ class Trainer:
 
 
 def plan_slices(steps: int, *, step_seconds: float, lanes: int) -> list[int]:
-    """Divide the measured batches into slices of a second or more, each a multiple of ``lanes``.
+    """Divide the measured batches into slices of at least a second, each a multiple of ``lanes``.
 
     >>> plan_slices(160, step_seconds=0.018, lanes=2)
     [40, 40, 40, 40]
@@ -185,14 +194,13 @@ def plan_slices(steps: int, *, step_seconds: float, lanes: int) -> list[int]:
 
 
 def measure_point(parameters: Parameters) -> dict[str, Any]:
-    """Measure a point once; returns its figures, see ``summarise``, and ``close_s``: seconds until all workers were
-    gone.
+    """Measure a point once and return its figures (see ``summarise``), its raw data and its memory.
 
-    ``batch_log`` has of each batch taken its step, when it came, how long it took (compute included) and was waited
-    for, its rows of each dataset, and whether it was measured.
+    ``close_s`` is the time until all workers were gone. ``batch_log`` has a line for each batch: step, arrival, time
+    of the step (compute included), wait, rows of each dataset, and whether the batch was measured.
 
     Raises:
-        StreamError, FormatError, LimitFailed, OSError: what the loader or the limit raises.
+        StreamError, FormatError, LimitFailed, OSError: The loader or the limit raises them.
     """
     began = time.perf_counter()
     loader = open_loader(parameters)
@@ -231,9 +239,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         **figures,
         **memory.summary(),
         "datasets": list(loader.dataset_names),
-        "weights": [loader.weights[name] for name in loader.dataset_names],
-        "decode_costs": decode_costs(loader) if parameters.costs else None,
-        "batch_log": _batch_log(trainer, measured),
+        "batch_log": trainer.log(measured),
         "stats": stats,
         "slices": [dataclasses.asdict(part) for part in ours],
         "limit_slices": [dataclasses.asdict(part) for part in limits],
@@ -241,23 +247,12 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
     }
 
 
-def _batch_log(trainer: Trainer, measured: set[int]) -> list[dict[str, Any]]:
-    log = []
-    waits = trainer.waits
-    zero = before = waits[0][1]
-    for (step, began, ended), rows in zip(waits, trainer.rows, strict=True):
-        entry = {"step": step, "at_s": ended - zero, "step_s": ended - before, "wait_s": ended - began}
-        log.append({**entry, "measured": step in measured, "rows": rows})
-        before = ended
-    return log
-
-
 def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows: int) -> dict[str, Any]:
-    """Return the figures of a point: rates are medians of the slices, step times those of all slices together.
+    """Return the figures of a point: rates are medians of the slices, step times are of all slices together.
 
-    ratio: of the medians, loader to limit, None without a limit. cpu_ratio: CPU seconds per pair, limit to loader: the
-    part of the loader's work that is decoding, whatever else the machine does. others_cpu_share: the part of the
-    machine's CPU time that neither took. storage_bytes_per_s: of records, what the storage has to give.
+    ``ratio`` is the loader's median divided by the limit's, None without a limit. ``cpu_ratio`` is the limit's CPU time
+    per pair divided by the loader's: the part of the loader's work that is decoding, on a busy machine too.
+    ``others_cpu_share`` is the share of other programs in the CPU time used. ``storage_bytes_per_s`` counts records.
     """
     batches = statistics.median(part.batches / part.seconds for part in ours)
     pairs = sum(part.batches for part in ours) * rows
@@ -283,10 +278,5 @@ def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows
     }
 
 
-def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure the point of a request of ``bench.loader``."""
-    return measure_point(Parameters(**request))
-
-
 if __name__ == "__main__":
-    sys.exit(answer(run))
+    sys.exit(answer(lambda request: measure_point(Parameters(**request))))

@@ -1,1 +1,1 @@
-"""What benchmarks measure with: limits, memory, machine, child processes, tables, plots."""
+"""Equipment of the benchmarks: limits, memory, machine, child processes, sweeps, tables, plots."""

@@ -1,6 +1,6 @@
-"""Fresh processes for measured points: one line of JSON in, one out, and an end whenever the benchmark ends.
+"""Fresh processes for measured points: a line of JSON in, a line out, and an end when the benchmark ends.
 
-The benchmark calls ``ask``; the module that it starts calls ``answer`` under its main guard.
+The benchmark calls ``ask``. The module that it starts calls ``answer`` under its main guard.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _REPOSITORY = str(Path(__file__).resolve().parents[2])
 
 
 class ChildFailed(RuntimeError):
-    """A process ended without a result; the message says how, with the last that it said."""
+    """A process that ended without a result; the message says how and quotes the last line of its output."""
 
 
 def ask(
     module: str, request: Mapping[str, Any], *, python: str | Path = sys.executable, timeout: float | None = None
 ) -> dict[str, Any]:
-    """Run ``python -m module`` and return what its ``answer`` gave for a request.
+    """Run ``python -m module`` and return what its ``answer`` gives for a request.
 
     Args:
-        module: to be found in this repository.
-        request: becomes JSON.
-        python: the interpreter, of another virtual environment for example.
-        timeout: seconds after which it is ended.
+        module: A module of this repository.
+        request: Request, sent as JSON.
+        python: Interpreter, for example of another virtual environment.
+        timeout: Seconds after which the process is ended.
 
     Returns:
-        its result, and ``exit_s``: seconds from the result to the end of the process.
+        The result, and ``exit_s``: seconds from the result to the end of the process.
 
     Raises:
-        ChildFailed: it raised, died, or took too long.
-        KeyboardInterrupt: the child is ended first.
+        ChildFailed: The process raised, died, or took too long.
+        KeyboardInterrupt: The process is ended first.
     """
     paths = [_REPOSITORY, *filter(None, [os.environ.get("PYTHONPATH")])]
     late = threading.Event()
@@ -55,7 +55,7 @@ def ask(
             stderr=log,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            # Ctrl-C comes to this process alone, which then ends the other and its workers in good order.
+            # Ctrl-C reaches this process alone, which then ends the child and its workers in order.
             process_group=0,
         )
 
@@ -73,7 +73,7 @@ def ask(
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(dict(request)) + "\n")
                 process.stdin.flush()
-                # Not `communicate`, which would close its input, and by that end it.
+                # Not `communicate`: closing the input would end the child.
                 line = process.stdout.readline()
             told_at = time.perf_counter()
             process.wait()
@@ -94,10 +94,10 @@ def ask(
 
 
 def answer(function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> int:
-    """Answer one request of ``ask`` with what the function makes of it; returns the exit code.
+    """Answer one request of ``ask`` with the result of a function and return the exit code.
 
-    What it raises becomes the error that ``ask`` raises. The process ends when standard input closes, however the
-    benchmark ended; until then whatever libraries print to standard output goes to standard error.
+    An exception becomes the error that ``ask`` raises. The process ends when standard input closes, so it never
+    outlives the benchmark. Output of libraries to standard output goes to standard error.
     """
     signal.signal(signal.SIGTERM, _stop)
     out = os.fdopen(os.dup(1), "w")
@@ -107,7 +107,7 @@ def answer(function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> int:
     try:
         result: Mapping[str, Any] = function(request)
     except Exception as error:
-        # The benchmark has one line for it; the traceback is for whoever runs the module by hand.
+        # The benchmark prints one line; the traceback is for those who run the module by hand.
         sys.excepthook(type(error), error, error.__traceback__)
         result = {"error": f"{type(error).__name__}: {error}"}
     out.write(json.dumps(result) + "\n")
@@ -116,7 +116,7 @@ def answer(function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> int:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process that is still running, and close its pipes."""
+    """End a process if it still runs, and close its pipes."""
     if process.poll() is None:
         process.terminate()
         try:

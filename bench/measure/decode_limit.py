@@ -1,8 +1,8 @@
-"""The limit of a loader: the same JPEGs decoded and nothing else. No files, no order, no batches, no trainer.
+"""The limit of a loader: decoding the same JPEGs and nothing else. No files, no order, no batches, no trainer.
 
-The processes hold the JPEGs of the mixture's first samples in memory and decode them in turn into one array as large as
-a batch, used again and again: a batch has to be written to memory, and a buffer of one frame, which stays in the
-processor's cache, would be a limit that no loader can come near. Between the slices that are measured they wait.
+The processes hold the JPEGs of the mixture's first samples in memory. They decode them in turn into one array of the
+size of a batch, because a batch must be written to memory; a buffer of one frame stays in the processor's cache and
+would give a limit that no loader can reach. The processes wait between the slices.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,22 +27,26 @@ from stream.format.index import SplitIndex
 from stream.loader.loader import Loader
 
 PAIRS = 512
-"""So many samples are held by each thread."""
+"""Number of samples that each thread holds."""
 
 _Held = tuple[Sequence[SplitIndex], list[tuple[int, int]]]
-"""Splits, and the samples of a process: number of the split, row of its records."""
+"""Splits, and the samples of a process as number of the split and row of its records."""
 
 
 class LimitFailed(RuntimeError):
-    """A process of the limit ended before its time."""
+    """A process of the limit that ended early."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitSlice:
-    """What was decoded in one slice.
+    """One slice of decoding alone.
 
-    pairs_per_s: of all processes together. cpu_seconds: CPU time of all; others_cpu_seconds: of everything else on the
-    machine.
+    Attributes:
+        pairs: Pairs that all processes decoded.
+        seconds: Time of the slowest process.
+        pairs_per_s: Rate of all processes together.
+        cpu_seconds: CPU time of all processes.
+        others_cpu_seconds: CPU time of everything else on the machine.
     """
 
     pairs: int
@@ -54,15 +57,15 @@ class LimitSlice:
 
 
 class DecodeLimit:
-    """Processes that decode the samples of a loader; to be closed, or used in a ``with`` statement.
+    """Processes that decode the samples of a loader; use them in a ``with`` statement.
 
     Args:
-        loader: whose samples, from the first on.
-        processes: how many.
-        threads: of each.
+        loader: Loader whose first samples are decoded.
+        processes: Number of processes.
+        threads: Number of threads of each process.
 
     Raises:
-        LimitFailed: a process ended, because a record cannot be read or memory is short.
+        LimitFailed: A process ended, because a record is unreadable or memory is short.
     """
 
     def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
@@ -93,7 +96,7 @@ class DecodeLimit:
         self.close()
 
     def measure(self, seconds: float) -> LimitSlice:
-        """Decode for so long; raises LimitFailed."""
+        """Decode for some seconds; raises LimitFailed."""
         busy = busy_seconds()
         for pipe in self._pipes:
             with contextlib.suppress(OSError):
@@ -118,30 +121,8 @@ class DecodeLimit:
             process.join()
 
 
-def decode_costs(loader: Loader, *, pairs: int = 24) -> list[dict[str, float]]:
-    """Return of each dataset what its first pairs cost in this thread: ``decode_ms`` and ``bytes`` of a pair, medians.
-
-    Raises:
-        FormatError, OSError: a record cannot be read.
-    """
-    costs = []
-    buffer: np.ndarray | None = None
-    splits = loader.data.views.splits
-    for member in range(len(loader.dataset_names)):
-        number = next(n for n, split in enumerate(splits) if split.member == member and len(split.records))
-        times, sizes = [], []
-        for sample in _read(splits, [(number, row) for row in range(min(pairs, len(splits[number].records)))]):
-            began = time.perf_counter()
-            for frame in sample:
-                buffer = simplejpeg.decode_jpeg(frame, buffer=buffer)
-            times.append(time.perf_counter() - began)
-            sizes.append(sum(map(len, sample)))
-        costs.append({"decode_ms": 1000 * statistics.median(times), "bytes": float(statistics.median(sizes))})
-    return costs
-
-
 def _share(loader: Loader, number: int, *, of: int, pairs: int) -> _Held:
-    """Every ``of``-th batch from the ``number``-th on, until there are ``pairs`` samples, in the order of the files."""
+    """Return the samples of every ``of``-th batch from batch ``number`` on, about ``pairs``, in storage order."""
     held: set[tuple[int, int]] = set()
     plan, batch_size = loader.data.plan, loader.batch_size
     for step in range(number, number + of * -(-pairs // batch_size), of):
@@ -165,7 +146,7 @@ def _serve(pipe: Connection, held: _Held, threads: int, rows: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         samples = _read(*held)
-        # Shuffled: neighbours are of one dataset, and a slice must not end with only the first ones decoded.
+        # Shuffled, because a slice in storage order would decode only the first datasets.
         order = np.random.default_rng(0).permutation(len(samples)).tolist()
         shares = [[samples[place] for place in order[thread::threads]] for thread in range(threads)]
         turns = [_Turns(share, rows) for share in shares]
@@ -187,18 +168,18 @@ def _read(splits: Sequence[SplitIndex], records: Sequence[tuple[int, int]]) -> l
 
 
 class _Turns:
-    """The share of one thread; each slice goes on where the last one ended."""
+    """The samples of one thread; each slice continues where the last one ended."""
 
     def __init__(self, samples: list[list[bytes]], rows: int) -> None:
         self._samples = samples
         self._next = 0
         frame = simplejpeg.decode_jpeg(samples[0][0])
-        # Where a loader's would lie: decoding is slower at other addresses.
+        # Allocated as the loader allocates its batches: the speed of decoding depends on the alignment.
         self._batch = empty_array(rows, "u1", (max(map(len, samples)), *frame.shape))
         self._batch[:] = 0
 
     def run(self, until: float) -> int:
-        """Decode until that time of the monotonic clock; returns how many samples."""
+        """Decode until a time of the monotonic clock and return the number of samples."""
         samples, batch, place = self._samples, self._batch, self._next
         count = 0
         while time.monotonic() < until:

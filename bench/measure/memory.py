@@ -1,13 +1,12 @@
-"""Memory of a trainer and its workers over a run: how much, and whether it grows.
+"""Memory of a trainer and its workers over a run: its size and its growth.
 
-What counts is the proportional set size, PSS: each page is divided among the processes that use it. The ring of batches
-is mapped by the trainer and by every worker; the sum of their resident sets would count it several times.
+The measure is the proportional set size (PSS), which divides each page among the processes that use it. Trainer and
+workers all map the ring of batches, so the sum of their resident sets would count the ring several times.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,17 @@ from typing import Any
 
 import psutil
 
-from bench.measure.machine import proportional_set
+from bench.measure.machine import family, proportional_set
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySample:
-    """A look at memory, in bytes, after so many batches.
+    """Memory in bytes after a number of batches.
 
-    pss: of each process, the trainer first; None where the kernel does not tell. available: what the whole machine
-    still has.
+    Attributes:
+        batches: Batches taken so far.
+        pss: PSS of each process, the trainer first; None where unknown.
+        available: Memory that the machine has left.
     """
 
     batches: int
@@ -32,41 +33,35 @@ class MemorySample:
 
     @property
     def total(self) -> int | None:
-        """PSS of all the processes together; None if one of them is unknown."""
+        """PSS of all processes together, None if one is unknown."""
         known = [value for value in self.pss if value is not None]
         return sum(known) if len(known) == len(self.pss) else None
 
 
 class MemoryLog:
-    """Looks at some processes whenever it is told to; one look takes some 20 ms a process, so not while a clock runs.
+    """Samples of the memory of some processes, taken between measurements because a sample takes milliseconds.
 
     Args:
-        pids: the trainer first; None for this process and those that it has when it looks.
-        measure: gives the bytes of a process.
+        pids: Process numbers, the trainer first; None for this process and its descendants at each sample.
+        measure: Returns the bytes of a process.
     """
 
     def __init__(self, pids: Sequence[int] | None, *, measure: Callable[[int], int | None] = proportional_set) -> None:
-        self._pids = None if pids is None else tuple(pids)
+        self._pids = pids
         self._measure = measure
         self.samples: list[MemorySample] = []
 
-    @classmethod
-    def of_children(cls) -> MemoryLog:
-        """A log of this process and of those that it has started."""
-        return cls(_family())
-
     def look(self, batches: int) -> None:
-        """Take a sample, after ``batches`` batches."""
-        pids = _family() if self._pids is None else self._pids
-        pss = tuple(self._measure(pid) for pid in pids)
+        """Take a sample after ``batches`` batches."""
+        pss = tuple(self._measure(pid) for pid in (family() if self._pids is None else self._pids))
         self.samples.append(MemorySample(batches=batches, pss=pss, available=psutil.virtual_memory().available))
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of a run; None for what is not known.
+        """Return the figures of a run, None for unknown ones.
 
-        peak_pss_bytes, final_pss_bytes: of all processes together. slope_bytes_per_batch: of a straight line through
-        the samples, and slope_error its standard error; a slope within two of them of 0 is no growth that was seen.
-        lowest_available_bytes: of the machine.
+        ``peak_pss_bytes`` and ``final_pss_bytes`` count all processes. ``slope_bytes_per_batch`` is the slope of a
+        straight line through the samples, ``slope_error`` its standard error: a slope within two errors of 0 shows no
+        growth. ``lowest_available_bytes`` is of the machine.
         """
         totals = [sample.total for sample in self.samples]
         known = [total for total in totals if total is not None]
@@ -81,12 +76,8 @@ class MemoryLog:
         }
 
 
-def _family() -> tuple[int, ...]:
-    return (os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True)))
-
-
 def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the slope of the least-squares line and its standard error; None where there are too few points.
+    """Return the slope of the least-squares line and its standard error, None where there are too few points.
 
     >>> slope([0, 1, 2], [5.0, 7.0, 9.0])
     (2.0, 0.0)
@@ -95,11 +86,9 @@ def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | Non
     """
     if len(set(places)) < 2:
         return None, None
-    middle, level = statistics.fmean(places), statistics.fmean(values)
-    spread = sum((place - middle) ** 2 for place in places)
-    pairs = list(zip(places, values, strict=True))
-    rise = sum((place - middle) * (value - level) for place, value in pairs) / spread
-    if len(pairs) < 3:
+    rise, start = statistics.linear_regression(places, values)
+    if len(places) < 3:
         return rise, None
-    rest = sum((value - level - rise * (place - middle)) ** 2 for place, value in pairs)
-    return rise, math.sqrt(rest / (len(pairs) - 2) / spread)
+    rest = sum((value - start - rise * place) ** 2 for place, value in zip(places, values, strict=True))
+    spread = statistics.variance(places) * (len(places) - 1)
+    return rise, math.sqrt(rest / (len(places) - 2) / spread)

@@ -1,4 +1,4 @@
-"""Plots in one style; matplotlib is only imported when one is drawn."""
+"""Plots in one style; matplotlib is imported when a plot is drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def new_figure(*, width: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure with one pair of axes, sizes in inches; no window is opened."""
+    """Return a figure with one pair of axes, sizes in inches, without a window."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -21,7 +21,7 @@ def new_figure(*, width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def colors(count: int) -> list[Any]:
-    """Return so many colours; neighbours differ."""
+    """Return ``count`` colours; neighbours differ."""
     from matplotlib import colormaps
 
     if count <= 10:
@@ -33,7 +33,7 @@ def colors(count: int) -> list[Any]:
 
 
 def save_figure(figure: Figure, path: Path, *, png: bool = True) -> None:
-    """Write a figure as SVG, the same bytes for the same content, and with ``png`` as PNG beside it."""
+    """Write a figure as SVG, the same bytes for the same content, and with ``png`` also as PNG."""
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "pairstream", "svg.fonttype": "none"}):

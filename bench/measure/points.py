@@ -1,4 +1,4 @@
-"""Measuring several points in one run: in turns, again and again, and none of them stops the others."""
+"""Measurements of several points in one run: in alternation, repeated, with failures kept to their point."""
 
 from __future__ import annotations
 
@@ -9,26 +9,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from bench.measure.child import ChildFailed
 from convert.report import human_seconds
 
 
 @dataclass
 class Point:
-    """What is measured under a name: its parameters, the result of each repeat, and the error that ended it."""
+    """Something that is measured under a name.
+
+    Attributes:
+        name: Name in tables.
+        parameters: Parameters of the point.
+        runs: Result of each repeat.
+        error: Error that ended the point, if any.
+    """
 
     name: str
     parameters: dict[str, Any]
     runs: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON: name, parameters, medians over the repeats, the repeats, and the error, None if there is none."""
-        middle = median(self.runs) if self.runs else None
+    def as_dict(self, *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the point for JSON, with medians over its repeats; ``leave_out`` names results without a median."""
         return {
             "name": self.name,
             "point": self.parameters,
-            "median": middle,
+            "median": median(self.runs, leave_out=leave_out) if self.runs else None,
             "repeats": self.runs,
             "error": self.error,
         }
@@ -43,15 +51,15 @@ def measure_points(
     after: Callable[[], None] = lambda: None,
     say: Callable[[str], None] | None = None,
 ) -> None:
-    """Measure all points ``repeat`` times; a repeat goes through all of them, every second one backwards.
+    """Measure all points ``repeat`` times; every second repeat goes through them backwards.
 
     Args:
-        points: to be filled. One that fails keeps its error and is left out from then on.
-        measure: measures a point once; raises ChildFailed.
-        repeat: how often.
-        describe: one line of what a measurement gave, for the progress.
-        after: called after every measurement, to keep what there is.
-        say: takes lines of progress; by default they go to standard error if that is a terminal.
+        points: Points to fill. A point that fails keeps its error and is not measured again.
+        measure: Measures a point once; raises ChildFailed.
+        repeat: Number of repeats.
+        describe: Returns a line on a result, for the progress.
+        after: Called after each measurement, to save the results so far.
+        say: Takes lines of progress; by default they go to standard error if it is a terminal.
     """
     say = say or tell
     began, total, done = time.monotonic(), repeat * len(points), 0
@@ -72,7 +80,7 @@ def measure_points(
 
 
 def median(runs: Sequence[Mapping[str, Any]], *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the medians over repeats: of numbers, and of numbers in mappings; anything else is that of the first.
+    """Return the medians over repeats of all numbers, in nested mappings too; other values are the first repeat's.
 
     >>> median([{"a": 1, "b": {"c": 2.0}, "d": "x"}, {"a": 3, "b": {"c": None}, "d": "x"}])
     {'a': 2.0, 'b': {'c': 2.0}, 'd': 'x'}
@@ -91,7 +99,18 @@ def _median(values: Sequence[Any]) -> Any:
     return known[0]
 
 
+def step_times(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Return mean, median, percentiles and maximum of step times in milliseconds.
+
+    >>> step_times([0.25, 0.5, 0.75])
+    {'mean': 500.0, 'p50': 500.0, 'p90': 700.0, 'p99': 745.0, 'max': 750.0}
+    """
+    times = 1000 * np.asarray(seconds, np.float64)
+    p50, p90, p99 = np.percentile(times, (50, 90, 99)).tolist()
+    return {"mean": float(times.mean()), "p50": p50, "p90": p90, "p99": p99, "max": float(times.max())}
+
+
 def tell(line: str) -> None:
-    """Print a line of progress to standard error, if that is a terminal."""
+    """Print a line of progress to standard error if it is a terminal."""
     if sys.stderr.isatty():
         print(line, file=sys.stderr, flush=True)

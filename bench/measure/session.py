@@ -1,4 +1,4 @@
-"""A command as a user starts it: real processes in a session of their own, none of which outlives its block."""
+"""Commands as a user starts them: real processes in a session of their own, all ended with their block."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import psutil
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 TIMEOUT = 240.0
-"""Seconds after which a command counts as hanging; one takes 4 to 12 on an idle machine."""
+"""Seconds after which a command counts as hanging."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left: exit code, standard output and standard error."""
+    """Exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -31,29 +31,29 @@ class Result:
 
     @property
     def errors(self) -> list[str]:
-        """The lines that begin with ``error:``."""
+        """Return the lines that begin with ``error:``."""
         return [line for line in self.err.splitlines() if line.startswith("error:")]
 
     def error(self) -> str:
-        """The one error line; there must be exactly one, and no traceback."""
+        """Return the one error line; asserts that there is one, and no traceback."""
         assert "Traceback" not in self.err, self.err
         assert len(self.errors) == 1, self.err
         return self.errors[0]
 
 
 class Command:
-    """A running command in a session of its own, so that all of its processes can be found and ended."""
+    """A running command in a session of its own, by which all its processes are found and ended."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
     @property
     def pid(self) -> int:
-        """Of the main process; also of its session."""
+        """Return the number of the main process and of its session."""
         return self.process.pid
 
     def processes(self) -> list[psutil.Process]:
-        """All live processes that the command started, directly or not, without itself; it may have ended."""
+        """Return all live processes that the command started, directly or not, without itself."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
@@ -66,12 +66,12 @@ class Command:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """``kill -9`` the main process only, and take note of its end."""
+        """Kill the main process only, and wait for its end."""
         self.process.kill()
         self.process.wait(TIMEOUT)
 
     def wait(self, timeout: float = TIMEOUT) -> Result:
-        """Wait for its end; raises subprocess.TimeoutExpired."""
+        """Wait for the end and return the result; raises subprocess.TimeoutExpired."""
         out, err = self.process.communicate(timeout=timeout)
         return Result(self.process.returncode, out, err)
 
@@ -84,14 +84,14 @@ def start(
     environment: Mapping[str, str | None] | None = None,
     through: Sequence[str] = (),
 ) -> Iterator[Command]:
-    """Start a command; at the end of the block it and whatever it started are killed.
+    """Start a command; at the end of the block it and its processes are killed.
 
     Args:
-        arguments: of ``python -m module``.
-        module: to run.
-        cwd: the working directory.
-        environment: variables to set besides those of this process, or (None) to leave out.
-        through: a command that is given the whole command as its arguments, and becomes it (``prlimit --nofile=64``).
+        *arguments: Arguments of ``python -m module``.
+        module: Module to run.
+        cwd: Working directory.
+        environment: Variables to set, or to leave out (None), besides those of this process.
+        through: Command that takes the complete command as arguments and becomes it (``prlimit --nofile=64``).
     """
     variables = {**os.environ, **(environment or {})}
     process = subprocess.Popen(
@@ -124,13 +124,13 @@ def run(
     cwd: Path = REPOSITORY,
     environment: Mapping[str, str | None] | None = None,
 ) -> Result:
-    """Run a command to its end; see ``start``."""
+    """Run a command to its end and return the result; see ``start``."""
     with start(*arguments, module=module, cwd=cwd, environment=environment) as command:
         return command.wait()
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs: a zombie that nobody has waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -138,7 +138,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, poll: float = 0.01) -> bool:
-    """Wait for a condition; returns whether it came true in time."""
+    """Wait for a condition and return whether it came true in time."""
     end = time.monotonic() + seconds
     while not (met := condition()) and time.monotonic() < end:
         time.sleep(poll)
@@ -146,7 +146,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, poll: float = 0
 
 
 def tree(root: Path) -> dict[str, str]:
-    """All that is below a folder: SHA-256 by name of file, and an entry for every folder."""
+    """Return the SHA-256 of every file below a folder by name, and an entry for every folder."""
     return {
         str(path.relative_to(root)): "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(root.rglob("*"))

@@ -1,4 +1,4 @@
-"""Records of a loader's data, read one by one as the index locates them."""
+"""Records of a loader's data, read one by one at their locations in the index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stream.storage.errors import FormatError
 
 
 class StoredRecords:
-    """Reads records; the file of the latest one stays open.
+    """A reader of records; the file of the latest record stays open.
 
     Args:
         splits: Splits that records are in, ``views.splits`` of a loader's data.

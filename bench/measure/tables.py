@@ -1,31 +1,95 @@
-"""Figures that may be missing, and tables in Markdown."""
+"""Tables of measured points, for a terminal and in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from convert.report import format_table
+
+Column = Callable[[Mapping[str, Any]], str | int | None]
+"""A function from a point (``Point.as_dict``) to its cell, None where the figure is unknown."""
 
 
-def number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    """Return a figure, ``-`` if there is none.
+class Table(NamedTuple):
+    """A table and the sentences below it."""
 
-    >>> number(0.0514, ".1f", scale=1000), number(None, ".1f")
-    ('51.4', '-')
+    header: list[str]
+    rows: list[list[Any]]
+    notes: list[str]
+
+    def text(self) -> str:
+        """Return the table for a terminal."""
+        return "\n".join([format_table(self.header, self.rows), *self.notes])
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, each sentence as a paragraph."""
+        return "\n\n".join([markdown_table(self.header, self.rows), *self.notes])
+
+
+def point_table(points: Sequence[Mapping[str, Any]], columns: Mapping[str, Column], notes: Sequence[str]) -> Table:
+    """Return a table with a row for each point, without the columns that are unknown for all points.
+
+    Args:
+        points: Points as ``Point.as_dict`` returns them.
+        columns: Functions by title.
+        notes: Sentences below the table; the errors of failed points follow them.
     """
-    return "-" if value is None else f"{value * scale:{form}}"
+    measured = [point for point in points if point["repeats"] and not point["error"]]
+    cells = {id(point): {title: column(point) for title, column in columns.items()} for point in measured}
+    shown = [title for title in columns if any(row[title] is not None for row in cells.values())]
+    rows = []
+    for point in points:
+        if id(point) in cells:
+            found = cells[id(point)]
+            rows.append([point["name"], *("-" if found[title] is None else found[title] for title in shown)])
+        else:
+            rows.append([point["name"], *["failed", *["-"] * len(shown)][: len(shown)]])
+    failed = [f"{point['name']} failed: {point['error']}" for point in points if point["error"]]
+    return Table(["point", *shown], rows, [*notes, *failed])
+
+
+def figure(*keys: str, form: str, scale: float = 1.0) -> Column:
+    """Return a column of the median of a figure, which ``keys`` locate.
+
+    >>> figure("step_ms", "p50", form=".1f")({"median": {"step_ms": {"p50": 0.25}}})
+    '0.2'
+    """
+
+    def read(point: Mapping[str, Any]) -> str | None:
+        value = point["median"]
+        for key in keys:
+            value = value[key]
+        return None if value is None else f"{value * scale:{form}}"
+
+    return read
+
+
+def spread(key: str, form: str) -> Column:
+    """Return a column of the least and the most of a figure over the repeats.
+
+    >>> spread("ratio", ".2f")({"repeats": [{"ratio": 0.9}, {"ratio": 0.8}]})
+    '0.80-0.90'
+    """
+
+    def read(point: Mapping[str, Any]) -> str | None:
+        known = [run[key] for run in point["repeats"] if run[key] is not None]
+        return f"{min(known):{form}}-{max(known):{form}}" if known else None
+
+    return read
 
 
 def megabytes(count: float | None) -> str:
-    """Return a number of bytes in units of 10^6, ``-`` if there is none.
+    """Return a number of bytes in units of 10^6, ``-`` if it is unknown.
 
     >>> megabytes(1_234_567_890), megabytes(None)
     ('1,235', '-')
     """
-    return number(count, ",.0f", scale=1e-6)
+    return "-" if count is None else f"{count / 1e6:,.0f}"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, right: bool = True) -> str:
-    """Return a table in Markdown; with ``right`` columns but the first are set to the right.
+    """Return a table in Markdown, columns after the first aligned right if ``right``.
 
     >>> print(markdown_table(["format", "pairs/s"], [["a|b", 7]]))
     | format | pairs/s |

@@ -1,1 +1,1 @@
-"""``python -m bench.peers``: other loaders beside ours on the same pairs."""
+"""``python -m bench.peers``: other loaders compared with ours on the same pairs."""

@@ -1,4 +1,4 @@
-"""Virtual environments of the peers, one each, so that what they need cannot collide."""
+"""Virtual environments of the peers, one each, so that their requirements cannot collide."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MARK = "installed"
 
 
 class InstallFailed(RuntimeError):
-    """pip did not install a peer; the message says the last that it said."""
+    """A peer that pip did not install; the message quotes pip."""
 
 
 def install(peer: Peer, venvs: Path, say: Callable[[str], None]) -> None:
-    """Make the environment of a peer, if it is not there yet with the same requirements.
+    """Make the environment of a peer, unless it exists with the same requirements.
 
     Raises:
-        InstallFailed: pip, or making the environment, failed; what there is of it is removed.
+        InstallFailed: Making the environment or pip failed; the environment is removed.
     """
     folder = venvs / peer.name
     wanted = "".join(path.read_text() for path, _ in peer.requirements())

@@ -1,4 +1,4 @@
-"""A slice of decoding alone, see `bench.measure.decode_limit`, in a process of its own between the peers."""
+"""A slice of decoding alone (`bench.measure.decode_limit`), in a process between those of the peers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import dataclasses
 import sys
 from typing import Any
 
-from bench.loader.sweep import Parameters, open_loader
+from bench.loader.parameters import Parameters, open_loader
 from bench.measure.child import answer
 from bench.measure.decode_limit import DecodeLimit
 
 
 def measure_limit(request: dict[str, Any]) -> dict[str, Any]:
-    """Decode for ``seconds`` with a process for each worker; returns a slice's figures."""
+    """Decode for ``seconds`` with a process for each worker and return the figures of the slice."""
     loader = open_loader(Parameters(**request["parameters"]))
     with DecodeLimit(loader, processes=max(1, loader.running.num_workers), threads=1) as limit:
-        # The first slice finds cold caches.
+        # A short slice first, because its caches are cold.
         limit.measure(min(0.2, request["seconds"]))
         return dataclasses.asdict(limit.measure(request["seconds"]))
 

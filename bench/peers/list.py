@@ -1,4 +1,4 @@
-"""The peers: what each is, what it needs, and what it can do beside being fast.
+"""The peers: their classes, their environments, and abilities beside speed.
 
 ``resume`` (to the exact next batch) and ``replay`` (of any step) are from the documentation that ``source`` names, for
 the version in `bench/peers/requirements`; they are not measured.
@@ -15,34 +15,39 @@ VENVS = "build/peers"
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """One of those that are compared.
+    """A loader that is compared.
 
-    what: the classes that are used. resume, replay: ``yes``, ``no`` or ``partly``, see above. copies: whether it has a
-    copy of its own. variants: each is a point. note: for those who read the table.
+    Attributes:
+        name: Name of the peer.
+        module: Module that serves its requests.
+        what: Classes that it uses.
+        resume: ``yes``, ``no`` or ``partly``, from its documentation.
+        replay: ``yes``, ``no`` or ``partly``, from its documentation.
+        source: Documentation of both.
+        own: Whether it runs in this repository's environment.
+        copies: Whether it makes a copy of the pairs.
+        variants: Variants, each a point.
+        note: Remark for readers of the table.
     """
 
     name: str
     module: str
     what: str
-    resume: str
-    replay: str
-    source: str
+    resume: str = "-"
+    replay: str = "-"
+    source: str = ""
+    own: bool = False
     copies: bool = True
     variants: tuple[str, ...] = ("",)
     note: str = ""
 
-    @property
-    def own(self) -> bool:
-        """Whether it is this repository's own, which needs no environment but this one."""
-        return self.name == "ours"
-
     def requirements(self) -> list[tuple[Path, bool]]:
-        """Files for pip to install, and whether with what they depend on."""
+        """Return the files for pip to install, and whether to install dependencies too."""
         files = [(REQUIREMENTS / f"{self.name}.txt", True), (REQUIREMENTS / f"{self.name}.nodeps.txt", False)]
         return [(path, depends) for path, depends in files if path.is_file()]
 
     def python(self, venvs: Path) -> Path:
-        """Where the interpreter of its environment is, or would be."""
+        """Return the path of the interpreter of its environment, which may not exist."""
         return venvs / self.name / "bin" / "python"
 
 
@@ -51,18 +56,19 @@ _ALL = (
         name="ours",
         module="bench.peers.loaders.ours",
         what="stream.make_loader",
-        # stream/loader/loader.py: Loader.state_at, Loader.batch_at.
+        # Loader.state_at, Loader.batch_at.
         resume="yes",
         replay="yes",
         source="stream/loader/loader.py",
+        own=True,
         copies=False,
-        note="its data are the converted root itself",
+        note="reads the converted root itself",
     ),
     Peer(
         name="lmdb",
         module="bench.peers.loaders.lmdb",
         what="one LMDB database, torch DataLoader with WeightedRandomSampler",
-        # DataLoader has no state. torchdata's StatefulDataLoader, which this is not, goes through the sampler again.
+        # DataLoader has no state; torchdata's StatefulDataLoader would iterate the sampler again.
         resume="no",
         replay="no",
         source="https://docs.pytorch.org/data/0.8/_sources/torchdata.stateful_dataloader.rst.txt",
@@ -71,7 +77,7 @@ _ALL = (
         name="webdataset",
         module="bench.peers.loaders.webdataset",
         what="tar files, WebDataset(resampled=True), RandomMix, torch DataLoader",
-        # Its author: "WebDataset can't really do this for you"; restarting gives the same distribution.
+        # Its author: "WebDataset can't really do this for you".
         resume="no",
         replay="no",
         source="https://github.com/webdataset/webdataset/issues/271",
@@ -80,7 +86,7 @@ _ALL = (
         name="grain",
         module="bench.peers.loaders.grain",
         what="ArrayRecordDataSource, MapDataset.mix, mp_prefetch",
-        # Its iterators have get_state and set_state; a MapDataset, batched too, gives any element by number.
+        # Iterators have get_state and set_state; a MapDataset gives any element by number.
         resume="yes",
         replay="yes",
         source="docstrings of grain.MapDataset and grain.DatasetIterator",
@@ -89,7 +95,7 @@ _ALL = (
         name="tfdata",
         module="bench.peers.loaders.tfdata",
         what="RLDS source, tfds.builder_from_directory, tf.data",
-        # tf.train.Checkpoint saves an iterator with its buffers; what is outside its graph (threads) is not saved.
+        # tf.train.Checkpoint saves an iterator with its buffers, but nothing outside its graph (threads).
         resume="partly",
         replay="no",
         source="https://www.tensorflow.org/api_docs/python/tf/train/Checkpoint",
@@ -101,7 +107,7 @@ _ALL = (
         name="mosaicml-streaming",
         module="bench.peers.loaders.mosaicml",
         what="MDS folders, Stream(proportion), StreamingDataset, StreamingDataLoader",
-        # StreamingDataLoader.state_dict resumes at once, also at a step of the epoch that one writes into the state.
+        # StreamingDataLoader.state_dict resumes at once, also at a step of the epoch written into the state.
         resume="yes",
         replay="partly",
         source="https://docs.mosaicml.com/projects/streaming/en/latest/distributed_training/fast_resumption.html",
@@ -110,7 +116,7 @@ _ALL = (
         name="litdata",
         module="bench.peers.loaders.litdata",
         what="chunks, StreamingDataset, CombinedStreamingDataset(weights), StreamingDataLoader",
-        # "Pause, resume data streaming"; nothing on going to a step that was not saved.
+        # "Pause, resume data streaming"; nothing on steps that were not saved.
         resume="yes",
         replay="no",
         source="https://lightning.ai/docs/litdata/features/mulit-gpu-multi-node",
@@ -131,7 +137,7 @@ _ALL = (
         name="lance",
         module="bench.peers.loaders.lance",
         what="one Lance table, torch DataLoader (spawn) with WeightedRandomSampler",
-        # The integration with PyTorch's DataLoader tells of no state.
+        # The integration with PyTorch's DataLoader has no state.
         resume="no",
         replay="no",
         source="https://lancedb.github.io/lance/integrations/pytorch",

@@ -1,8 +1,8 @@
-"""What the benchmark and its peers say to each other; also read in environments with numpy and simplejpeg alone.
+"""Protocol between the benchmark and its peers; it needs only the standard library and numpy, and simplejpeg to decode.
 
-The benchmark exports all pairs once, each peer makes its own copy of them (``copy``) and then gives batches
-(``measure``), each in a fresh process: ``serve`` is the main function of such a process. A batch is a mapping with at
-least ``frames`` uint8 [b, 2, H, W, 3] and ``dataset`` int [b]; with full metadata also ``action`` float32 [b, W, A],
+The benchmark exports all pairs once. Each peer makes its own copy of them (``copy``) and then gives batches
+(``measure``), each in a fresh process with ``serve`` as its main function. A batch is a mapping with at least
+``frames`` uint8 [b, 2, H, W, 3] and ``dataset`` int [b]; with full metadata also ``action`` float32 [b, W, A],
 ``state`` float32 [b, S], ``language``, ``episode`` and ``step``.
 """
 
@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 
 from bench.measure.child import answer
-from bench.peers.process import cpu_seconds, proportional_set
+from bench.measure.machine import cpu_seconds, family, proportional_set
 
+METADATA = ("action", "state", "language", "episode", "step")
+ORDERS = ("shuffled", "sequential")
 _CHECKED = 32
 _LOOKS = 4
 _HEADER = struct.Struct("<iqqiii")
@@ -35,11 +37,23 @@ Batches = Callable[["Request"], AbstractContextManager[Iterator[Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a peer is asked for.
+    """A request to a peer.
 
-    do: ``copy`` or ``measure``. export, copy: folders. limit_s: seconds after which measuring stops with the steps
-    that there are. variant: of the peer, "" if it has one only. source: folder of RLDS datasets.
-    asked: the monotonic clock when the process was started.
+    Attributes:
+        do: ``copy`` or ``measure``.
+        export: Folder of the exported pairs.
+        copy: Folder of the peer's copy.
+        batch_size: Rows of a batch.
+        num_workers: Worker processes; for ``copy`` the most of all measurements.
+        warmup: Batches before the measured ones.
+        steps: Measured batches.
+        limit_s: Seconds after which the measurement stops early.
+        metadata: ``full`` or ``none``, which leaves frames and the number of the dataset.
+        order: ``shuffled``, mixed by weight, or ``sequential``, in the order of the copy.
+        variant: Variant of the peer, "" if it has only one.
+        seed: Seed of the order.
+        source: Folder of the RLDS datasets.
+        asked: Monotonic clock when the process was started.
     """
 
     do: str
@@ -51,6 +65,7 @@ class Request:
     steps: int
     limit_s: float
     metadata: str
+    order: str
     variant: str
     seed: int
     source: str | None
@@ -58,12 +73,17 @@ class Request:
 
     @property
     def full(self) -> bool:
-        """Whether batches hold all metadata, or only frames and the dataset's number."""
+        """Return whether batches hold all metadata."""
         return self.metadata == "full"
 
     @property
+    def shuffled(self) -> bool:
+        """Return whether pairs are drawn at random."""
+        return self.order == "shuffled"
+
+    @property
     def samples(self) -> int:
-        """At least as many as will be taken."""
+        """Return an upper bound of the number of samples taken."""
         return self.batch_size * (self.warmup + self.steps + _LOOKS + 16)
 
     @cached_property
@@ -73,16 +93,19 @@ class Request:
 
 
 class Export:
-    """The exported pairs: ``pair(i)`` is a mapping of ``first`` and ``second`` (JPEG bytes), ``dataset``, ``episode``,
-    ``step`` (int), ``action`` float32 [W, A], ``state`` float32 [S] and ``language``."""
+    """The exported pairs of a mixture.
+
+    ``pair(i)`` is a mapping of ``first`` and ``second`` (JPEG bytes), ``dataset``, ``episode``, ``step`` (int),
+    ``action`` float32 [W, A], ``state`` float32 [S] and ``language``.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
         self.spans = np.load(folder / "spans.npy")
         self.numbers = np.load(folder / "numbers.npy")
-        self._action = np.load(folder / "action.npy", mmap_mode="r")
-        self._state = np.load(folder / "state.npy", mmap_mode="r")
+        self._action = np.load(folder / "action.npy", mmap_mode="r" if self.about["vector"][1] else None)
+        self._state = np.load(folder / "state.npy", mmap_mode="r" if self.about["vector"][2] else None)
         self._frames = np.memmap(folder / "frames.bin", np.uint8, "r")
 
     def __len__(self) -> int:
@@ -90,26 +113,26 @@ class Export:
 
     @property
     def datasets(self) -> list[dict[str, Any]]:
-        """Of each dataset: name, weight, offset in steps, and what reading its source takes."""
+        """Return name, weight and offset in steps of each dataset, and the description of its source."""
         return list(self.about["datasets"])
 
     @property
     def weights(self) -> list[float]:
-        """The share of each dataset; they add up to 1."""
+        """Return the share of each dataset; the shares add up to 1."""
         return [float(dataset["weight"]) for dataset in self.about["datasets"]]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of all frames."""
+        """Return height and width of all frames."""
         height, width = self.about["shape"]
         return height, width
 
     def places(self, dataset: int) -> list[int]:
-        """The pairs of a dataset, in the order in which they are stored."""
+        """Return the pairs of a dataset in storage order."""
         return [int(place) for place in np.flatnonzero(self.numbers[:, 0] == dataset)]
 
     def pair(self, place: int) -> dict[str, Any]:
-        """Return one pair."""
+        """Return a pair."""
         start, middle, stop = self.spans[place].tolist()
         dataset, episode, step = self.numbers[place].tolist()
         return {
@@ -124,8 +147,13 @@ class Export:
         }
 
 
+def flat(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pair with its vectors as bytes, for formats with columns."""
+    return {**pair, "action": pair["action"].tobytes(), "state": pair["state"].tobytes()}
+
+
 def pack(pair: Mapping[str, Any]) -> bytes:
-    """Make one record of a pair, for those that store bytes by a key."""
+    """Return a pair as one record, for formats without columns."""
     language = pair["language"].encode()
     action, state = pair["action"].tobytes(), pair["state"].tobytes()
     head = _HEADER.pack(
@@ -134,69 +162,82 @@ def pack(pair: Mapping[str, Any]) -> bytes:
     return b"".join((head, pair["first"], pair["second"], language, action, state))
 
 
-def unpack(record: bytes, shape: tuple[int, int, int]) -> dict[str, Any]:
-    """The pair of a record; ``shape`` is that of the action's window, and the state's size: W, A, S."""
-    dataset, episode, step, first, second, language = _HEADER.unpack_from(record)
-    ends = list(itertools.accumulate((_HEADER.size, first, second, language)))
-    window, width, _ = shape
-    values = np.frombuffer(record[ends[3] :], np.float32)
-    return {
-        "first": record[ends[0] : ends[1]],
-        "second": record[ends[1] : ends[2]],
-        "dataset": dataset,
-        "episode": episode,
-        "step": step,
-        "action": values[: window * width].reshape(window, width),
-        "state": values[window * width :],
-        "language": record[ends[2] : ends[3]].decode(),
-    }
+class Decoder:
+    """A function from a stored pair, ``flat`` or ``pack``ed, to a sample; worker processes can be given it.
 
+    A sample has ``frames`` uint8 [2, H, W, 3] and ``dataset``, and with full metadata all other columns.
+    """
 
-def decode(pair: Mapping[str, Any], shape: tuple[int, int], *, full: bool) -> dict[str, Any]:
-    """Return the sample of a pair: ``frames`` uint8 [2, H, W, 3] and its dataset's number, or all metadata."""
-    import simplejpeg
+    def __init__(self, request: Request) -> None:
+        self._shape, self._full = request.pairs.shape, request.full
+        self._window, self._width, _ = request.pairs.about["vector"]
 
-    frames = np.empty((2, *shape, 3), np.uint8)
-    simplejpeg.decode_jpeg(pair["first"], buffer=frames[0])
-    simplejpeg.decode_jpeg(pair["second"], buffer=frames[1])
-    sample = {"frames": frames, "dataset": int(pair["dataset"])}
-    if full:
-        sample |= {key: pair[key] for key in ("action", "state", "language", "episode", "step")}
-    return sample
+    def __call__(self, stored: bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sample of a stored pair."""
+        # The environment of tfdata has none.
+        import simplejpeg
+
+        pair = self.unpack(stored) if isinstance(stored, bytes) else stored
+        frames = np.empty((2, *self._shape, 3), np.uint8)
+        simplejpeg.decode_jpeg(pair["first"], buffer=frames[0])
+        simplejpeg.decode_jpeg(pair["second"], buffer=frames[1])
+        sample: dict[str, Any] = {"frames": frames, "dataset": int(pair["dataset"])}
+        if self._full:
+            sample |= {key: pair[key] for key in ("language", "episode", "step")}
+            # Copies, because PyTorch warns of arrays that cannot be written.
+            sample["action"] = np.array(np.frombuffer(pair["action"], np.float32)).reshape(self._window, self._width)
+            sample["state"] = np.array(np.frombuffer(pair["state"], np.float32))
+        return sample
+
+    def unpack(self, record: bytes) -> dict[str, Any]:
+        """Return the ``flat`` pair of a packed record."""
+        dataset, episode, step, first, second, language = _HEADER.unpack_from(record)
+        ends = list(itertools.accumulate((_HEADER.size, first, second, language, 4 * self._window * self._width)))
+        return {
+            "first": record[ends[0] : ends[1]],
+            "second": record[ends[1] : ends[2]],
+            "dataset": dataset,
+            "episode": episode,
+            "step": step,
+            "language": record[ends[2] : ends[3]].decode(),
+            "action": record[ends[3] : ends[4]],
+            "state": record[ends[4] :],
+        }
 
 
 def pixel_hash(frames: np.ndarray) -> str:
-    """Return a hash of the pixels of one pair, uint8 [2, H, W, 3]."""
+    """Return a hash of the pixels of a pair, uint8 [2, H, W, 3]."""
     return hashlib.blake2b(np.ascontiguousarray(frames).data, digest_size=8).hexdigest()
 
 
-def forever(make: Callable[[], Iterable[Any]], passes: list[int]) -> Iterator[Any]:
-    """Go through what ``make`` gives again and again; ``passes[0]`` counts how often it was begun.
+def forever(batches: Iterable[Any]) -> Iterator[Any]:
+    """Iterate over batches again and again.
 
     Raises:
-        ValueError: it gives nothing.
+        ValueError: A pass has no batch.
     """
     while True:
-        passes[0] += 1
         batch = None
-        for batch in make():
+        for batch in batches:
             yield batch
         if batch is None:
-            raise ValueError("no batch in a whole pass; is the batch larger than the data?")
+            raise ValueError("a pass has no batch; is the batch larger than the data?")
 
 
 def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
-    """Take batches as a training loop does; returns the figures of one run.
+    """Take batches as a training loop does and return the figures of the run.
 
-    first_batch_s: from the start of the process, imports included. samples_per_s, step_ms, cpu_s_per_1000_pairs: of
-    ``steps`` batches after ``warmup``. peak_pss_bytes: the highest of some looks, when no clock runs. counts: pairs
-    of each dataset in the measured batches. hashes: of pixels of pairs of a batch after them.
+    Returns:
+        ``first_batch_s`` counts from the start of the process, imports included. ``samples_per_s``, ``step_ms`` and
+        ``cpu_s_per_1000_pairs`` are of the ``steps`` batches after ``warmup``. ``peak_pss_bytes`` is the highest of
+        some samples of the memory of all processes, taken while no clock runs. ``counts`` are the pairs of each
+        dataset in the measured batches, ``hashes`` those of the pixels of pairs of a later batch.
     """
     with open_batches(request) as batches:
         batch = next(batches)
         first = time.monotonic() - request.asked
         _check(batch, request)
-        looks = [proportional_set()]
+        looks = [_memory()]
         for _ in range(request.warmup):
             batch = next(batches)
         numbers: list[np.ndarray] = []
@@ -205,18 +246,17 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
         while len(numbers) < request.steps and (not numbers or time.monotonic() < until):
             batch = next(batches)
             arrivals.append(time.perf_counter())
-            # A copy: who keeps a view of a batch keeps the memory of all of it.
+            # A copy: a view would keep the memory of the batch.
             numbers.append(np.array(batch["dataset"]))
         cpu = cpu_seconds() - cpu
         _check(batch, request)
         for _ in range(_LOOKS):
-            looks.append(proportional_set())
+            looks.append(_memory())
             batch = next(batches)
         hashes = [pixel_hash(np.asarray(frames)) for frames in batch["frames"][:_CHECKED]]
     seen = np.concatenate(numbers)
     times = 1000 * np.diff(arrivals)
     p50, p99 = np.percentile(times, (50, 99)).tolist()
-    known = [look for look in looks if look is not None]
     return {
         "first_batch_s": first,
         "steps": len(numbers),
@@ -224,7 +264,7 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
         "samples_per_s": len(seen) / (arrivals[-1] - arrivals[0]),
         "step_ms": {"mean": float(times.mean()), "p50": p50, "p99": p99, "max": float(times.max())},
         "cpu_s_per_1000_pairs": 1000 * cpu / len(seen),
-        "peak_pss_bytes": max(known) if known else None,
+        "peak_pss_bytes": max((look for look in looks if look is not None), default=None),
         "counts": np.bincount(seen.astype(np.int64), minlength=len(request.pairs.datasets)).tolist(),
         "keys": sorted(batch),
         "hashes": hashes,
@@ -232,7 +272,7 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
 
 
 def serve(open_batches: Batches, make_copy: Callable[[Request], None] | None = None) -> int:
-    """Answer one request: ``copy`` or ``measure``; returns the exit code."""
+    """Answer a request, ``copy`` or ``measure``, and return the exit code."""
 
     def work(asked: dict[str, Any]) -> dict[str, Any]:
         request = Request(**{**asked, "export": Path(asked["export"]), "copy": Path(asked["copy"])})
@@ -242,16 +282,18 @@ def serve(open_batches: Batches, make_copy: Callable[[Request], None] | None = N
         began = time.perf_counter()
         request.copy.mkdir(parents=True)
         make_copy(request)
-        return {"seconds": time.perf_counter() - began, "bytes": disk_bytes(request.copy)}
+        seconds = time.perf_counter() - began
+        found = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
+        # Allocated blocks, because databases have holes.
+        return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in found), "files": len(found)}
 
     return answer(work)
 
 
-def disk_bytes(folder: Path) -> int:
-    """Return what a folder's files take on disk, holes left out."""
-    return sum(
-        os.stat(os.path.join(parent, name)).st_blocks * 512 for parent, _, names in os.walk(folder) for name in names
-    )
+def _memory() -> int | None:
+    """Return the proportional set size of all processes, None if unknown."""
+    known = [size for size in map(proportional_set, family()) if size is not None]
+    return sum(known) if known else None
 
 
 def _check(batch: Mapping[str, Any], request: Request) -> None:
@@ -259,5 +301,5 @@ def _check(batch: Mapping[str, Any], request: Request) -> None:
     wanted = (request.batch_size, 2, *request.pairs.shape, 3)
     if tuple(frames.shape) != wanted or np.asarray(frames[:1]).dtype != np.uint8:
         raise ValueError(f"frames are {frames.dtype} {tuple(frames.shape)}, expected uint8 {wanted}")
-    if request.full and not {"action", "state", "language", "episode", "step"} <= set(batch):
+    if request.full and not set(METADATA) <= set(batch):
         raise ValueError(f"batch has only {', '.join(sorted(batch))}")

@@ -1,8 +1,8 @@
-"""``python -m bench.report``: run the studies of `bench.report.studies` in turn and write ``docs/benchmarks.md``.
+"""``python -m bench.report``: run all studies in turn and write ``docs/benchmarks.md``.
 
-Each study is a command of its own, run in a fresh process; its result stays below ``--work``. A study whose result is
-there already, of the same command, is not run again unless ``--fresh`` says so, so an interrupted run goes on. One that
-fails is told on the page; the others go on, and the exit code is 1.
+Each study (`bench.report.studies`) is a command in a fresh process; its result stays below ``--work``. An interrupted
+run continues: a study with a result of the same command is not run again without ``--fresh``. A study that fails is
+noted on the page. The other studies run, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bench.measure.child import end
 from bench.measure.command import run_command
 from bench.measure.points import tell
 from bench.report.page import Outcome, format_page
+from bench.report.plots import plot_sweep
 from bench.report.studies import STUDIES, Length, Study
 from stream.storage.arguments import Parser
 from stream.storage.files import write_whole
@@ -30,10 +31,10 @@ _COMMAND, _RESULT = "command.json", "result.json"
 
 
 def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) -> Outcome:
-    """Run a study, or take its result if it is there.
+    """Run a study, or take its earlier result.
 
     Raises:
-        OSError: the folder cannot be written to.
+        OSError: The folder cannot be written to.
     """
     asked = {"module": study.module, "arguments": command}
     outcome = Outcome(study, command)
@@ -45,7 +46,7 @@ def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) ->
         out, err = folder / "stdout", folder / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             arguments = [sys.executable, "-m", study.module, *command, "--out", str(folder), "--json"]
-            # Ctrl-C comes to this process alone, which ends the other.
+            # Ctrl-C reaches this process alone, which ends the child.
             process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, process_group=0)
             try:
                 process.wait()
@@ -67,33 +68,17 @@ def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
     pictures = page.parent / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     study, result = outcome.study, outcome.result
+    if result is None:
+        return
     plots = []
-    if result is not None and study.plot is not None:
-        from bench.report.plots import plot_sweep
-
-        name = f"{study.key}.svg"
-        plot_sweep(result, study.plot, pictures / name, title=study.title)
-        plots.append(name)
-    found = {"long": ["mixture_over_time.png", "mixture_windows_every_stride.png"], "peers": ["peers.svg"]}
-    wanted = [folder / name for name in found.get(study.key, [])]
-    if study.kind == "formats":
-        wanted = sorted((folder / "plots").glob("*.svg"))
-    for path in wanted:
-        if result is not None and path.is_file():
-            name = path.name if study.key == path.stem else f"{study.key}-{path.name}"
-            shutil.copy(path, pictures / name)
-            plots.append(name)
+    if study.plot is not None:
+        plots.append(f"{study.key}.svg")
+        plot_sweep(result, study.plot, pictures / plots[0], title=study.title)
+    for file in study.files:
+        if (folder / file).is_file():
+            plots.append(file if study.key == Path(file).stem else f"{study.key}-{file}")
+            shutil.copy(folder / file, pictures / plots[-1])
     outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
-    written = {"formats": folder / "guide.md", "peers": folder / "peers.md"}.get(study.kind)
-    if written is not None and written.is_file():
-        # It stands below a heading of the page, and its plots lie beside the page.
-        lines = [line for line in written.read_text().splitlines() if not line.startswith("# ")]
-        text = "\n".join(f"#{line}" if line.startswith("##") else line for line in lines)
-        for name in plots:
-            drawn = Path(name.removeprefix(f"{study.key}-")).with_suffix(".png")
-            text = text.replace(f"(plots/{drawn})", f"(benchmarks/{name})")
-        outcome.page = text.strip()
-        outcome.plots = tuple(plot for plot in outcome.plots if f"({plot})" not in text)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -108,13 +93,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m bench.report", description="Run all studies and write the page of benchmarks.")
     parser.add_argument("--root", default="build/demo/oxe", help="converted root (default: %(default)s)")
     parser.add_argument("--small-root", default="build/demo/oxe128", help="the same at 128x128 (default: %(default)s)")
-    parser.add_argument("--source", default="build/demo/source", help="what they were converted from, RLDS")
-    parser.add_argument("--work", type=Path, default=Path("build/bench"), help="results (default: %(default)s)")
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="(default: %(default)s)")
+    parser.add_argument("--source", default="build/demo/source", help="RLDS source of both (default: %(default)s)")
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/bench"), help="folder for results (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--page", type=Path, default=Path("docs/benchmarks.md"), help="page to write (default: %(default)s)"
+    )
     parser.add_argument("--full", action="store_true", help="more repeats: hours instead of 45 minutes")
-    parser.add_argument("--only", metavar="A,B", help=f"of {', '.join(study.key for study in STUDIES)}; others as kept")
-    parser.add_argument("--fresh", action="store_true", help="measure again what has been measured")
-    parser.add_argument("--list", action="store_true", help="print the commands and end")
+    parser.add_argument("--only", metavar="A,B", help=f"of {', '.join(study.key for study in STUDIES)}; keep others")
+    parser.add_argument("--fresh", action="store_true", help="repeat studies that have a result")
+    parser.add_argument("--list", action="store_true", help="print the commands and exit")
     options = parser.parse_args(arguments)
     known = {study.key for study in STUDIES}
     options.only = known if options.only is None else set(options.only.split(","))
@@ -124,9 +113,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return the exit code."""
     options = _parse(arguments)
-    told = "interrupted; run the same command again to go on"
+    told = "interrupted; run the same command again to continue"
     return run_command(lambda: _run(options), place=options.work, interrupted=told)
 
 
@@ -155,10 +144,6 @@ def _run(options: argparse.Namespace) -> int:
         options.page.parent.mkdir(parents=True, exist_ok=True)
         write_whole(options.page, format_page(outcomes))
     kept = sum(outcome.kept for outcome in outcomes)
-    told = f", {kept} of them measured before, perhaps with other code (--fresh measures again)" if kept else ""
+    told = f", {kept} of them with earlier results, perhaps of other code (--fresh repeats them)" if kept else ""
     print(f"{options.page}: {len(outcomes)} studies{told}")
     return 1 if any(outcome.error for outcome in outcomes) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

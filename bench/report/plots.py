@@ -1,4 +1,4 @@
-"""Plots of sweeps: a line with a bar from the least to the most of the repeats."""
+"""Plots of sweeps: a line, with a bar from the least to the most of the repeats."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NAMES = {"num_workers": "worker processes", "datasets": "datasets", "batch_size
 
 
 def plot_sweep(result: Mapping[str, Any], parameter: str, path: Path, *, title: str) -> None:
-    """Draw samples/s of the loader, and of decoding alone, over a parameter; bars are from least to most.
+    """Draw samples/s of the loader and of decoding alone over a parameter.
 
     Args:
-        result: of `bench.loader`, swept over ``parameter``.
-        parameter: its values are set at even distances.
-        path: of the SVG.
-        title: of the plot.
+        result: Result of `bench.loader`, swept over ``parameter``.
+        parameter: Swept parameter; its values stand at even distances.
+        path: SVG to write.
+        title: Title of the plot.
     """
     points = [point for point in result["points"] if point["median"] is not None]
     places = list(range(len(points)))

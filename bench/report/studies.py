@@ -1,4 +1,4 @@
-"""The studies of the source project, each as one command of this package: what it saw, and what to run."""
+"""The studies: a question each, and the command that answers it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ Kind = Literal["loader", "train", "formats", "peers"]
 class Study:
     """A question and the command that answers it.
 
-    key: of its folder. kind: which command's result it is. seen: what the source project measured with tf.data, ``-``
-    if that is not known. arguments: of the command; ``{root}``, ``{small_root}`` (the same pairs at 128x128) and
-    ``{source}`` (RLDS) are filled in. repeats: of each point in the short and in the full form. short: further
-    arguments of the short form. plot: the swept parameter that is drawn.
+    Attributes:
+        key: Name of its folder.
+        kind: Room of its command.
+        title: Heading on the page.
+        seen: Measurement of the source project with tf.data, ``-`` if unknown.
+        arguments: Arguments of the command with places for ``{root}``, ``{small_root}`` (128x128) and ``{source}``.
+        repeats: Repeats of each point in the short and the full form.
+        short: Further arguments of the short form.
+        plot: Swept parameter to draw, if any.
+        files: Plots that the command writes.
     """
 
     key: str
@@ -27,14 +33,15 @@ class Study:
     repeats: tuple[int, int] = (2, 5)
     short: tuple[str, ...] = ()
     plot: str | None = None
+    files: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:
-        """What ``python -m`` runs."""
+        """Return the module that ``python -m`` runs."""
         return f"bench.{self.kind}"
 
     def command(self, places: dict[str, str], length: Length) -> list[str]:
-        """Arguments of the command, without ``--out`` and ``--json``."""
+        """Return the arguments of the command, without ``--out`` and ``--json``."""
         more = self.short if length == "short" else ()
         given = [argument.format(**places) for argument in (*self.arguments, *more)]
         root = [] if "--root" in given or "root={" in " ".join(self.arguments) else ["--root", places["root"]]
@@ -52,36 +59,31 @@ STUDIES: tuple[Study, ...] = (
     _loader(
         "datasets",
         "Number of datasets",
-        "Two datasets in place of one cost 42 %.",
-        *("--sweep", "datasets=1,2,4,29"),
+        "Two datasets instead of one cost 42 %.",
+        "--sweep",
+        "datasets=1,2,4,29",
         plot="datasets",
     ),
     _loader(
         "samples-per-episode",
         "Samples per episode",
         "2 or 5 samples per episode cost 25 %.",
-        *("--sweep", "samples-per-episode=0,1,2,5,10"),
+        "--sweep",
+        "samples-per-episode=0,1,2,5,10",
     ),
-    _loader(
-        "shuffle",
-        "Shuffling",
-        "-",
-        *("--sweep", "shuffle=none,block:16,block:64,global"),
-    ),
+    _loader("shuffle", "Shuffling", "-", "--sweep", "shuffle=none,block:16,block:64,global"),
     _loader(
         "halves",
         "Two halves of one dataset beside the whole",
         "-",
-        *("--mixture", "bridge", "--sweep", "split=train,train[:50%]+train[50%:]"),
+        "--mixture",
+        "bridge",
+        "--sweep",
+        "split=train,train[:50%]+train[50%:]",
     ),
     _loader("batch-size", "Batch size", "-", "--sweep", "batch-size=24,64,128,256", plot="batch_size"),
     _loader("image-size", "Image size", "-", "--sweep", "root={root},{small_root}"),
-    _loader(
-        "weight-0",
-        "A dataset with weight 0",
-        "-",
-        *("--sweep", "weight=none,language_table:0"),
-    ),
+    _loader("weight-0", "A dataset with weight 0", "-", "--sweep", "weight=none,language_table:0"),
     Study(
         key="long",
         kind="loader",
@@ -89,6 +91,7 @@ STUDIES: tuple[Study, ...] = (
         seen="Memory grew to 36 GB until the kernel ended the job.",
         arguments=("--steps", "1200", "--num-workers", "4", "--no-limit"),
         repeats=(1, 3),
+        files=("mixture_over_time.png", "mixture_windows_every_stride.png"),
     ),
     Study(
         key="startup",
@@ -111,9 +114,10 @@ STUDIES: tuple[Study, ...] = (
         kind="formats",
         title="Formats",
         seen="-",
-        arguments=(),
+        arguments=("--pairs", "600", "--batch-sizes", "16,64"),
         repeats=(2, 3),
-        short=("--pairs", "600", "--batch-sizes", "16,64", "--workers", "2", "--orders", "shuffled"),
+        short=("--workers", "2", "--orders", "shuffled"),
+        files=("formats.svg",),
     ),
     Study(
         key="peers",
@@ -123,6 +127,7 @@ STUDIES: tuple[Study, ...] = (
         arguments=("--source", "{source}", "--limit-s", "600"),
         repeats=(1, 3),
         short=("--peers", "ours,lmdb,webdataset,grain,lance,mosaicml-streaming,litdata,lerobot,tfdata:sample"),
+        files=("peers.svg",),
     ),
 )
-"""All of them, in the order of the page."""
+"""All studies, in the order of the page."""

@@ -18,7 +18,6 @@ from bench.measure.child import ChildFailed, ask
 from bench.measure.command import run_points, wholes
 from bench.measure.machine import describe_machine
 from bench.measure.points import Point, measure_points, tell
-from bench.measure.tables import number
 from bench.scale.root import Scale, make_root
 from convert.report import format_table
 from stream.storage.arguments import Parser, whole
@@ -91,7 +90,9 @@ def format_result(result: dict[str, Any]) -> str:
     for point in result["points"]:
         figures = ["failed", *["-"] * (len(_COLUMNS) - 1)]
         if (run := point["median"]) is not None:
-            figures = [number(run[key], form, scale=scale) for key, form, scale in _COLUMNS.values()]
+            figures = [
+                "-" if run[key] is None else f"{run[key] * scale:{form}}" for key, form, scale in _COLUMNS.values()
+            ]
         rows.append([point["name"], f"{point['point']['shards']:,}", *figures])
     given = result["parameters"]
     note = (

@@ -1,163 +1,101 @@
-"""``python -m bench.train``: a whole training run on the loader, and how much of it is waiting for data.
+"""``python -m bench.train``: a training run on the loader, and the share of its time that it waits for data.
 
-With CUDA the model of ``examples/train_torch.py`` is trained; without, its step is a sleep of ``--step-ms``, as long as
-a step on the device would take, because a model that computes on the same cores as the workers would say
-nothing about a GPU machine (``--model`` trains it all the same). Every ``--val-every`` steps it validates on another
-split, with workers of its own, started anew each time.
+With CUDA the run trains the model of ``examples/train_torch.py``. Without CUDA a step is a sleep of ``--step-ms``, as
+long as a step of a device: a model that computes on the cores of the workers would say nothing about a GPU machine
+(``--model`` trains it nevertheless). Every ``--val-every`` steps the run validates on another split, with new workers.
 
-``beyond ms`` is how much longer a step takes than on a batch that is there already. With CUDA there are also the copy
-of a batch's frames from page-locked and from pageable memory, and ``overlap``, the part of the copy that the step does
-not wait for; ``--step-ms`` then multiplies matrices for so long.
+``waiting`` is the share of the training time that ``next`` took, as Lightning's SimpleProfiler counts it. ``beyond ms``
+is the time that a step takes longer than on a ready batch. CUDA adds GPU use, the speed of copying a batch's frames
+from page-locked and from pageable memory, and ``overlap``, the part of the copy that the step does not wait for;
+``--step-ms`` then multiplies matrices.
 
-``waiting`` is the part of the training time that ``next`` took, as Lightning's SimpleProfiler counts it. Every point is
-measured in a fresh process, ``--repeat`` times, in alternation; figures are medians.
+Each repeat of each point runs in a fresh process, in alternation; figures are medians.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.loader.sweep import duration, label, make_points, metadata, parse_sweep
-from bench.measure.child import ChildFailed, ask
-from bench.measure.command import refuse_repeated_sweeps, run_points
-from bench.measure.machine import describe_machine
-from bench.measure.points import Point, measure_points
-from bench.measure.tables import megabytes, number
-from convert.report import format_table
+from bench.measure.command import run_points
+from bench.measure.sweep import add_options, make_points, measure_sweep, parse
+from bench.measure.tables import Table, figure, point_table, spread
+from bench.train.parameters import TrainParameters
 from stream.loader.mixed import Options, open_mixture
 from stream.loader.running import Running
-from stream.storage.arguments import Parser, whole
-from stream.storage.files import write_whole
+from stream.storage.arguments import Parser
 
 RESULT_FILE = "train.json"
 _LIBRARIES = ("array-record", "grain", "numpy", "simplejpeg", "torch")
 _STEP_MS = 50.0
-
-PARAMETERS: dict[str, tuple[Callable[[str], Any], Any, str]] = {
-    "root": (str, "build/demo/oxe", "converted root; the default is what `make demo` leaves"),
-    "mixture": (str, "oxe29", "name of a mixture or dataset, or a YAML file"),
-    "split": (str, "train", "split or role of training; of a packaged mixture `train` is train[:90%%]"),
-    "val_split": (str, "val", "split or role of validation; of a packaged mixture `val` is train[90%%:]"),
-    "batch_size": (whole(1), 64, "rows of a batch"),
-    "num_workers": (whole(0), 2, "worker processes of each loader"),
-    "metadata": (metadata, "full", "full, dataset_only or none"),
-    "decode": (str, "host", "where JPEG is decoded: host, or device (nvJPEG on CUDA)"),
-    "warmup": (whole(1), 8, "steps that are not measured, the first one included"),
-    "steps": (whole(1), 160, "steps that are measured"),
-    "val_every": (whole(0), 80, "steps between validations, 0 for none"),
-    "val_steps": (whole(1), 10, "batches of a validation"),
-    "seed": (whole(0), 0, "of the order of samples"),
+_COLUMNS = {
+    "steps/s": figure("steps_per_s", form=".2f"),
+    "samples/s": figure("samples_per_s", form=",.0f"),
+    "waiting": figure("wait_share", form=".2%"),
+    "(range)": spread("wait_share", ".2%"),
+    "step p50 ms": figure("step_ms", "p50", form=".1f"),
+    "p99 ms": figure("step_ms", "p99", form=".1f"),
+    "beyond ms": figure("beyond_ms", form=".1f"),
+    "first step s": figure("first_step_s", form=".2f"),
+    "validation s": figure("validation", "seconds", form=".2f"),
+    "its first batch s": figure("validation", "first_batch_s", form=".2f"),
+    "step after it ms": figure("validation", "step_after_s", form=".1f", scale=1000),
+    "memory MB": figure("peak_pss_bytes", form=",.0f", scale=1e-6),
+    "GPU use": figure("gpu_use", form=".0%"),
+    "copy GB/s": figure("copy_gb_s", form=".1f"),
+    "from pageable": figure("pageable_gb_s", form=".1f"),
+    "overlap": figure("overlap", form=".0%"),
 }
-"""By name: what reads it from a text, its default, and what it is."""
 
 
 def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all points; returns what ``--json`` prints.
+    """Measure all points and return the result that ``--json`` prints.
 
     Raises:
-        ArgumentError: there is no such loader.
-        ChildFailed: no point could be measured.
+        ArgumentError: A point has no such loader.
+        ChildFailed: No point could be measured.
         OSError: ``--out`` cannot be written to.
     """
-    points = [Point(label(point), point) for point in make_points(options.sweep)]
+    points = make_points(options.sweep)
     for point in points:
-        chosen = {**options.base, **point.parameters}
-        for split in ("split", "val_split") if chosen["val_every"] else ("split",):
-            shown = Options(metadata=chosen["metadata"])
-            open_mixture(chosen["root"], chosen["mixture"], split=chosen[split], options=shown)
-        Running(batch_size=chosen["batch_size"], decode=chosen["decode"])
-    result: dict[str, Any] = {
-        "parameters": {**options.base, "repeat": options.repeat},
-        "sweep": dict(options.sweep),
-        "machine": describe_machine(_LIBRARIES),
-        "points": [],
-    }
-
-    def keep() -> None:
-        result["points"] = [point.as_dict() for point in points]
-        if options.out is not None:
-            write_whole(options.out / RESULT_FILE, json.dumps(result, indent=1))
-
-    measure_points(
+        given: TrainParameters = dataclasses.replace(options.base, **point.parameters)
+        for split in (given.split, given.val_split) if given.val_every else (given.split,):
+            shown = Options(metadata=given.metadata)  # type: ignore[arg-type]
+            open_mixture(given.root, given.mixture, split=split, options=shown)
+        Running(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
+    return measure_sweep(
+        options,
         points,
-        lambda point: ask("bench.train.run", {**options.base, **point.parameters}),
-        repeat=options.repeat,
+        module="bench.train.run",
+        libraries=_LIBRARIES,
+        file=RESULT_FILE,
         describe=lambda run: f"{run['steps_per_s']:.2f} steps/s, {run['wait_share']:.2%} of the time waiting",
-        after=keep,
+        summarise=lambda points: [point.as_dict() for point in points],
     )
-    if not any(point.runs for point in points):
-        raise ChildFailed(f"point {points[0].name}: {points[0].error}")
-    return result
 
 
-def format_result(result: dict[str, Any]) -> str:
-    """Return the table of a whole result."""
-    header = ["point", "steps/s", "samples/s", "waiting", "(range)", "step ms p50", "p99", "beyond ms", "first step s"]
-    header += ["validation s", "its first batch s", "step after it ms", "PSS MB"]
-    on_cuda = result["parameters"]["device"].startswith("cuda")
-    header += ["GPU use", "copy GB/s", "from pageable", "overlap"] if on_cuda else []
-    rows = []
-    for point in result["points"]:
-        figures = point["median"]
-        if figures is None:
-            rows.append([label(point["point"]), "failed", *["-"] * (len(header) - 2)])
-            continue
-        shares = [run["wait_share"] for run in point["repeats"]]
-        validation = figures["validation"]
-        rows.append(
-            [
-                label(point["point"]),
-                f"{figures['steps_per_s']:.2f}",
-                f"{figures['samples_per_s']:,.0f}",
-                f"{figures['wait_share']:.2%}",
-                f"{min(shares):.2%}-{max(shares):.2%}",
-                f"{figures['step_ms']['p50']:.1f}",
-                f"{figures['step_ms']['p99']:.1f}",
-                f"{figures['beyond_ms']:.1f}",
-                f"{figures['first_step_s']:.2f}",
-                number(validation["seconds"], ".2f"),
-                number(validation["first_batch_s"], ".2f"),
-                number(validation["step_after_s"], ".1f", scale=1000),
-                megabytes(figures["peak_pss_bytes"]),
-            ]
-        )
-        if on_cuda:
-            shown = (("gpu_use", ".0%"), ("copy_gb_s", ".1f"), ("pageable_gb_s", ".1f"), ("overlap", ".0%"))
-            rows[-1] += [number(figures[key], form) for key, form in shown]
+def train_table(result: Mapping[str, Any]) -> Table:
+    """Return the table of a result."""
     given = result["parameters"]
-    work = "the model's step" if given["step_ms"] is None else f"a sleep of {given['step_ms']:g} ms as the step"
-    lines = [format_table(header, rows), f"medians of {given['repeat']}, {work}, device {given['device']}"]
-    lines += [f"{label(point['point'])} failed: {point['error']}" for point in result["points"] if point["error"]]
-    return "\n".join(lines)
-
-
-def _sweep(text: str) -> tuple[str, list[Any]]:
-    return parse_sweep(text, {**{name: entry[0] for name, entry in PARAMETERS.items()}, "step_ms": duration})
+    work = "the model's step" if given["step_ms"] is None else "a sleep in place of a device's work as the step"
+    note = (
+        f"Medians of {given['repeat']}, {given['steps']:,} steps of {given['batch_size']} each, {work}, device "
+        f"{given['device']}. MB are 10^6 bytes."
+    )
+    return point_table(result["points"], _COLUMNS, [note])
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
-    for name, (read, default, what) in PARAMETERS.items():
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=read, default=default, help=f"{what} (default: {default})")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; by default cuda if there is one")
-    step = parser.add_mutually_exclusive_group()
-    help_ = f"sleep so long in place of the model's step; without CUDA the default is {_STEP_MS:g}"
-    step.add_argument("--step-ms", type=duration, help=help_)
-    step.add_argument("--model", action="store_true", help="train the model without CUDA too")
-    parser.add_argument("--repeat", type=whole(1), default=3, help="measurements of each point (default: 3)")
     parser.add_argument(
-        "--sweep", type=_sweep, action="append", default=[], metavar="KEY=A,B,C", help="a point for each value"
+        "--model", action="store_true", help=f"train the model without CUDA too, not --step-ms {_STEP_MS:g}"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder for {RESULT_FILE}, all figures")
-    parser.add_argument("--json", action="store_true", help="print all figures instead of a table")
-    options = parser.parse_args(arguments)
-    refuse_repeated_sweeps(parser, options.sweep)
+    add_options(parser, TrainParameters, files=f"{RESULT_FILE}, all figures")
+    options = parse(parser, TrainParameters, arguments)
+    if options.model and options.step_ms is not None:
+        parser.error("argument --step-ms: not allowed with argument --model")
     import torch
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -166,14 +104,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     step_ms = options.step_ms
     if step_ms is None and not options.model and not device.startswith("cuda"):
         step_ms = _STEP_MS
-    options.base = {**{name: getattr(options, name) for name in PARAMETERS}, "device": device, "step_ms": step_ms}
+    options.base = dataclasses.replace(options.base, device=device, step_ms=step_ms)
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    return run_points(_parse(arguments), run_benchmark, format_result)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """Run the command and return the exit code."""
+    return run_points(_parse(arguments), run_benchmark, lambda result: train_table(result).text())

@@ -1,1 +1,1 @@
-"""One module a loader: how it stores the pairs and gives batches of them."""
+"""Loaders to compare, a module each: how it stores the pairs and gives batches of them."""

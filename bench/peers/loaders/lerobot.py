@@ -1,10 +1,10 @@
 """LeRobot: a v3 dataset of each dataset with images in parquet, ``LeRobotDataset`` with ``delta_timestamps``.
 
-Its image files hold the root's JPEGs, written in LeRobot's layout but not by its recorder, which would encode all
-frames anew as PNG. LeRobot decodes them itself, with Pillow, to float32 [3, H, W]; here they become uint8 again. A
-frame is stored once, so a pair's frames come from two rows; LeRobot decodes the row of step t twice. It has no weights
-for mixing: a ``WeightedRandomSampler`` of PyTorch over all its datasets does that. When a dataset is opened first,
-Arrow files are made of it in a cache, which counts as part of the copy here.
+The parquet files hold the root's JPEGs in LeRobot's layout; its own recorder would encode all frames again as PNG.
+LeRobot decodes with Pillow to float32 [3, H, W], and the frames are converted back to uint8 here. A frame is stored
+once, so a pair takes two rows, and LeRobot decodes the row of step t twice. It has no weights for mixing, so PyTorch's
+``WeightedRandomSampler`` draws from all its datasets. Opening a dataset for the first time makes Arrow files in a
+cache, which counts as part of the copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.peers.loaders.torch import import_torchvision, weighted_batches
+from bench.peers.loaders.torch import dataset_batches, import_torchvision
 from bench.peers.protocol import Request, serve
 
 _FPS = 10
@@ -27,7 +27,7 @@ _NUMBERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
 def make_copy(request: Request) -> None:
-    """Write a LeRobot dataset a dataset, and open each once for its cache."""
+    """Write a LeRobot dataset for each dataset, and open each once for its cache."""
     for number in range(len(request.pairs.datasets)):
         _write(request, number, request.copy / f"{number:03d}")
     _Pairs(request)
@@ -109,7 +109,7 @@ def _write(request: Request, number: int, folder: Path) -> None:
 
 
 def _episodes(request: Request, number: int, offset: int) -> Iterator[list[dict[str, Any]]]:
-    """The frames of each episode, from its pairs: of the last steps only the second frames of pairs are there."""
+    """Yield the frames of each episode; the frames of its last steps are second frames of pairs."""
     pairs = request.pairs
     found: dict[int, dict[int, dict[str, Any]]] = {}
     for place in pairs.places(number):
@@ -120,7 +120,7 @@ def _episodes(request: Request, number: int, offset: int) -> Iterator[list[dict[
         for ahead in range(1, offset + 1):
             later = frames.setdefault(pair["step"] + ahead, dict(here))
             later.setdefault("action", pair["action"][min(ahead, offset - 1)])
-            # Steps between, of which there is no pair in a short episode, take the frame before them.
+            # In a short episode some steps have no pair: they take the frame before them.
             later.setdefault("jpeg", pair["first"])
         frames[pair["step"] + offset]["jpeg"] = pair["second"]
     for frames in found.values():
@@ -171,7 +171,7 @@ class _Pairs:
 
 def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
     """Give batches of pairs drawn by weight."""
-    return weighted_batches(request, _Pairs(request))
+    return dataset_batches(request, _Pairs(request))
 
 
 if __name__ == "__main__":

@@ -5,50 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from bench.peers.loaders.torch import tensors, torch_batches
-from bench.peers.protocol import Request, decode, serve
+from bench.peers.loaders.torch import torch_batches
+from bench.peers.protocol import Decoder, Request, flat, serve
 
 _CHUNK_BYTES = 1 << 26
 
 
 def make_copy(request: Request) -> None:
-    """Write a folder a dataset with LitData's own writer, not compressed."""
+    """Write a folder for each dataset with LitData's own writer, not compressed."""
     cache_of = import_module("litdata.streaming").Cache
     pairs = request.pairs
     for number in range(len(pairs.datasets)):
         cache = cache_of(str(request.copy / f"{number:03d}"), chunk_bytes=_CHUNK_BYTES)
         for count, place in enumerate(pairs.places(number)):
-            pair = pairs.pair(place)
-            cache[count] = {**pair, "action": pair["action"].tobytes(), "state": pair["state"].tobytes()}
+            cache[count] = flat(pairs.pair(place))
         cache.done()
         cache.merge()
 
 
-def _sample(
-    pair: dict[str, Any], *, vector: tuple[int, int, int], shape: tuple[int, int], full: bool
-) -> dict[str, Any]:
-    if full:
-        window, width, _ = vector
-        pair["action"] = np.frombuffer(pair["action"], np.float32).reshape(window, width)
-        pair["state"] = np.frombuffer(pair["state"], np.float32)
-    return tensors(decode(pair, shape, full=full))
-
-
 @contextmanager
 def open_batches(request: Request) -> Iterator[Iterator[Any]]:
-    """Give batches of mixed pairs; an epoch ends with the first dataset that does, and is begun anew."""
+    """Give batches of mixed pairs; an epoch ends with the first dataset that ends, and the next epoch begins."""
     litdata = import_module("litdata")
-    pairs = request.pairs
-    sample = partial(_sample, vector=tuple(pairs.about["vector"]), shape=pairs.shape, full=request.full)
+    pairs, decode = request.pairs, Decoder(request)
     datasets = [
         litdata.StreamingDataset(
-            str(request.copy / f"{number:03d}"), shuffle=True, drop_last=False, seed=request.seed, transform=sample
+            str(request.copy / f"{number:03d}"), shuffle=True, drop_last=False, seed=request.seed, transform=decode
         )
         for number in range(len(pairs.datasets))
     ]

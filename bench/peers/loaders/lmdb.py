@@ -1,4 +1,4 @@
-"""LMDB: one database, a record per pair, read at random by PyTorch's DataLoader."""
+"""LMDB: one database, a record for each pair, read at random by PyTorch's DataLoader."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from bench.peers.loaders.torch import tensors, weighted_batches
-from bench.peers.protocol import Request, decode, pack, serve, unpack
+from bench.peers.loaders.torch import dataset_batches
+from bench.peers.protocol import Decoder, Request, pack, serve
 
 _COMMIT = 1000
 
 
 class _Pairs:
     def __init__(self, request: Request) -> None:
-        self._request = request
-        self._length = len(request.pairs)
-        self._shape, self._vector = request.pairs.shape, tuple(request.pairs.about["vector"])
+        self._path, self._length, self._decode = str(request.copy), len(request.pairs), Decoder(request)
         self._database: Any = None
         self._owner = 0
 
@@ -30,12 +28,9 @@ class _Pairs:
         # An environment must not be used across a fork.
         if self._owner != os.getpid():
             self._owner = os.getpid()
-            self._database = import_module("lmdb").open(
-                str(self._request.copy), readonly=True, lock=False, readahead=False
-            )
+            self._database = import_module("lmdb").open(self._path, readonly=True, lock=False, readahead=False)
         with self._database.begin(buffers=False) as reading:
-            record = reading.get(b"%012d" % place)
-        return tensors(decode(unpack(record, self._vector), self._shape, full=self._request.full))
+            return self._decode(reading.get(b"%012d" % place))
 
 
 def make_copy(request: Request) -> None:
@@ -53,7 +48,7 @@ def make_copy(request: Request) -> None:
 
 def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
     """Give batches of pairs drawn by weight."""
-    return weighted_batches(request, _Pairs(request))
+    return dataset_batches(request, _Pairs(request))
 
 
 if __name__ == "__main__":

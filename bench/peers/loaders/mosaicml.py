@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from bench.peers.loaders.torch import import_torchvision, tensors, torch_batches
-from bench.peers.protocol import Request, decode, serve
+from bench.peers.loaders.torch import import_torchvision, torch_batches
+from bench.peers.protocol import Decoder, Request, flat, serve
 
 _COLUMNS = {
     "first": "bytes",
@@ -31,37 +29,30 @@ def _streaming() -> Any:
 
 
 def make_copy(request: Request) -> None:
-    """Write a folder a dataset, not compressed."""
+    """Write a folder for each dataset, not compressed."""
     writer_of = _streaming().MDSWriter
     pairs = request.pairs
     for number in range(len(pairs.datasets)):
         with writer_of(out=str(request.copy / f"{number:03d}"), columns=_COLUMNS) as writer:
             for place in pairs.places(number):
-                pair = pairs.pair(place)
-                writer.write({**pair, "action": pair["action"].tobytes(), "state": pair["state"].tobytes()})
+                writer.write(flat(pairs.pair(place)))
 
 
 @contextmanager
 def open_batches(request: Request) -> Iterator[Iterator[Any]]:
     """Give batches of mixed pairs, shuffled, in one epoch that is long enough."""
     streaming = _streaming()
-    pairs = request.pairs
-    shape, full = pairs.shape, request.full
-    window, width, _ = pairs.about["vector"]
+    decode = Decoder(request)
 
     class Pairs(streaming.StreamingDataset):  # type: ignore[name-defined]
         def __getitem__(self, place: int) -> Any:
-            pair = super().__getitem__(place)
-            if full:
-                pair["action"] = np.frombuffer(pair["action"], np.float32).reshape(window, width)
-                pair["state"] = np.frombuffer(pair["state"], np.float32)
-            return tensors(decode(pair, shape, full=full))
+            return decode(super().__getitem__(place))
 
-    # What an earlier process that was killed left in shared memory would be an error.
+    # Shared memory that a killed process left would be an error.
     streaming.base.util.clean_stale_shared_memory()
     streams = [
         streaming.Stream(local=str(request.copy / f"{number:03d}"), proportion=weight)
-        for number, weight in enumerate(pairs.weights)
+        for number, weight in enumerate(request.pairs.weights)
     ]
     dataset = Pairs(
         streams=streams,

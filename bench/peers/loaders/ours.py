@@ -13,7 +13,7 @@ from bench.peers.protocol import Request, serve
 
 @contextmanager
 def open_batches(request: Request) -> Iterator[Iterator[Any]]:
-    """Give the loader's batches; without metadata they still hold the dataset's number."""
+    """Give the loader's batches; without metadata they have the dataset's number."""
     about = request.pairs.about
     loader = stream.make_loader(
         about["root"],

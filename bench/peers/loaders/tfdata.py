@@ -1,9 +1,9 @@
-"""tf.data over the RLDS source, as it is used to train today: decoded, resized and paired while training.
+"""tf.data over the RLDS source, as it is used for training today: decoding, resizing and pairing while training.
 
-Each dataset: ``tfds.builder_from_directory``, episodes with their images left encoded, the pairs of frames t and
-t + offset inside an episode one by one, a shuffle buffer of encoded pairs, then decoding and resizing. Variants say how
-the datasets are mixed: ``sample`` by ``tf.data.Dataset.sample_from_datasets``, ``choose`` by ``choose_from_datasets``
-with a drawn sequence, ``threads`` by a Python thread a dataset and a queue each.
+Each dataset is opened by ``tfds.builder_from_directory`` with its images left encoded. The frames t and t + offset of
+an episode make a pair; pairs go through a shuffle buffer and are then decoded and resized. Variants differ in mixing:
+``sample`` uses ``tf.data.Dataset.sample_from_datasets``, ``choose`` uses ``choose_from_datasets`` with a drawn
+sequence, ``threads`` uses a Python thread and a queue for each dataset.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ import numpy as np
 
 from bench.peers.protocol import Request, serve
 
-VARIANTS = ("sample", "choose", "threads")
 _BUFFER = 128
 _QUEUE = 8
 
 
 class _Source:
-    """The pairs of one dataset as a ``tf.data.Dataset`` without end."""
+    """The pairs of a dataset as a ``tf.data.Dataset`` without end."""
 
     def __init__(self, request: Request, number: int) -> None:
         import tensorflow as tf
@@ -45,7 +44,7 @@ class _Source:
 
         builder = tfds.builder_from_directory(str(self._folder))
         self._features = builder.info.features["steps"].feature
-        # Each dataset with a thread: with 29 of them, more would only add memory.
+        # One thread a dataset: with 29 datasets, more threads would only add memory.
         reading = tfds.ReadConfig(interleave_cycle_length=1, shuffle_seed=self._seed, try_autocache=False)
         episodes = builder.as_dataset(
             split=self._about["split"],
@@ -65,7 +64,7 @@ class _Source:
     def _pixels(self, frame: Any) -> Any:
         tf = self._tf
         if frame.dtype == tf.string:
-            # Both formats by one operation; those that are not animations have three dimensions.
+            # One operation decodes PNG and JPEG; without animations the result has three dimensions.
             frame = tf.io.decode_image(frame, channels=3, expand_animations=False)
             frame.set_shape((None, None, 3))
         if self._about["channels"] == "bgr":
@@ -86,7 +85,7 @@ class _Source:
         }
         if self._full:
             actions = self._vector(steps, "action", self._action, count)
-            # [T, W, A]: of each step the actions up to the end of its pair, zeros behind it.
+            # [T, W, A]: the actions of each step up to the end of its pair, zeros after it.
             places = tf.range(pairs)[:, None] + tf.range(self._window)[None, :]
             windows = tf.gather(actions, tf.minimum(places, count - 1))
             real = tf.cast(tf.range(self._window) < offset, tf.float32)
@@ -112,40 +111,40 @@ class _Source:
         return tf.concat(parts, axis=1)
 
     def _numbers(self, steps: dict[str, Any], column: str) -> Any:
-        """The values of a column; those that are stored compressed are still bytes here."""
+        """Return the values of a column, decoded if they are stored compressed."""
         values = _find(steps, column)
         return values if values.dtype != self._tf.string else _find(self._features, column).decode_batch_example(values)
 
     def _language(self, content: dict[str, Any]) -> Any:
-        """The instruction of the first step; those that are not text are told as none."""
+        """Return the instruction of the first step, an empty text for other types."""
         tf = self._tf
         path = self._about["language"][0] if self._about["language"] else None
         values = None if path is None else _find(content if path.startswith("/") else content["steps"], path)
         if values is None or not hasattr(values, "dtype"):
             return tf.constant([""])
         if values.dtype == tf.int32 and len(values.shape) == 2:
-            # The bytes of UTF-8 as numbers, zeros behind them.
+            # UTF-8 bytes as numbers, zeros after them.
             characters = tf.constant([bytes([code]) for code in range(256)])
             return tf.strings.reduce_join(tf.gather(characters, tf.boolean_mask(values[0], values[0] > 0)))[None]
         return tf.reshape(values, [-1])[:1] if values.dtype == tf.string else tf.constant([""])
 
 
 def _find(content: Any, path: str) -> Any:
-    """The values at a path; names of features may themselves contain slashes."""
+    """Return the values at a path; names of features may contain slashes."""
     path = path.strip("/")
     if path in content:
         return content[path]
     for name in sorted(content, key=len, reverse=True):
         if path.startswith(f"{name}/"):
             return _find(content[name], path[len(name) + 1 :])
-    raise KeyError(f"no {path}; there are {', '.join(content)}")
+    raise KeyError(f"no feature {path}; available: {', '.join(content)}")
 
 
 def _in_graph(request: Request, sources: list[_Source]) -> Any:
-    """Mix in tf.data itself, what each dataset has decoded one ahead."""
+    """Mix the decoded samples in tf.data."""
     import tensorflow as tf
 
-    # Before they are mixed, because datasets differ in how frames are stored (JPEG, PNG, raw, order of colours).
+    # Decoded before mixing, because datasets store frames differently (JPEG, PNG, raw, order of colours).
     datasets = [source.open().map(source.sample, num_parallel_calls=1) for source in sources]
     weights = request.pairs.weights
     if request.variant == "sample":
@@ -158,7 +157,7 @@ def _in_graph(request: Request, sources: list[_Source]) -> Any:
 
 
 def _limited(dataset: Any, request: Request) -> Any:
-    """Give a dataset as many threads as others have workers."""
+    """Return a dataset with as many threads as other peers have workers."""
     import tensorflow as tf
 
     options = tf.data.Options()
@@ -167,7 +166,7 @@ def _limited(dataset: Any, request: Request) -> Any:
 
 
 class _Feeder:
-    """A Python thread a dataset, each with a short queue of samples; batches are put together in the main thread."""
+    """A Python thread and a short queue for each dataset; the main thread makes batches."""
 
     def __init__(self, request: Request, sources: list[_Source]) -> None:
         self._request, self._random = request, np.random.default_rng(request.seed)
@@ -203,7 +202,7 @@ class _Feeder:
             yield {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
 
     def close(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         self._stop.set()
 
 

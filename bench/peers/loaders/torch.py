@@ -1,4 +1,4 @@
-"""What the peers that only store records have in common: PyTorch's DataLoader, with its weighted sampler."""
+"""PyTorch's DataLoader, for the peers that only store records."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from bench.peers.protocol import Request, forever
 
 _DECLARED: list[Any] = []
 
 
 @contextmanager
-def weighted_batches(request: Request, dataset: Any, *, context: str | None = None) -> Iterator[Iterator[Any]]:
-    """Give batches of a map-style dataset of the exported pairs, in their order.
+def dataset_batches(request: Request, dataset: Any, *, context: str | None = None) -> Iterator[Iterator[Any]]:
+    """Give batches of a map-style dataset of the exported pairs.
 
-    Pairs are drawn independently of one another, each with its dataset's weight divided by the dataset's size.
+    Shuffled pairs are drawn independently, each with its dataset's weight divided by the dataset's size.
 
     Args:
-        request: size of a batch, workers, seed.
-        dataset: element i is the sample of pair i.
-        context: how workers start; None takes PyTorch's default.
+        request: Batch size, workers, order and seed.
+        dataset: Map-style dataset; element i is the sample of pair i.
+        context: Start method of the workers, None for PyTorch's default.
     """
     import torch
 
     numbers = request.pairs.numbers[:, 0].tolist()
-    sizes, weights = Counter(numbers), request.pairs.weights
-    sampler = torch.utils.data.WeightedRandomSampler(
-        [weights[number] / sizes[number] for number in numbers],
-        num_samples=request.samples,
-        generator=torch.Generator().manual_seed(request.seed),
-    )
+    sampler: Any = [place % len(numbers) for place in range(request.samples)]
+    if request.shuffled:
+        sizes, weights = Counter(numbers), request.pairs.weights
+        sampler = torch.utils.data.WeightedRandomSampler(
+            [weights[number] / sizes[number] for number in numbers],
+            num_samples=request.samples,
+            generator=torch.Generator().manual_seed(request.seed),
+        )
     loader = torch.utils.data.DataLoader(
         dataset,
         batch_size=request.batch_size,
@@ -50,8 +50,8 @@ def weighted_batches(request: Request, dataset: Any, *, context: str | None = No
 
 @contextmanager
 def torch_batches(loader: Any) -> Iterator[Iterator[Any]]:
-    """Give a DataLoader's batches without end; its workers are ended at the end of the block."""
-    batches = forever(lambda: loader, [0])
+    """Give a DataLoader's batches without end; its workers end with the block."""
+    batches = forever(loader)
     try:
         yield batches
     finally:
@@ -59,23 +59,11 @@ def torch_batches(loader: Any) -> Iterator[Iterator[Any]]:
         loader._iterator = None
 
 
-def tensors(sample: dict[str, Any]) -> dict[str, Any]:
-    """Return a sample with its arrays as tensors, as PyTorch's collation hands them on without another copy."""
-    import torch
-
-    return {
-        key: torch.from_numpy(np.array(value) if not value.flags.writeable else value)
-        if isinstance(value, np.ndarray)
-        else value
-        for key, value in sample.items()
-    }
-
-
 def import_torchvision() -> None:
-    """Import torchvision for a peer that imports it, also where its build does not fit a PyTorch without CUDA.
+    """Import torchvision, also a build that does not fit a PyTorch without CUDA.
 
-    Such a torchvision cannot load its compiled operators, and then fails to add to two of them. No peer uses any of
-    these, so a declaration takes the place of each of the two.
+    Such a build cannot load its compiled operators and then fails to extend two of them. No peer uses the operators,
+    so declarations replace the two.
     """
     import torch
 

@@ -1,16 +1,14 @@
-"""How the commands of the benchmarks end."""
+"""Exit codes and errors of the benchmark commands."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from bench.measure.child import ChildFailed
-from bench.measure.command import ended_by_kill, run_command, run_points
+from bench.measure.command import run_command, run_points
 from stream.storage.errors import ArgumentError, RingError
 
 
@@ -48,11 +46,3 @@ def test_a_point_that_failed_is_in_the_exit_code(
     assert run_points(options, lambda options: {"points": [{"error": error}]}, lambda result: "a table") == code
     assert capsys.readouterr().out == "a table\n"
     assert options.out.is_dir()
-
-
-def test_a_kill_ends_the_block_in_order_and_only_the_block() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit, match="143"), ended_by_kill():
-        os.kill(os.getpid(), signal.SIGTERM)
-        signal.pause()
-    assert signal.getsignal(signal.SIGTERM) is before

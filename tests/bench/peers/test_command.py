@@ -1,4 +1,4 @@
-"""The comparison with peers, run tiny: its figures mean nothing here, but they are all there and fit together."""
+"""The comparison with peers, run tiny: its figures mean nothing here, but they are complete and fit together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.loader.sweep import Parameters
+from bench.loader.parameters import Parameters
 from bench.measure.child import ChildFailed
-from bench.peers.command import RESULT_FILE, check_pixels, main
-from bench.peers.export import export_pairs
+from bench.peers.command import main
+from bench.peers.comparison import check_pixels, make_points
+from bench.peers.export import export_mixture
 from bench.peers.list import PEERS
-from bench.peers.protocol import Export, Request, pack, pixel_hash, unpack
+from bench.peers.protocol import Decoder, Export, Request, pack, pixel_hash
 from bench.peers.table import sentences
 from stream.frameworks.grain import PairSource
 from tests.bench.conftest import Refused
@@ -72,12 +73,31 @@ def runs(printed: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def exported(folder: Path) -> tuple[Export, set[str]]:
-    hashes = export_pairs(_parameters(folder), folder / "export", most=10_000)
+    hashes = export_mixture(_parameters(folder), folder / "export", most=10_000)
     return Export(folder / "export"), hashes
 
 
 def _parameters(folder: Path) -> Parameters:
     return Parameters(root=str(folder / "oxe"), mixture=str(folder / "three.yaml"))
+
+
+def _request(folder: Path) -> Request:
+    return Request(
+        do="measure",
+        export=folder / "export",
+        copy=folder / "none",
+        batch_size=16,
+        num_workers=1,
+        warmup=1,
+        steps=1,
+        limit_s=60.0,
+        metadata="full",
+        order="shuffled",
+        variant="sample",
+        seed=0,
+        source=str(folder / "source"),
+        asked=time.monotonic(),
+    )
 
 
 def test_pairs_of_a_batch_have_the_pixels_of_the_root(runs: dict[str, dict[str, Any]]) -> None:
@@ -122,7 +142,7 @@ def test_a_copy_holds_all_frames(printed: dict[str, Any], exported: tuple[Export
 
 
 def test_files_are_kept_and_copies_are_not(printed: dict[str, Any], folder: Path) -> None:
-    assert json.loads((folder / "out" / RESULT_FILE).read_text())["points"] == printed["points"]
+    assert json.loads((folder / "out" / "peers.json").read_text())["points"] == printed["points"]
     table = (folder / "out" / "peers.md").read_text()
     assert all(f"| {point['name']} |" in table for point in printed["points"])
     assert (folder / "out" / "peers.png").read_bytes().startswith(b"\x89PNG")
@@ -135,12 +155,10 @@ def test_exported_pairs_are_those_of_the_root(folder: Path, exported: tuple[Expo
     source = PairSource(folder / "oxe", folder / "three.yaml")
     assert len(export) == len(source) >= len(hashes)
     for place in (0, len(source) // 2, len(source) - 1):
-        pair, expected = unpack(pack(export.pair(place)), tuple(export.about["vector"])), source[place]
-        assert (pair["dataset"], pair["episode"], pair["step"], pair["language"]) == tuple(
-            expected[key] for key in ("dataset", "episode", "step", "language")
-        )
-        np.testing.assert_array_equal(pair["action"], expected["action"])
-        np.testing.assert_array_equal(pair["state"], expected["state"])
+        sample, expected = Decoder(_request(folder))(pack(export.pair(place))), source[place]
+        assert set(sample) == {"frames", "dataset", "episode", "step", "language", "action", "state"}
+        for key in sample:
+            np.testing.assert_array_equal(sample[key], expected[key])
         assert pixel_hash(expected["frames"]) in hashes
     assert export.weights == pytest.approx([0.5, 0.25, 0.25])
 
@@ -149,22 +167,7 @@ def test_exported_pairs_are_those_of_the_root(folder: Path, exported: tuple[Expo
 def test_tfdata_makes_the_pairs_of_the_root(folder: Path, exported: tuple[Export, set[str]]) -> None:
     from bench.peers.loaders.tfdata import open_batches
 
-    request = Request(
-        do="measure",
-        export=folder / "export",
-        copy=folder / "none",
-        batch_size=16,
-        num_workers=1,
-        warmup=1,
-        steps=1,
-        limit_s=60.0,
-        metadata="full",
-        variant="sample",
-        seed=0,
-        source=str(folder / "source"),
-        asked=time.monotonic(),
-    )
-    with open_batches(request) as batches:
+    with open_batches(_request(folder)) as batches:
         batch = next(batches)
     source = PairSource(folder / "oxe", folder / "three.yaml")
     pairs = [source[place] for place in range(len(source))]
@@ -230,18 +233,31 @@ def test_usage_errors(folder: Path, arguments: tuple[str, ...], message: str, re
 def test_who_is_ahead_follows_from_the_ranges() -> None:
     def point(name: str, *rates: float) -> dict[str, Any]:
         repeats = [{"samples_per_s": rate} for rate in rates]
-        where = {"peer": name, "variant": "", "metadata": "full"}
+        where = {"peer": name, "metadata": "full", "order": "shuffled", "batch_size": 4, "num_workers": 1}
         return {"name": name, "point": where, "median": repeats[1], "repeats": repeats, "error": None}
 
     result = {
-        "parameters": {"repeat": 3, "batch_size": 4, "num_workers": 1, "metadata": ["full"]},
+        "parameters": {"repeat": 3},
+        "shape": [8, 8],
         "machine": {"cores": 1, "cpu": "any"},
         "pairs": 9,
         "datasets": 1,
         "points": [point("ours", 9, 10, 11), point("a", 12, 20, 21), point("b", 10, 11, 12), point("c", 1, 5, 8)],
     }
     told = sentences(result)[-1]
-    assert "ahead of ours: a (2.00 of ours); behind ours: c (0.50 of ours); not told apart from ours: b (1.10" in told
+    assert "metadata full, shuffled, batches of 4, 1 workers: " in told
+    assert told.endswith("faster than ours: a (2.00); slower than ours: c (0.50); no difference seen: b (1.10)")
+
+
+def test_a_name_has_the_parameters_that_differ() -> None:
+    peers = [(PEERS["ours"], ""), (PEERS["tfdata"], "sample")]
+    points = make_points(peers, metadata=["full", "none"], order=["shuffled"], batch_size=[4], num_workers=[1])
+    assert [point.name for point in points] == [
+        "ours metadata=full",
+        "tfdata:sample metadata=full",
+        "ours metadata=none",
+        "tfdata:sample metadata=none",
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "ours"])

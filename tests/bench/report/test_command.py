@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from bench.loader.report import loader_table
 from bench.measure.tables import markdown_table
 from bench.report.command import add_plots, main, run_study
-from bench.report.page import format_page, loader_table
+from bench.report.page import format_page
 from bench.report.studies import STUDIES, Study
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
@@ -71,14 +72,17 @@ def test_another_command_is_measured_anew_and_a_failure_is_told(oxe_root: Path, 
 
 def test_a_failed_point_is_a_row() -> None:
     failed: dict[str, Any] = {
+        "name": "seed=1",
         "point": {"seed": 1},
         "median": None,
         "to_first": None,
         "repeats": [],
         "error": "no | memory",
     }
-    table = loader_table({"points": [failed], "parameters": {"steps": 160, "batch_size": 64, "repeat": 1}})
-    assert table.splitlines()[2].startswith("| seed=1 | failed: no \\| memory | - |")
+    machine = {"cores": 1, "cpu": "any"}
+    given = {"steps": 160, "batch_size": 64, "repeat": 1}
+    table = loader_table({"points": [failed], "parameters": given, "machine": machine}).markdown()
+    assert "| seed=1 |" in table and "seed=1 failed: no | memory" in table
 
 
 def test_rows_of_a_table_are_as_wide_as_its_head() -> None:

@@ -1,0 +1,100 @@
+"""The parameters of a measured point, and the loader that they describe."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+
+from bench.measure.sweep import duration, one_of, option
+from stream.batch.spec import METADATA
+from stream.format.catalog import Catalog
+from stream.loader.loader import Loader
+from stream.loader.mixed import MixedData, Options
+from stream.loader.normalize import Normalize
+from stream.loader.running import Running
+from stream.order.mixture import Member, resolve_mixture
+from stream.storage.arguments import whole
+from stream.storage.errors import ArgumentError, closest
+
+
+def _weights_of(text: str) -> dict[str, float]:
+    if text == "none":
+        return {}
+    return {name: float(value) for name, _, value in (part.rpartition(":") for part in text.split("+"))}
+
+
+def _weights(text: str) -> str:
+    try:
+        if all(name and 0 <= value < 1e9 for name, value in _weights_of(text).items()):
+            return text
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"found {text!r}, expected name:weight, several with + between, or none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Parameters of a measured point."""
+
+    root: str = option("build/demo/oxe", str, "converted root, for example that of `make demo`")
+    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
+    datasets: int | None = option(None, whole(1), "use only the first N members of the mixture, with equal weights")
+    weight: str = option("none", _weights, "other weights of members: name:weight, several with + between")
+    split: str = option("train", str, "role of the mixture, or split expression of a dataset")
+    batch_size: int = option(64, whole(1), "rows of a batch")
+    num_workers: int = option(2, whole(0), "worker processes; 0 makes batches in threads")
+    threads: int | None = option(None, whole(1), "threads of a worker, or of the trainer without workers")
+    prefetch: int = option(2, whole(1), "batches that are ready or in progress while the trainer works on one")
+    metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
+    samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
+    shuffle: str = option("global", str, "global, block:N or none")
+    transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
+    warmup: int = option(8, whole(1), "batches that are not measured, the first one included")
+    steps: int = option(160, whole(1), "batches that are measured")
+    compute_sleep_ms: float = option(0.0, duration, "milliseconds that the trainer sleeps after each batch")
+    seed: int = option(0, whole(0), "seed of the order of samples")
+    limit_s: float = option(1.0, duration, "seconds of each slice of decoding alone; 0 is the same as --no-limit")
+
+
+def open_loader(parameters: Parameters) -> Loader:
+    """Make the loader of a point, without starting it.
+
+    Raises:
+        ArgumentError: The root, mixture or another argument does not exist.
+        stream.storage.errors.FormatError: A manifest or an index is damaged.
+    """
+    catalog = Catalog(parameters.root)
+    members = resolve_mixture(parameters.mixture, parameters.split, catalog)
+    if parameters.datasets is not None:
+        if parameters.datasets > len(members):
+            raise ArgumentError(
+                f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
+            )
+        members = [dataclasses.replace(member, weight=1.0) for member in members[: parameters.datasets]]
+    options = Options(
+        seed=parameters.seed,
+        shuffle=parameters.shuffle,
+        samples_per_episode=parameters.samples_per_episode,
+        metadata=parameters.metadata,  # type: ignore[arg-type]
+    )
+    data = MixedData(parameters.root, _weighted(members, parameters.weight), options, catalog=catalog)
+    running = Running(
+        batch_size=parameters.batch_size,
+        num_workers=parameters.num_workers,
+        threads=parameters.threads,
+        prefetch=parameters.prefetch,
+        transforms=(Normalize(data),) if parameters.transform == "normalize" else (),
+    )
+    return Loader(data, running)
+
+
+def _weighted(members: list[Member], text: str) -> list[Member]:
+    """Return the members with the weights of ``--weight``, without members of weight 0."""
+    known = [member.dataset for member in members]
+    other = _weights_of(text)
+    for name in other:
+        if name not in known:
+            raise ArgumentError(f"weight {name}: no such member; {closest(name, known, noun='members')}")
+    changed = [dataclasses.replace(member, weight=other.get(member.dataset, member.weight)) for member in members]
+    return [member for member in changed if member.weight != 0]
