@@ -68,7 +68,7 @@ def test_a_weight_too_small_to_be_drawn_is_refused_with_the_members(oxe_root: Pa
         ({"samples_per_episode": -1}, "samples_per_episode=-1; expected a whole number >= 0"),
         ({"samples_per_episode": 2.0}, "samples_per_episode=2.0"),
         ({"horizon": 0}, "horizon=0; expected a whole number >= 1"),
-        ({"horizon": 10**9}, "horizon=1000000000; at most 100,000 steps"),
+        ({"horizon": 10**9}, "horizon=1000000000; at most 100,000"),
         ({"columns": ["reward"], "metadata": "none"}, "columns=.*with metadata='none' a batch has none of them"),
         ({"metadata": "all"}, "metadata='all'; expected one of full, dataset_only, none"),
         ({"action": "last"}, "action='last'; expected one of window, sum, mean, first"),
