@@ -131,6 +131,7 @@ def test_graph_that_dataflow_gets_converts_when_it_is_run_here(apiclient: Any, c
     assert finalise(conversion) is not None
 
 
+@pytest.mark.long
 def test_dry_run_of_the_command_translates_and_writes_nothing(
     apiclient: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def launcher(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["flink", pytest.param("spark", marks=pytest.mark.slow)])
 def test_runner_starts_the_jar_that_is_named_and_writes_what_the_in_memory_one_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], jar: Path, launcher: Path, name: str
@@ -74,6 +75,7 @@ def test_runner_starts_the_jar_that_is_named_and_writes_what_the_in_memory_one_w
     assert given[given.index("-jar") + 1] == str(jar)
 
 
+@pytest.mark.long
 def test_job_server_and_workers_that_run_elsewhere_write_what_the_in_memory_runner_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +191,7 @@ def test_options_of_the_job_server_reach_it(jar: Path) -> None:
     assert options.view_as(JobServerOptions).job_server_java_launcher == sys.executable
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNNERS)
 def test_jar_that_does_not_exist_is_refused_before_anything_is_written(
     dataset: RldsDataset, tmp_path: Path, name: str

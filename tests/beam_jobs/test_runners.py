@@ -19,6 +19,7 @@ from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, f
 SLURM = REPOSITORY / "examples" / "slurm"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "runner",
     [
@@ -58,6 +59,7 @@ def assert_counted(printed: dict[str, Any], *, counts: bool) -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], workers: int
@@ -117,6 +119,7 @@ def test_manifest_appears_only_with_the_last_task(dataset: RldsDataset, tmp_path
     assert appeared == [False, False, True]
 
 
+@pytest.mark.long
 def test_tasks_at_the_same_time_write_what_one_process_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
 ) -> None:
@@ -134,6 +137,7 @@ def task(dataset: RldsDataset, output: Path, index: int) -> list[str]:
     return [*arguments(dataset, output), "--num-workers", "1", "--task-count", "3", "--task-index", str(index)]
 
 
+@pytest.mark.long
 def test_slurm_scripts_of_the_examples_write_what_one_process_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
 ) -> None:
@@ -169,6 +173,7 @@ def test_slurm_script_is_sound_for_the_shell(script: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(9, seed=i)] for i in range(2)]})
     most = 0
@@ -184,6 +189,7 @@ def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> N
     assert most == 2
 
 
+@pytest.mark.long
 def test_dask_without_enough_file_handles_is_refused(dataset: RldsDataset, tmp_path: Path) -> None:
     command_line = (*arguments(dataset, tmp_path / "out"), "--runner", "DaskRunner")
     with start(*command_line, through=("prlimit", "--nofile=64:64")) as command:

@@ -77,6 +77,7 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
 # Which episodes, steps and pairs there are
 
 
+@pytest.mark.long
 @every_dataset
 def test_episodes_bear_the_ids_of_tfds_in_its_order(
     converted: ConvertedDataset, reference: Reference, name: str

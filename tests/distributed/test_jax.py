@@ -40,6 +40,7 @@ def _assert_same(told: list[list[dict[str, Any]]], root: Path, steps: range) -> 
         assert [text for rank in told for text in rank[0]["language"][number]] == language
 
 
+@pytest.mark.long
 def test_two_processes_read_their_rows_and_make_the_arrays_of_one(oxe_root: Path) -> None:
     told = run_ranks("jax_rank", 2, **make_task(oxe_root, num_workers=1))
     _assert_same(told, oxe_root, range(3))

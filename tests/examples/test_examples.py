@@ -91,6 +91,7 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_losses(example: str, o
     assert sum(loss for loss, _ in losses[-8:]) < 0.9 * sum(still for _, still in losses[-8:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", [_needs("train_torch"), _needs("train_jax")])
 def test_a_root_that_is_not_there_is_one_line_of_error(example: str, tmp_path: Path) -> None:
     code, _, errors = _run(example, tmp_path / "nowhere", tmp_path / "out")

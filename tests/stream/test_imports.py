@@ -65,6 +65,7 @@ def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:
     assert python(f"import sys, stream.worker, stream.batch.affine, stream.order.random_numbers; {listed}") == "[]\n"
 
 
+@pytest.mark.long
 def test_importing_takes_less_than_half_a_second_beyond_numpy_and_grain() -> None:
     code = """
 import time, numpy, grain

@@ -15,6 +15,7 @@ from bench.measure.session import wait_until
 from tests.fixtures.command import Result, flip, run
 
 
+@pytest.mark.long
 def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
     done = run("--short", "--work", str(tmp_path / "work"), "--out", str(tmp_path), "--json", module="bench.chaos")
     assert done.code == 0, done.out + done.err
@@ -32,6 +33,7 @@ def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
     assert "| loader: worker killed | 2 workers | 1 | 1 | error: worker N" in format_result(result)
 
 
+@pytest.mark.long
 def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
     def damage(yard: Yard) -> None:
         name = next(name for name in yard.reference if name.endswith("/steps.arrow"))
@@ -50,6 +52,7 @@ def yard(tmp_path: Path) -> Yard:
     return Yard(tmp_path, datasets="kuka", shards=1, size=64)
 
 
+@pytest.mark.long
 def test_what_a_fault_leaves_behind_is_noticed(yard: Yard) -> None:
     with yard.place() as place:
         place.check_clean()

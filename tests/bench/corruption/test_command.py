@@ -23,6 +23,7 @@ def older(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_nothing_wrong_comes_out_of_a_flipped_bit_in_any_region(oxe_root: Path, older: Path) -> None:
     cells = run_matrix(oxe_root, older, kinds=["episodes", "manifest"], damages=["one bit flipped"])
     assert len(cells) >= 20

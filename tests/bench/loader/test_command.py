@@ -159,6 +159,7 @@ def test_compute_is_part_of_a_step_and_not_of_waiting(folder: Path) -> None:
     assert measured["wait_share"] < 0.7
 
 
+@pytest.mark.long
 def test_decoding_alone_goes_on_from_slice_to_slice(folder: Path) -> None:
     with DecodeLimit(open_loader(_parameters(folder)), processes=1, threads=2) as limit:
         slices = [limit.measure(0.1) for _ in range(2)]
@@ -213,6 +214,7 @@ def damaged(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "oxe"
 
 
+@pytest.mark.long
 def test_a_damaged_record_is_one_line_that_names_the_point(folder: Path, damaged: Path, refused: Refused) -> None:
     more = ("--root", str(damaged), "--num-workers", "1", "--sweep", "seed=7")
     code, line = refused(main, _arguments(folder, *more))
@@ -221,6 +223,7 @@ def test_a_damaged_record_is_one_line_that_names_the_point(folder: Path, damaged
     assert "dataset kuka" in line
 
 
+@pytest.mark.long
 def test_a_point_that_fails_is_a_row_and_the_others_go_on(
     folder: Path, damaged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +242,7 @@ def _begin(command: Command) -> None:
     assert wait_until(working, seconds=60, poll=0.2)
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_everything(folder: Path) -> None:
     with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
         _begin(command)
@@ -247,6 +251,7 @@ def test_an_interrupt_ends_everything(folder: Path) -> None:
         assert command.processes() == []
 
 
+@pytest.mark.long
 def test_nothing_is_left_when_the_benchmark_is_killed(folder: Path) -> None:
     with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
         _begin(command)

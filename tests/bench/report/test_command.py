@@ -36,6 +36,7 @@ def test_each_study_is_one_line_that_its_command_understands(capsys: pytest.Capt
             assert module._parse(words[3:]).repeat == study.repeats[0]
 
 
+@pytest.mark.long
 def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path, tmp_path: Path) -> None:
     study = _study("--sweep", "batch-size=2,4", plot="batch_size")
     command = study.command({"root": str(oxe_root)}, "short")
@@ -58,6 +59,7 @@ def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path,
     assert shown == [(f"batch_size={n}", f"{rate:,.0f}") for n, rate in zip((2, 4), medians, strict=True)]
 
 
+@pytest.mark.long
 def test_another_command_is_measured_anew_and_a_failure_is_told(oxe_root: Path, tmp_path: Path) -> None:
     study = _study()
     folder = tmp_path / "tiny"
@@ -97,6 +99,7 @@ def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.startswith("error: argument --only: no study 'formatz'; there are batch-size, ")
 
 
+@pytest.mark.long
 def test_what_is_on_the_page_is_what_only_names_and_what_is_kept(
     oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_index_is_that_of_the_parts_of_its_shards(root: Path, tmp_path: Path
             assert all(path.read_bytes() == (tmp_path / f"0.{kind}").read_bytes() for kind, path in part.items())
 
 
+@pytest.mark.long
 def test_merging_a_synthetic_journal_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
     assert merge(["--steps", "3_000,1", *where]) == 0
@@ -91,6 +92,7 @@ def test_merging_a_synthetic_journal_is_measured(tmp_path: Path, capsys: pytest.
         assert all(value > 0 for value in point["median"].values())
 
 
+@pytest.mark.long
 def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--records", "1", "--batches", "100", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
     where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]

@@ -18,6 +18,7 @@ def loader(oxe_root: Path) -> dict[str, Any]:
     return {"root": str(oxe_root), "mixture": {"bridge": 1, "kuka": 2}, "batch_size": 4, "seed": 3}
 
 
+@pytest.mark.long
 def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path, tmp_path: Path) -> None:
     size = ["--minutes", "0.1", "--event-every", "0.5", "--batch-size", "8", "--num-workers", "1", "--val-steps", "2"]
     # Of four episodes the last tenth is none, so whoever gets as far as the evaluation needs another split.
@@ -37,6 +38,7 @@ def test_a_short_soak_kills_and_rebuilds_and_finds_nothing_wrong(oxe_root: Path,
     assert "| problems | none |" in format_result(result)
 
 
+@pytest.mark.long
 def test_a_batch_that_is_not_a_fresh_loaders_is_named(loader: dict[str, Any]) -> None:
     right = fresh_digests(loader, [0, 5])
     assert differences(loader, right) == []

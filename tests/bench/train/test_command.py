@@ -34,6 +34,7 @@ def _arguments(root: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_a_sweep_of_step_times_gives_a_row_each(
     oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_what_cannot_be_measured_is_one_line(
     assert told in line
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_everything(oxe_root: Path) -> None:
     with start(*_arguments(oxe_root, "--steps", "1000000"), module="bench.train") as command:
         assert wait_until(

@@ -185,6 +185,7 @@ def test_first_source_that_has_a_dataset_wins(
     assert read_manifest(folder).source.path == str(dataset.path)
 
 
+@pytest.mark.long
 def test_several_datasets_have_a_row_each_and_a_total(output: Path, tmp_path: Path) -> None:
     configs: list[str] = []
     for name in ("first", "second"):

@@ -210,6 +210,7 @@ print(made and made.records, flush=True)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", ["", NO_LOCKS], ids=["locks", "no locks"])
 @pytest.mark.parametrize("merged", [True, False])
 def test_several_processes_may_merge_and_finalise_at_once(

@@ -147,6 +147,7 @@ def to_all(command: Command, number: int) -> None:
     os.killpg(command.pid, number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["one", "two", pytest.param("dask", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("number", "send"),
@@ -188,6 +189,7 @@ def test_interrupt_while_it_plans_ends_with_one_line(output: Path) -> None:
     assert not output.exists()
 
 
+@pytest.mark.long
 def test_worker_process_that_is_killed_stops_the_conversion_and_the_same_command_goes_on(
     dataset: RldsDataset, output: Path, reference: dict[str, str]
 ) -> None:

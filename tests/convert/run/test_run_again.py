@@ -197,6 +197,7 @@ def test_finalize_names_a_lost_shard(convert: Convert, output: Path) -> None:
     assert result.out.splitlines() == ["demo: 1 of 4 shards are missing", "  train-00001-of-00003"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", [pytest.param("shard", marks=pytest.mark.slow), pytest.param("index", marks=pytest.mark.slow), "repaired"]
 )

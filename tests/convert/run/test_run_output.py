@@ -103,6 +103,7 @@ def test_full_disk_stops_and_the_same_command_goes_on_when_there_is_room(
     assert tree(folder) == tree(done)
 
 
+@pytest.mark.long
 def test_full_disk_stops_worker_processes_too_and_nothing_of_it_stays(
     dataset: RldsDataset, small_disk: Path, convert: Convert, done: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_full_disk_stops_worker_processes_too_and_nothing_of_it_stays(
     assert tree(small_disk / "out" / "demo" / "1.0.0") == tree(done)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("megabytes", [1024, 1800, 3600])
 def test_too_little_address_space_is_refused(dataset: RldsDataset, output: Path, megabytes: int) -> None:
     limit = ("bash", "-c", f'ulimit -v {megabytes * 1024} && exec "$0" "$@"')
@@ -240,6 +242,7 @@ def test_manifest_of_another_source_is_refused(convert: Convert, done: Path) -> 
     assert "not those of" in assert_refused(convert(), done, tree(done))
 
 
+@pytest.mark.long
 def test_two_conversions_into_the_same_place_give_what_one_gives(
     dataset: RldsDataset, output: Path, done: Path
 ) -> None:

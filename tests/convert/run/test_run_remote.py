@@ -80,6 +80,7 @@ def assert_same(found: Files, expected: Files) -> None:
     assert without_source(found[MANIFEST]) == without_source(expected[MANIFEST])
 
 
+@pytest.mark.long
 def test_a_conversion_from_and_to_a_bucket_is_byte_for_byte_the_local_one(
     store: Store, dataset: RldsDataset, local: Files, staging: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, l
     assert_same(found, local)
 
 
+@pytest.mark.long
 def test_a_lost_table_a_lost_shard_and_a_repaired_source_are_made_again_alone(
     store: Store, dataset: RldsDataset, local: Files, staging: Path, tmp_path: Path
 ) -> None:
@@ -241,6 +243,7 @@ def without_credentials(store: Store, dataset: RldsDataset, bucket: str) -> Resu
         return run(*command, environment=environment)
 
 
+@pytest.mark.long
 def test_missing_credentials_are_one_error(store: Store, dataset: RldsDataset) -> None:
     result = without_credentials(store, dataset, store.new_bucket())
     assert result.code == EXIT_USAGE
@@ -271,6 +274,7 @@ def test_no_other_kind_of_address_is_taken(dataset: RldsDataset, capsys: pytest.
     assert "hdfs://name/oxe: expected a folder, s3://BUCKET/... or gs://BUCKET/..." in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_shards_that_are_missing_in_the_store_are_named_with_their_failures(
     store: Store, dataset: RldsDataset, capsys: pytest.CaptureFixture[str]
 ) -> None:

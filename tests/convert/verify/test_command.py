@@ -146,6 +146,7 @@ def test_json_has_datasets_and_problems(root: Path, folder: Path) -> None:
     assert problem["problem"].startswith("has 0 bytes, expected ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_ctrl_c_ends_all_processes_without_a_traceback(root: Path, folder: Path, whole_group: bool) -> None:
     # A file with a hole of a terabyte takes hours to read.

@@ -251,6 +251,7 @@ def test_a_manifest_that_was_changed_is_refused(damaged: Path, local: Path, caps
     assert not local.exists()
 
 
+@pytest.mark.long
 def test_a_wrong_bucket_and_missing_credentials_are_one_error(
     store: Store, bucket: str, local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

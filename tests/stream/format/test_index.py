@@ -216,6 +216,7 @@ def checked(columns: list[UsedColumn]) -> IndexCheck:
     return check
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_large")
 def test_a_large_index_is_checked_in_the_background(folder: Path) -> None:
     checked(all_columns(folder)).raise_error()

@@ -118,6 +118,7 @@ def test_a_training_loop_runs_in_a_command_line(oxe_root: Path) -> None:
     python("-c", MAP_DATASET, oxe_root)
 
 
+@pytest.mark.long
 def test_a_training_loop_runs_in_a_notebook(oxe_root: Path) -> None:
     cells = [DATA_LOADER.replace('if __name__ == "__main__":\n    main(sys.argv[1])', ""), f"main({str(oxe_root)!r})"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

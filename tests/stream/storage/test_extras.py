@@ -44,6 +44,7 @@ def test_a_command_without_its_extra_says_so_in_one_line(tmp_path: Path, command
     assert told.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "library", "extra"),
     [

@@ -262,6 +262,7 @@ def test_batches_that_are_not_kept_take_a_constant_number_of_slots(oxe_root: Pat
     assert slots[-1] == slots[8] <= 8
 
 
+@pytest.mark.long
 def test_python_c_and_a_notebook_need_no_main_guard(oxe_root: Path, tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
