@@ -156,7 +156,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     numbers = {"steps": 200, "batch-size": 32, "num-workers": 2, "every": 50, "seed": 0, "lr": 2e-3}
     for name, default in {"root": "build/demo/oxe", "mixture": "oxe29", "out": "runs/demo_jax", **numbers}.items():

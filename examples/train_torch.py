@@ -162,7 +162,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("build/demo/oxe"), help="what convert.run wrote")
     parser.add_argument("--mixture", default="oxe29", help="a mixture, a dataset, or a YAML file")

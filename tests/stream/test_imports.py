@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import stream
 
 STREAM = Path(__file__).resolve().parents[2] / "stream"
@@ -70,6 +72,8 @@ def test_importing_takes_less_than_half_a_second_beyond_numpy_and_grain() -> Non
     code = """
 import time, numpy, grain
 began = time.process_time()
+import pytest
+
 import stream
 stream.make_loader, stream.pairs
 print(time.process_time() - began)
