@@ -187,7 +187,7 @@ def test_tfdata_makes_the_pairs_of_the_root(folder: Path, exported: tuple[Export
 
 def test_a_peer_that_is_not_installed_says_how(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(_arguments(folder, "--peers", "lmdb", "--venvs", str(folder / "venvs"))) == 1
-    told = f"lmdb: not installed; run: python -m bench.peers --install lmdb --venvs {folder / 'venvs'}"
+    told = f"lmdb failed: not installed; run: python -m bench.peers --install lmdb --venvs {folder / 'venvs'}"
     assert told in capsys.readouterr().out
 
 
