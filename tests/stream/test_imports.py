@@ -78,7 +78,7 @@ import stream
 stream.make_loader, stream.pairs
 print(time.process_time() - began)
 """
-    assert min(float(python(code)) for _ in range(2)) < 0.5
+    assert min(float(python(code)) for _ in range(4)) < 0.5
 
 
 def test_no_exported_name_is_that_of_a_module() -> None:
