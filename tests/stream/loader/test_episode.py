@@ -109,7 +109,7 @@ def test_a_damaged_record_is_an_error_that_names_it(tmp_path: Path, damage: str)
     told = {
         "a flipped byte": "row 12 of records: cannot be read .its bytes are not those that were written",
         "cut": rf"row 9 of records: {path}: .* bytes, the manifest says",
-        "gone": rf"row 9 of records: {path}: not there",
+        "gone": rf"row 9 of records: {path}: missing",
     }
     with pytest.raises(FormatError, match=f"^dataset arm, split train, {told[damage]}"):
         loader.episode("arm", 4)
