@@ -37,6 +37,7 @@ def encode_record(frames: Sequence[bytes]) -> bytes:
     Layout, little-endian: ``b"FRM1"``, uint32 number of frames n, n x uint32 lengths in bytes, then the frames back to
     back.
 
+    >>> from stream.format.names import decode_record
     >>> decode_record(encode_record([b"first", b"second"]))
     [b'first', b'second']
     """
