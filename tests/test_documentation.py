@@ -268,6 +268,7 @@ def _beam_options() -> set[str]:
     return {name for action in parser._actions for name in action.option_strings}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("module", "options"), _commands())
 def test_commands_have_the_options_that_they_are_given(module: str, options: tuple[str, ...]) -> None:
     missing = set(options) - _options(module)

@@ -26,6 +26,8 @@ from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from tests.bench.conftest import Refused
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 STEPS = 8
 
@@ -139,7 +141,6 @@ def test_the_bare_work_makes_the_frames_that_the_converter_stores(case: Case) ->
     assert transcode(frame, case) == convert_frame(frame, FramePolicy(), channels="rgb").data
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_sources_are_read_back_as_they_were_drawn(case: Case, tmp_path: Path) -> None:
     source = make_source(case, pairs=2, steps=6, root=tmp_path, num_workers=1)
@@ -147,7 +148,6 @@ def test_sources_are_read_back_as_they_were_drawn(case: Case, tmp_path: Path) ->
     assert read_episodes(source.files, case) == drawn
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_the_registry_accepts_the_description_of_a_source(case: Case, tmp_path: Path) -> None:
     source = make_source(case, pairs=1, steps=6, root=tmp_path, num_workers=1)

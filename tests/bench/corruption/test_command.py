@@ -12,6 +12,8 @@ from bench.corruption.outcome import Outcome
 from bench.corruption.regions import find_regions
 from tests.stream.conftest import oxe_root
 
+pytestmark = pytest.mark.long
+
 __all__ = ["oxe_root"]
 
 
@@ -23,7 +25,6 @@ def older(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.long
 def test_nothing_wrong_comes_out_of_a_flipped_bit_in_any_region(oxe_root: Path, older: Path) -> None:
     cells = run_matrix(oxe_root, older, kinds=["episodes", "manifest"], damages=["one bit flipped"])
     assert len(cells) >= 20

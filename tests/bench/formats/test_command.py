@@ -19,6 +19,8 @@ from convert.verify.command import main as verify
 from stream import PairSource
 from tests.bench.conftest import Refused
 
+pytestmark = pytest.mark.long
+
 PAIRS, BATCH, STEPS = 70, 4, 4
 _NEEDS = {"jpeg": "torch", "webdataset": "webdataset", "tfrecord": "tensorflow", "lmdb": "lmdb", "arrayrecord": "grain"}
 _HERE = [name for name in FORMATS if importlib.util.find_spec(_NEEDS.get(name, "grain"))]

@@ -27,6 +27,8 @@ from stream.frameworks.grain import PairSource
 from tests.bench.conftest import Refused
 from tests.fixtures.command import REPOSITORY, Result, run, start, wait_until
 
+pytestmark = pytest.mark.long
+
 BATCH, STEPS = 4, 4
 _WEIGHTS = {"bridge": 2, "kuka": 1, "language_table": 1}
 _NEEDS = {"ours": "grain", "grain": "grain", "lmdb": "lmdb", "webdataset": "webdataset", "tfdata": "tensorflow"}
@@ -163,7 +165,6 @@ def test_exported_pairs_are_those_of_the_root(folder: Path, exported: tuple[Expo
     assert export.weights == pytest.approx([0.5, 0.25, 0.25])
 
 
-@pytest.mark.long
 @pytest.mark.skipif("tfdata" not in _HERE, reason="needs tensorflow")
 def test_tfdata_makes_the_pairs_of_the_root(folder: Path, exported: tuple[Export, set[str]]) -> None:
     from bench.peers.loaders.tfdata import open_batches
@@ -191,7 +192,6 @@ def test_a_peer_that_is_not_installed_says_how(folder: Path, capsys: pytest.Capt
     assert told in capsys.readouterr().out
 
 
-@pytest.mark.long
 def test_a_peer_that_dies_is_a_row_and_the_others_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = folder / "python"
     python.write_text("#!/bin/sh\nkill -9 $$\n")
@@ -206,7 +206,6 @@ def test_a_peer_that_dies_is_a_row_and_the_others_go_on(folder: Path, capsys: py
     assert measured["ratio"] == pytest.approx(measured["samples_per_s"] / limit)
 
 
-@pytest.mark.long
 def test_an_interrupt_removes_the_copies(folder: Path, tmp_path: Path) -> None:
     arguments = [*_arguments(folder, "--peers", "ours", "--steps", "1000000"), "--work", str(tmp_path)]
     with start(*arguments, module="bench.peers") as command:
