@@ -29,7 +29,7 @@ _CPU_EVERY = 0.25
 _MEMORY_EVERY = 1.0
 _LIMIT_S = 4 * 3600.0
 _SHARD_FILE = re.compile(r"(?P<stem>.+-\d{5}-of-\d{5})\.(?P<rest>.+)")
-_TEMPORARY = re.compile(r"arrayrecord\.\w+-(?P<pid>\d+)-\w+\.tmp")
+_TEMPORARY = re.compile(r"\w+-(?P<pid>\d+)-\w+\.tmp")
 _ROLES = ("parent", "parent and worker", "worker", "other")
 _MACHINE = 0
 """Process id that stands for the machine."""
