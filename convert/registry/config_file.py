@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from convert.errors import UsageError
+from stream.storage import configs
 from stream.storage.errors import closest
-from stream.storage.files import read_whole
-
-MAX_BYTES = 1_000_000
-"""A configuration is written by hand; a larger file is of another kind."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -39,25 +34,8 @@ class Entry(BaseModel):
         return content
 
 
-class _Loader(yaml.BaseLoader):
-    """A reader of nulls, texts, lists and mappings; pydantic turns texts into numbers where a field wants one.
-
-    Aliases are refused, because a few of them can stand for more than any memory holds. Repeated keys are refused,
-    because only the last would count.
-    """
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            line = self.peek_event().start_mark.line + 1
-            raise yaml.YAMLError(f"aliases (*) are not allowed (line {line}); write the value out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        content = super().construct_mapping(node, deep)
-        [(key, count)] = Counter(key.value for key, _ in node.value).most_common(1) or [("", 0)]
-        if count > 1:
-            raise yaml.YAMLError(f"the mapping of line {node.start_mark.line + 1} has the key {key!r:.80} twice")
-        return content
+class _Loader(configs.YamlLoader):
+    """A reader of nulls, texts, lists and mappings; pydantic turns texts into numbers where a field wants one."""
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(~|null|)\Z"), ["~", "n", ""])
@@ -75,12 +53,11 @@ def read_yaml(path: Path, *, name: str) -> Any:
         ConfigError: The file cannot be read, is not YAML, or has aliases or repeated keys.
     """
     try:
-        return yaml.load(read_whole(path, MAX_BYTES).decode(), _Loader)
+        return configs.read_yaml(path, loader=_Loader)
     except OSError as fault:
         raise ConfigError(f"{name}: cannot be read: {fault.strerror or fault}") from None
-    # RecursionError: nested too deep. ValueError: too large, not UTF-8, or a path that no file can have.
-    except (yaml.YAMLError, ValueError, RecursionError) as fault:
-        raise ConfigError(f"{name}: not a YAML file ({' '.join(str(fault).split())[:200]})") from None
+    except ValueError as fault:
+        raise ConfigError(f"{name}: {fault}") from None
 
 
 def build(model: type[Model], content: object, *, file: str) -> Model:

@@ -28,8 +28,7 @@ from stream.format.fetched import PARTIAL, Fetched, read_fetched, write_fetched
 from stream.format.manifest import Manifest, parse_manifest, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
 from stream.order.mixture import resolve_mixture
-from stream.order.splits import SplitError, resolve_split
-from stream.order.views import touched_shards
+from stream.order.views import member_ranges, touched_shards
 from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.files import write_whole
@@ -58,8 +57,7 @@ class RemoteCatalog(Catalog):
 
     def __init__(self, source: Folder) -> None:
         self._source = source
-        self.where = str(source)
-        self.root = Path(self.where)
+        self.root = Path(str(source))
         self._open: dict[str, Dataset] = {}
         self.contents: dict[Path, bytes] = {}
 
@@ -189,12 +187,8 @@ def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) 
     for split in splits:
         for member in resolve_mixture(mixture, split, catalog):
             dataset = catalog.open(member.dataset)
-            try:
-                ranges = resolve_split(member.split, dataset.shard_lengths)
-            except SplitError as error:
-                raise ArgumentError(f"dataset {dataset.name}: {error}") from None
             _, names = needed.setdefault(dataset.folder, (dataset, set()))
-            for episodes in ranges:
+            for episodes in member_ranges(member, dataset):
                 names.update(touched_shards(episodes, dataset))
     return needed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +16,12 @@ from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
 
-class Carrier:
+class Carrier(abc.ABC):
     """Base class of moving batches to a device."""
 
+    @abc.abstractmethod
     def start(self, batch: Batch) -> Any:
         """Start moving a batch, and return the argument of ``finish`` without waiting."""
-        raise NotImplementedError
 
     def finish(self, carried: Any) -> Batch:
         """Return the batch, ready for use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import time
 import traceback
@@ -51,9 +52,9 @@ class StepIterator(grain.DatasetIterator[Batch]):
         self.check_open()
         self.seek(self._steps.step_of(state))
 
+    @abc.abstractmethod
     def seek(self, step: int) -> None:
         """Go to a step."""
-        raise NotImplementedError
 
     def check_open(self) -> None:
         """Raise ValueError if this iterator is closed."""

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from stream.format.catalog import Catalog
 from stream.format.names import MANIFEST_NAME
-from stream.storage.configs import CONFIGS
+from stream.storage.configs import CONFIGS, read_yaml
 from stream.storage.errors import ArgumentError, closest, first_fault
-from stream.storage.files import read_whole
 
-_MAX_YAML = 1_000_000
 _MIXTURES = CONFIGS / "mixtures"
-
-
-class _YamlLoader(yaml.BaseLoader):
-    """A YAML loader that reads every value as text.
-
-    It refuses aliases, a few of which can expand beyond any memory, and repeated keys, of which only the last would
-    count.
-    """
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*) are not allowed; write the value out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        content = super().construct_mapping(node, deep)
-        for key, count in Counter(key.value for key, _ in node.value).most_common(1):
-            if count > 1:
-                raise yaml.YAMLError(f"the key {key!r:.80} is in the mapping of line {node.start_mark.line + 1} twice")
-        return content
 
 
 class SizePower(BaseModel):
@@ -169,12 +145,11 @@ def _weight(value: Any, *, where: str) -> Weight:
 
 def _read_file(path: Path) -> Any:
     try:
-        content = yaml.load(read_whole(path, _MAX_YAML).decode(), _YamlLoader)
+        content = read_yaml(path)
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
-    # RecursionError: nested too deeply. ValueError: too large, or not UTF-8.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: not a YAML file ({' '.join(str(error).split())[:200]})") from None
+    except ValueError as error:
+        raise ArgumentError(f"{path}: {error}") from None
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]
         if len(mixtures) != 1:

@@ -168,11 +168,16 @@ class _Segment:
             self.units = len(self.episode_pairs)
 
 
-def _ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:
+def member_ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:
+    """Return the episodes of a member's split; raise ArgumentError if the dataset has no such split."""
     try:
-        ranges = resolve_split(member.split, dataset.shard_lengths)
+        return resolve_split(member.split, dataset.shard_lengths)
     except SplitError as error:
         raise ArgumentError(f"dataset {dataset.name}: {error}") from None
+
+
+def _ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:
+    ranges = member_ranges(member, dataset)
     if dataset.fetched is not None:
         here = set(dataset.fetched.shards)
         missing = [stem for episodes in ranges for stem in touched_shards(episodes, dataset) if stem not in here]

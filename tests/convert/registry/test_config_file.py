@@ -7,8 +7,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from convert.registry.config_file import MAX_BYTES, ConfigError, read_yaml
+from convert.registry.config_file import ConfigError, read_yaml
 from convert.registry.registry import load_registry
+from stream.storage.configs import MAX_BYTES
 
 GOOD = """\
 datasets:

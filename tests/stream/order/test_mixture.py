@@ -294,7 +294,7 @@ def test_a_file_of_several_mixtures_is_refused(catalog: Catalog, tmp_path: Path)
         ("a: 1\n--- \nb: 2", "not a YAML file"),
         ("!!python/object/apply:os.system [true]", "expected a mapping `members`"),
         ("members: !!bool maybe", "expected a mapping `members`"),
-        ("members: {bridge: 1, bridge: 2}", "not a YAML file .the key 'bridge' is in the mapping of line 1 twice"),
+        ("members: {bridge: 1, bridge: 2}", "not a YAML file .the mapping of line 1 has the key 'bridge' twice"),
         ("members: {[1]: 1}", "not a YAML file"),
         ("members: \x00", "not a YAML file"),
         ("[" * 3_000, "not a YAML file"),
