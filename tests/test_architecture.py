@@ -27,7 +27,7 @@ ARROWS = {
     "bench": ("bench", "beam_jobs", "convert", "stream"),
     "pairstream": ("stream", "convert"),
 }
-"""What may be imported, by the longest name that fits the importing module."""
+"""Imports that are allowed, by the longest name that fits the importing module."""
 
 EXEMPT = {("convert.run.command", "beam_jobs")}
 """``python -m convert.run`` starts Beam: the one place where convert reaches it."""

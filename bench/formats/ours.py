@@ -6,8 +6,7 @@ Each pair is an episode of two steps without other features.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +23,7 @@ from convert.storage.durable import describe_file
 from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, TableEntry, encode_manifest
 from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import FIRST_FIELDS
+from stream.loader.iterator import LoaderIterator
 
 DATASET, VERSION, SPLIT = "study", "1.0.0", "train"
 _SHARD_PAIRS = 1000
@@ -110,9 +110,8 @@ def _tables(stem: str, count: int, locations: dict[str, np.ndarray]) -> dict[Tab
     }
 
 
-@contextmanager
-def open_batches(request: Request) -> Iterator[Iterator[Any]]:
-    """Give the loader's batches; without workers it decodes in threads."""
+def open_batches(request: Request) -> closing[LoaderIterator]:
+    """Return the loader's batches; without workers it decodes in threads."""
     loader = stream.make_loader(
         request.copy,
         {DATASET: 1},
@@ -123,11 +122,7 @@ def open_batches(request: Request) -> Iterator[Iterator[Any]]:
         metadata="dataset_only",
         shuffle="global" if request.shuffled else "none",
     )
-    batches = iter(loader)
-    try:
-        yield batches
-    finally:
-        batches.close()
+    return closing(iter(loader))
 
 
 if __name__ == "__main__":

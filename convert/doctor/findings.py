@@ -75,7 +75,7 @@ class Finding:
 
 
 class Notes:
-    """What was found, by rule and split."""
+    """Findings by rule and split."""
 
     def __init__(self) -> None:
         """Start with nothing."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing
 
 import stream
 from bench.peers.protocol import Request, serve
+from stream.loader.iterator import LoaderIterator
 
 
-@contextmanager
-def open_batches(request: Request) -> Iterator[Iterator[Any]]:
-    """Give the loader's batches; without metadata they have the dataset's number."""
+def open_batches(request: Request) -> closing[LoaderIterator]:
+    """Return the loader's batches; without metadata they have the dataset's number."""
     about = request.pairs.about
     loader = stream.make_loader(
         about["root"],
@@ -24,11 +22,7 @@ def open_batches(request: Request) -> Iterator[Iterator[Any]]:
         metadata="full" if request.full else "dataset_only",
         seed=request.seed,
     )
-    batches = iter(loader)
-    try:
-        yield batches
-    finally:
-        batches.close()
+    return closing(iter(loader))
 
 
 if __name__ == "__main__":
