@@ -7,12 +7,13 @@ much memory a batch needs, so they are validated strictly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from stream.format.manifest import Manifest
-from stream.format.names import MAX_FRAMES
+from stream.format.names import MAX_FRAMES, Layout
 from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
@@ -47,19 +48,77 @@ class Part(BaseModel):
 _Parts = Annotated[tuple[Part, ...], Field(max_length=1000)]
 
 
-class Fields(BaseModel):
-    """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW"."""
+class SpecCamera(BaseModel):
+    """Camera of the registry's entry."""
 
+    path: str
+    role: str
+
+
+@dataclass(frozen=True)
+class StoredCamera:
+    """A camera with stored frames.
+
+    Attributes:
+        name, role: Name and role in the registry.
+        sizes: Sizes of its frames, (height, width) in pixels.
+    """
+
+    name: str
+    role: str
+    sizes: tuple[tuple[int, int], ...]
+
+
+class Fields(BaseModel):
+    """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
+
+    The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras`` and
+    ``camera_sizes``.
+    """
+
+    layout: Layout
     offset: int = Field(strict=True, ge=1, le=1_000_000, validation_alias=AliasPath("parameters", "offset"))
     frame_offsets: tuple[_Index, ...] = Field(
-        min_length=1, max_length=MAX_FRAMES, validation_alias=AliasPath("parameters", "frame_offsets")
+        default=(), max_length=MAX_FRAMES, validation_alias=AliasPath("parameters", "frame_offsets")
     )
+    camera: str = Field(default="", validation_alias=AliasPath("parameters", "camera"))
+    cameras: tuple[str, ...] = Field(default=(), max_length=100, validation_alias=AliasPath("parameters", "cameras"))
+    spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
     action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
     state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
     control_frequency: float | None = Field(
         default=None, strict=True, gt=0, le=1e5, validation_alias=AliasPath("spec", "control_frequency")
     )
     sizes: dict[_Size, Any] = Field(validation_alias=AliasPath("image", "sizes"))
+    camera_sizes: dict[str, dict[_Size, Any]] = Field(
+        default_factory=dict, validation_alias=AliasPath("image", "cameras")
+    )
+
+    @property
+    def stored_cameras(self) -> tuple[StoredCamera, ...]:
+        """The cameras with stored frames, in the order of the column ``camera`` of ``records``."""
+        if self.layout == "frames":
+            return tuple(
+                StoredCamera(name, self.spec_cameras[name].role, _pixels(self.camera_sizes[name]))
+                for name in self.cameras
+            )
+        name = next((name for name, each in self.spec_cameras.items() if each.path == self.camera), self.camera)
+        role = self.spec_cameras[name].role if name in self.spec_cameras else ""
+        return (StoredCamera(name, role, _pixels(self.sizes)),)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Fields:
+        if self.layout == "pairs" and not self.frame_offsets:
+            raise ValueError("has no frame_offsets")
+        missing = [name for name in self.cameras if name not in self.spec_cameras or name not in self.camera_sizes]
+        if self.layout == "frames" and (not self.cameras or missing):
+            raise ValueError(f"cameras: {', '.join(missing) or 'none'} of spec.cameras and image.cameras")
+        return self
+
+
+def _pixels(sizes: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Return sizes "HxW" as (height, width), sorted."""
+    return tuple(sorted((int(height), int(width)) for height, _, width in (size.partition("x") for size in sizes)))
 
 
 def read_fields(manifest: Manifest, *, where: str) -> Fields:
@@ -69,6 +128,6 @@ def read_fields(manifest: Manifest, *, where: str) -> Fields:
         FormatError: A field is wrong; the message names ``where``, the field and its value.
     """
     try:
-        return Fields.model_validate({key: getattr(manifest, key) for key in ("parameters", "spec", "image")})
+        return Fields.model_validate({key: getattr(manifest, key) for key in ("layout", "parameters", "spec", "image")})
     except ValidationError as error:
         raise FormatError(f"{where}: field {first_fault(error)}; convert this dataset again") from None

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, TableKind, split_of
+from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, Layout, TableKind, split_of
 from stream.storage.errors import FormatError, first_fault
 from stream.storage.files import FileTooLarge, read_whole
 
@@ -61,6 +61,7 @@ class ShardEntry(_Model):
         paired_episodes: Count of the episodes with records.
         left_out: Count of the episodes left out, by reason.
         sizes: Count of the stored frames, by "HxW"; a frame in several records counts once.
+        camera_sizes: The same by camera, in the ``frames`` layout.
         passed: Count of the stored frames that are bytes of the source, not encoded again.
         file: ArrayRecord file.
     """
@@ -75,6 +76,7 @@ class ShardEntry(_Model):
     paired_episodes: _COUNT
     left_out: dict[str, _COUNT]
     sizes: dict[str, _COUNT] = Field(default_factory=dict)
+    camera_sizes: dict[str, dict[str, _COUNT]] = Field(default_factory=dict)
     passed: _COUNT = 0
     file: FileEntry
 
@@ -141,7 +143,7 @@ class Manifest(_Model):
     """
 
     format_version: Literal[2]
-    layout: Literal["pairs"]
+    layout: Layout
     dataset: _NAME
     version: _NAME
     source: Source

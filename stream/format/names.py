@@ -8,11 +8,17 @@ A converted dataset has these files::
     ROOT/<dataset>/<version>/<split>/episodes.arrow                       one row per episode of the split
     ROOT/<dataset>/<version>/<split>/steps.arrow                          one row per step of the split
     ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
-    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   record i = frames of one pair
+    ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   the frames
 
 The three tables are the index of a split. Each is an uncompressed Arrow IPC file of one record batch, so every column
 is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps. The columns are defined
 in ``stream.format.schema``.
+
+The layout says what a record of an ArrayRecord file is:
+
+- ``pairs``: the frames of one pair (t, t + offset) of one camera.
+- ``frames``: one frame of one camera. An episode of n steps and k cameras has n * k records, camera after camera, each
+  from step 0 to n - 1. A frame that the source lacks, or that is damaged, is a hole: a record without frames.
 """
 
 from __future__ import annotations
@@ -26,6 +32,9 @@ FORMAT_VERSION = 2
 MANIFEST_NAME = "dataset.json"
 QUARANTINE_NAME = "quarantine.jsonl"
 FETCHED_NAME = "fetched.json"
+
+Layout = Literal["pairs", "frames"]
+LAYOUTS: tuple[Layout, ...] = ("pairs", "frames")
 
 TableKind = Literal["episodes", "steps", "records"]
 TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
@@ -42,6 +51,8 @@ They are functions of the other columns and the registry. A dataset without an a
 
 RECORD_MAGIC = b"FRM1"
 RECORD_HEADER = struct.Struct("<4sI")
+HOLE = RECORD_HEADER.pack(RECORD_MAGIC, 0)
+"""Record without frames, of the ``frames`` layout alone."""
 MAX_FRAMES = 1 << 16
 """Largest number of frames in a record."""
 
