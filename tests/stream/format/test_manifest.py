@@ -257,7 +257,7 @@ INCONSISTENT: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (drop("source"), "field source: Field required"),
     (lambda m: change(m, "surprise", 1), "field surprise: Extra inputs are not permitted"),
-    (lambda m: change(m, "layout", "frames"), "field layout: Input should be 'pairs' or 'frames'"),
+    (lambda m: change(m, "layout", "windows"), "field layout: Input should be 'pairs' or 'frames'"),
     (
         lambda m: change(m, "splits/train/index/frames", {"bytes": 0, "sha256": "0f" * 32, "columns": {}}),
         "splits.train.index.frames",
