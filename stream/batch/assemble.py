@@ -15,9 +15,10 @@ from functools import lru_cache, partial
 import numpy as np
 import simplejpeg
 
-from stream.batch.encoded import pack_frames
+from stream.batch.encoded import EncodedRow, pack_frames
+from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
-from stream.batch.lookup import Located, Lookup
+from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
 from stream.format.index import SplitIndex
 from stream.format.names import frame_views
@@ -38,8 +39,6 @@ _LIMITS = {
     errno.ENOMEM: "take fewer workers, or raise the limit on memory",
 }
 """Errors of opening a file that do not mean damage, and the remedy."""
-_Record = tuple[int, Sequence[memoryview]]
-"""A row and its encoded frames."""
 
 
 @dataclass
@@ -100,14 +99,15 @@ class Assembler:
         self.spec = spec
         self.fields = spec.fields()
         if decode == "device":
-            del self.fields["frames"]
+            for camera in spec.cameras:
+                del self.fields[camera.frames]
+        self._is_encoded = decode == "device"
         # A file that leaves the cache closes when the last thread has finished with it.
         self._open = lru_cache(max_open or default_max_open())(partial(_open_file, spec.splits))
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
         self._lookup = Lookup(spec)
-        self._most_frames = max(spec.num_frames)
-        self._frames_mask = np.arange(self._most_frames) < np.array(spec.num_frames)[:, None]
+        self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
 
     def close(self) -> None:
         """End the threads."""
@@ -147,65 +147,76 @@ class Assembler:
         out["sample"][:] = rows.sample
         if "dataset" in out:
             out["dataset"][:] = rows.member
-        if "frames_mask" in out:
-            out["frames_mask"][:] = self._frames_mask[rows.member]
-        located = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
-        done.texts = located.texts
+        if "frames_mask" in out and not self.spec.chooses_frames:
+            out["frames_mask"][:] = self.spec.window_table.used[rows.member]
+        frames, done.texts = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         done.work.metadata_s += time.perf_counter() - began
         failed = {row for row, _ in done.failed}
         readable = [row for row in range(len(rows)) if row not in failed]
-        if "frames" not in self.fields:
-            done.arrays = pack_frames(self._read(readable, rows, located, done), len(rows), self._most_frames)
+        if self._is_encoded:
+            encoded = self._read(readable, rows, frames, done)
+            done.arrays = pack_frames(encoded, frames.copies, len(rows), self.spec.window_table.frames)
         else:
+            images = [out[camera.frames] for camera in self.spec.cameras]
             run = map if self._pool is None else self._pool.map
             shares = [readable[first :: self._threads] for first in range(self._threads)]
-            for part in run(partial(self._read_and_decode, rows, located, out["frames"]), shares):
+            for part in run(partial(self._read_and_decode, rows, frames, images), shares):
                 done.failed += part.failed
                 done.work.add(part.work)
+            for row, camera, frame, source in frames.copies:
+                images[camera][row, frame] = images[camera][row, source]
+            for row, camera, frame in frames.blanks:
+                images[camera][row, frame] = 0
         done.failed.sort(key=lambda failure: failure[0])
         return done
 
-    def _read_and_decode(self, rows: Rows, located: Located, images: np.ndarray, share: Sequence[int]) -> Assembled:
+    def _read_and_decode(
+        self, rows: Rows, frames: Frames, images: Sequence[np.ndarray], share: Sequence[int]
+    ) -> Assembled:
         done = Assembled()
         for start in range(0, len(share), _RUN):
-            self._decode(self._read(share[start : start + _RUN], rows, located, done), rows, images, done)
+            self._decode(self._read(share[start : start + _RUN], rows, frames, done), rows, images, done)
         return done
 
-    def _read(self, share: Sequence[int], rows: Rows, located: Located, done: Assembled) -> list[_Record]:
+    def _read(self, share: Sequence[int], rows: Rows, frames: Frames, done: Assembled) -> list[EncodedRow]:
         began = time.perf_counter()
-        found: list[_Record] = []
-        splits, members, num_frames = rows.split.tolist(), rows.member.tolist(), self.spec.num_frames
-        shards, sizes, positions, checksums, _ = located
-        open_file = self._open
+        found: list[EncodedRow] = []
+        splits, members, open_file = rows.split.tolist(), rows.member.tolist(), self._open
+        begins = frames.begins
         for row in share:
+            here = slice(begins[row], begins[row + 1])
+            if here.start == here.stop:
+                continue
+            jpegs: list[tuple[int, int, memoryview]] = []
+            expected = self._expected[members[row]]
             try:
-                data = open_file(splits[row], shards[row]).read(positions[row], sizes[row], checksums[row])
-                frames = frame_views(data)
-                if len(frames) != num_frames[members[row]]:
-                    raise FormatError(f"holds {len(frames)} frames, expected {num_frames[members[row]]}")
+                file = open_file(splits[row], frames.shards[row])
+                records = file.read_all(frames.positions[here], frames.num_bytes[here], frames.xxh3_64[here])
+                for data, uses in zip(records, frames.uses[here], strict=True):
+                    stored = frame_views(data)
+                    if len(stored) != expected:
+                        raise FormatError(f"holds {len(stored)} frames, expected {expected}")
+                    jpegs += [(camera, frame, stored[number]) for camera, frame, number in uses]
+                    done.work.bytes += len(data)
             except (FormatError, OSError) as error:
                 self._fail(rows, done, row, error)
                 # A file that is repaired is opened again.
                 open_file.cache_clear()
                 continue
-            found.append((row, frames))
-            done.work.bytes += len(data)
+            found.append((row, jpegs))
         done.work.read_s += time.perf_counter() - began
         return found
 
-    def _decode(self, records: Sequence[_Record], rows: Rows, images: np.ndarray, done: Assembled) -> None:
-        """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3]."""
+    def _decode(self, encoded: Sequence[EncodedRow], rows: Rows, images: Sequence[np.ndarray], done: Assembled) -> None:
+        """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] for each camera."""
         began = time.perf_counter()
-        decode, shape = simplejpeg.decode_jpeg, images.shape[2:]
-        for row, frames in records:
-            image = images[row]
-            if len(frames) < self._most_frames:
-                image[len(frames) :] = 0
+        decode, shapes = simplejpeg.decode_jpeg, [each.shape[2:] for each in images]
+        for row, jpegs in encoded:
             try:
-                for jpeg, pixels in zip(frames, image, strict=False):
-                    decoded = decode(jpeg, buffer=pixels)
-                    if decoded.shape != shape:
-                        raise ValueError(f"it is {decoded.shape}, the manifest says {shape}")
+                for camera, frame, jpeg in jpegs:
+                    decoded = decode(jpeg, buffer=images[camera][row, frame])
+                    if decoded.shape != shapes[camera]:
+                        raise ValueError(f"it is {decoded.shape}, the manifest says {shapes[camera]}")
             except ValueError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.decode_s += time.perf_counter() - began
@@ -237,12 +248,17 @@ def default_max_open() -> int:
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:
     split, record = spec.splits[int(rows.split[row])], int(rows.record[row])
     firsts = split.shards.first_records
-    # The shard comes from the manifest, as the index may be damaged.
-    shard = int(np.searchsorted(firsts, record, side="right")) - 1
+    episode = -1
     try:
-        episode = int(split.records.array("episode")[record])
-    except OSError:
-        episode = -1
+        if spec.layouts[split.member] == "pairs":
+            episode = int(split.records.array("episode")[record])
+        else:
+            episode, step = int(split.steps.array("episode")[record]), int(split.steps.array("step")[record])
+            record = int(split.episodes.array("first_record")[episode]) + step
+    except (OSError, IndexError):
+        record = min(record, int(firsts[-1]) - 1)
+    # The shard comes from the manifest, as the index may be damaged.
+    shard = int(np.clip(np.searchsorted(firsts, record, side="right") - 1, 0, len(firsts) - 2))
     return RecordError(
         str(error),
         dataset=split.dataset,

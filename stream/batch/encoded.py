@@ -22,24 +22,33 @@ _STEP = 4096
 """Divisor of N, so that slots seldom change size."""
 
 
-def pack_frames(records: Sequence[tuple[int, Sequence[memoryview]]], rows: int, frames: int) -> dict[str, np.ndarray]:
-    """Return ``frames_jpeg`` and ``frames_span`` of a batch.
+EncodedRow = tuple[int, Sequence[tuple[int, int, memoryview]]]
+"""A row of a batch, and camera, frame and JPEG of each of its encoded frames."""
+
+
+def pack_frames(
+    encoded: Sequence[EncodedRow], copies: Sequence[tuple[int, int, int, int]], rows: int, frames: int
+) -> dict[str, np.ndarray]:
+    """Return ``frames_jpeg`` and ``frames_span`` of a batch of one camera.
 
     Args:
-        records: Row and encoded frames of each record.
+        encoded: Encoded frames.
+        copies: Row, camera, frame, and the frame of the same row with the same picture.
         rows: Rows of the batch.
         frames: Most frames of a row.
     """
-    width = max((sum(map(len, encoded)) for _, encoded in records), default=1)
+    width = max((sum(len(data) for _, _, data in jpegs) for _, jpegs in encoded), default=1)
     jpeg = np.zeros((rows, -(-width // _STEP) * _STEP), np.uint8)
     span = np.zeros((rows, frames, 2), np.int32)
-    for row, encoded in records:
+    for row, jpegs in encoded:
         start = 0
-        for frame, data in enumerate(encoded):
+        for _, frame, data in jpegs:
             stop = start + len(data)
             jpeg[row, start:stop] = np.frombuffer(data, np.uint8)
             span[row, frame] = start, stop
             start = stop
+    for row, _, frame, source in copies:
+        span[row, frame] = span[row, source]
     return {"frames_jpeg": jpeg, "frames_span": span}
 
 

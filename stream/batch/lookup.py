@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stream.batch.columns import Column
-from stream.batch.region import Region
+from stream.batch.frames import FrameFinder, Frames
+from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import mode_codes, reduce_window
 from stream.format.index import SplitIndex
@@ -19,29 +20,27 @@ from stream.storage.errors import FormatError
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
-_INT32, _INT64 = ("shard", "num_bytes", "episode", "step", "offset"), ("position", "xxh3_64", "steps_row")
 Fail = Callable[[int, Exception], None]
 """Called with a row of the batch that the index does not describe, and the reason."""
 
 
-class Located(NamedTuple):
-    """Locations of the records of a batch, and its texts.
-
-    ``stream.format.schema.RECORD_FIELDS`` describes the columns.
+class _Origin(NamedTuple):
+    """Origin of each row of a batch, int64 [b]; 0 where the index does not describe a row.
 
     Attributes:
-        shards: Shard of each record in its split.
-        num_bytes: Size of each record.
-        positions: Byte offset of each record in its shard.
-        xxh3_64: Checksum of each record.
-        texts: Texts of the rows, by key.
+        episode, step: Episode in the split, and t.
+        steps_row: Row of step t in ``steps``.
+        num_steps: Steps of the episode, at least 1.
+        first_record: First record of the episode, 0 in the layout ``pairs``.
+        sound: Mask of the rows that the index describes, bool [b].
     """
 
-    shards: list[int]
-    num_bytes: list[int]
-    positions: list[int]
-    xxh3_64: list[int]
-    texts: dict[str, list[str]]
+    episode: np.ndarray
+    step: np.ndarray
+    steps_row: np.ndarray
+    num_steps: np.ndarray
+    first_record: np.ndarray
+    sound: np.ndarray
 
 
 class Lookup:
@@ -54,39 +53,46 @@ class Lookup:
 
     def __init__(self, spec: BatchSpec) -> None:
         self._spec = spec
-        tables = [split.table(kind) for split in spec.splits for kind in ("records", "steps", "episodes")]
-        region = Region([table.path for table in tables])
-        starts = {table.path: start for table, start in zip(tables, region.starts, strict=True)}
-        self._i4, self._i8, self._f4 = region.view("<i4"), region.view("<i8"), region.view("<f4")
-
-        def find(table: Table, column: str, size: int) -> int:
-            """Return the index of the first number of a column."""
-            offset = starts[table.path] + table.columns[column].data
-            if offset % size:
-                raise FormatError(f"{table.path}: column {column!r} does not begin at a multiple of {size} bytes")
-            return offset // size
-
         splits = spec.splits
-        self._records4 = np.array([[find(split.records, name, 4) for name in _INT32] for split in splits])
-        self._records8 = np.array([[find(split.records, name, 8) for name in _INT64] for split in splits])
-        self._languages = np.array([find(split.steps, "language", 4) for split in splits])
-        self._num_steps = np.array([find(split.episodes, "num_steps", 4) for split in splits])
-        self._episodes = np.array([len(split.episodes) for split in splits])
-        self._steps = np.array([len(split.steps) for split in splits])
+        index = self._index = MappedIndex(splits)
+        self._finder = FrameFinder(spec, index)
+        is_pairs = self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
+
+        def pairs(split: SplitIndex) -> Table | None:
+            return split.records if is_pairs[split.member] else None
+
+        def frames(split: SplitIndex) -> Table | None:
+            return None if is_pairs[split.member] else split.episodes
+
+        def samples(split: SplitIndex) -> Table:
+            return split.records if is_pairs[split.member] else split.steps
+
+        self._sample = np.stack([index.starts(samples, name, 4) for name in ("episode", "step")], axis=1)
+        self._steps_row = index.starts(pairs, "steps_row", 8)
+        self._first_record = index.starts(frames, "first_record", 8)
+        self._num_steps = index.starts(lambda split: split.episodes, "num_steps", 4)
+        self._languages = index.starts(lambda split: split.steps, "language", 4)
         self._language = lru_cache(_MOST_TEXTS)(partial(_language, splits))
+        # Records of an episode in the layout ``frames``, for each of its steps.
+        self._records_a_step = np.array(spec.stored_cameras)
         vectors = {"action": spec.actions, "state": spec.states}
-        self._bases: dict[str, np.ndarray] = {}
+        self._starts: dict[str, np.ndarray] = {}
         self._widths: dict[str, np.ndarray] = {}
         for name, found in vectors.items():
             derived = [found[split.member].size and found[split.member].chosen is None for split in splits]
-            bases = [find(split.steps, name, 4) if own else 0 for split, own in zip(splits, derived, strict=True)]
+            with_column = {split.folder for split, own in zip(splits, derived, strict=True) if own}
+            self._starts[name] = index.starts(partial(_steps_of, with_column), name, 4)
             widths = [found[split.member].size if own else 0 for split, own in zip(splits, derived, strict=True)]
-            self._bases[name], self._widths[name] = np.array(bases), np.array(widths)
+            self._widths[name] = np.array(widths)
         self._by_split = bool(spec.columns) or any(v.chosen is not None for found in vectors.values() for v in found)
-        # [M, 1, A] and [M, S] for M members.
-        self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None, None]
+        # [M, A] and [M, S] for M members.
+        self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None]
         self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
-        self._window_steps = np.arange(spec.window)
+        self._action_steps = spec.action_from + np.arange(spec.window)
+        self._state_steps = spec.state_from + np.arange(spec.state_horizon)
+        # [M, W]
+        lengths = np.array([spec.horizon or offset for offset in spec.offsets])
+        self._in_horizon = np.arange(spec.window) < lengths[:, None]
         self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
@@ -94,61 +100,115 @@ class Lookup:
             for row, scale in zip(self._scale, spec.sum_scales(), strict=True):
                 row[: len(scale)] = scale
 
-    def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> Located:
-        """Fill the metadata arrays of a batch, and return the locations of its records.
+    def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
+        """Fill the metadata arrays of a batch.
 
         Args:
             rows: Rows of the batch, b of them.
             out: Array [b, ...] of each field.
             fail: Called with each row that the index does not describe. The content of its arrays is undefined.
+
+        Returns:
+            Records of the frames, and texts of the rows by key.
         """
-        spec, split, record = self._spec, rows.split, rows.record
-        small = self._i4[self._records4[split] + record[:, None]]
-        large = self._i8[self._records8[split] + record[:, None]]
+        spec, member = self._spec, rows.member
+        zero = np.zeros(len(rows), np.int64)
+        origin = _Origin(zero, zero, zero, zero + 1, zero, zero == 0)
+        taken = zero[:, None]
+        if spec.finds_steps:
+            origin = self._find_origin(rows)
+            taken, is_real = spec.window_table.steps(member, origin.step, origin.num_steps, rows.sample)
+            # The frames of a pair lie inside of its episode.
+            inside = (is_real | ~spec.window_table.used[member]).all(axis=1) | ~self._is_pairs[member]
+            origin = origin._replace(sound=origin.sound & inside)
+            for row in np.flatnonzero(~origin.sound).tolist():
+                split = spec.splits[rows.split[row]]
+                table = split.records if self._is_pairs[member[row]] else split.steps
+                fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
+        frames, holes = self._finder.find(
+            rows,
+            step=origin.step,
+            num_steps=origin.num_steps,
+            first_record=origin.first_record,
+            taken=taken,
+            sound=origin.sound,
+        )
+        if spec.chooses_frames:
+            out["frame_step"][:] = taken
+            for number, camera in enumerate(spec.cameras):
+                has_camera = np.array(camera.stored)[member] >= 0
+                out[camera.mask][:] = is_real & has_camera[:, None]
+                if holes is not None:
+                    out[camera.mask][holes[:, number]] = False
         texts: dict[str, list[str]] = {}
         if spec.metadata == "full":
-            texts = self._describe(rows, small, large[:, 2], out, fail)
-        shards, sizes = small[:, :2].T.tolist()
-        return Located(shards, sizes, large[:, 0].tolist(), large[:, 1].view(np.uint64).tolist(), texts)
+            out["offset"][:] = taken[np.arange(len(rows)), self._last_frame[member]] - origin.step
+            texts = self._describe(rows, origin, out)
+        return frames, texts
 
-    def _describe(
-        self, rows: Rows, small: np.ndarray, first: np.ndarray, out: Mapping[str, np.ndarray], fail: Fail
-    ) -> dict[str, list[str]]:
-        spec, split = self._spec, rows.split
-        episode, step, offset = small[:, 2], small[:, 3], small[:, 4]
-        length: np.ndarray = offset
-        sound = (first >= 0) & (episode >= 0) & (episode < self._episodes[split])
-        if spec.horizon is not None:
-            num_steps = self._i4[self._num_steps[split] + np.where(sound, episode, 0)]
-            length = np.minimum(spec.horizon, num_steps - step)
-        sound &= (length >= 1) & (length <= spec.window) & (length <= self._steps[split] - first)
-        if not sound.all():
-            for row in np.flatnonzero(~sound).tolist():
-                path = spec.splits[split[row]].records.path
-                fail(row, FormatError(f"{path}: row {rows.record[row]} leads outside of its episodes or steps"))
-            first, length, episode = (np.where(sound, numbers, 0) for numbers in (first, length, episode))
-        out["episode"][:], out["step"][:], out["offset"][:] = episode, step, offset
+    @cached_property
+    def _last_frame(self) -> np.ndarray:
+        """Number of the last frame of each member, int64 [M]."""
+        return np.array(self._spec.num_frames) - 1
 
-        numbers = self._i4[self._languages[split] + first].tolist()
+    def _find_origin(self, rows: Rows) -> _Origin:
+        index, split = self._index, rows.split
+        pairs = self._is_pairs[rows.member]
+        numbers = index.int32[self._sample[split] + rows.record[:, None]].astype(np.int64)
+        episode, step = numbers[:, 0], numbers[:, 1]
+        steps_row = np.where(pairs, index.int64[np.where(pairs, self._steps_row[split] + rows.record, 0)], rows.record)
+        sound = (episode >= 0) & (episode < index.rows["episodes"][split])
+        known = np.where(sound, episode, 0)
+        num_steps = index.int32[self._num_steps[split] + known].astype(np.int64)
+        first_record = index.int64[np.where(pairs, 0, self._first_record[split] + known)]
+        first_step = steps_row - step
+        sound &= (step >= 0) & (step < num_steps)
+        sound &= (first_step >= 0) & (first_step + num_steps <= index.rows["steps"][split])
+        last = first_record + num_steps * self._records_a_step[rows.member]
+        sound &= pairs | ((first_record >= 0) & (last <= index.rows["records"][split]))
+        return _Origin(
+            episode=known,
+            step=np.where(sound, step, 0),
+            steps_row=np.where(sound, steps_row, 0),
+            num_steps=np.where(sound, num_steps, 1),
+            first_record=np.where(pairs | ~sound, 0, first_record),
+            sound=sound,
+        )
+
+    def _describe(self, rows: Rows, origin: _Origin, out: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+        spec, split, member = self._spec, rows.split, rows.member
+        out["episode"][:], out["step"][:] = origin.episode, origin.step
+        numbers = self._index.int32[self._languages[split] + origin.steps_row].tolist()
         texts = {"language": [self._language(*key) for key in zip(split.tolist(), numbers, strict=True)]}
 
         is_window = spec.action == "window"
         shape = (len(rows), spec.window, spec.action_size)
         mask = out["action_mask"] if is_window else np.empty(shape, bool)
-        np.logical_and((self._window_steps < length[:, None])[:, :, None], self._action_mask[rows.member], out=mask)
-        self._state_mask.take(rows.member, axis=0, out=out["state_mask"], mode="clip")
+        inside = self._inside(origin, self._action_steps) & self._in_horizon[member]
+        np.logical_and(inside[:, :, None], self._action_mask[member][:, None], out=mask)
+        state_shape = (len(rows), spec.state_horizon, spec.state_size)
+        state, state_mask = out["state"].reshape(state_shape), out["state_mask"].reshape(state_shape)
+        state_inside = self._inside(origin, self._state_steps)
+        np.logical_and(state_inside[:, :, None], self._state_mask[member][:, None], out=state_mask)
         window = out["action"] if is_window else np.empty(shape, np.float32)
-        self._gather("action", split, first, mask, window)
-        self._gather("state", split, first, out["state_mask"][:, None], out["state"][:, None])
+        self._gather("action", split, origin.steps_row + spec.action_from, mask, window)
+        self._gather("state", split, origin.steps_row + spec.state_from, state_mask, state)
         if self._by_split:
-            self._fill_by_split(rows, episode, first, length, window, mask, out, texts)
+            self._fill_by_split(rows, origin, out, texts, (window, mask, inside), (state, state_mask, state_inside))
         if not is_window:
-            reduced = reduce_window(window, length, spec.action, self._modes[rows.member])
-            reduced = reduced if self._scale is None else reduced * self._scale[rows.member]
+            length = inside.sum(axis=1)
+            reduced = reduce_window(window, length, spec.action, self._modes[member])
+            reduced = reduced if self._scale is None else reduced * self._scale[member]
             # A sum or mean needs all steps.
             valid = mask[:, 0] if spec.action == "first" else mask.sum(axis=1) == length[:, None]
             out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
         return texts
+
+    @staticmethod
+    def _inside(origin: _Origin, steps: np.ndarray) -> np.ndarray:
+        """Return which steps from t, int [n], are in the episode of each row, bool [b, n]."""
+        wanted = origin.step[:, None] + steps
+        return (wanted >= 0) & (wanted < origin.num_steps[:, None])
 
     def _gather(self, name: str, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
         """Copy a derived column to ``out``, n steps from ``first`` on; 0 where ``mask`` is False.
@@ -161,27 +221,34 @@ class Lookup:
             out: float32 [b, n, size].
         """
         width = self._widths[name][split]
-        start = self._bases[name][split] + first * width
+        start = self._starts[name][split] + first * width
         _, steps, size = out.shape
         index = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
         # Masked values read number 0 of the region, which is finite: it is the magic of an Arrow file.
         index *= mask
-        out[:] = self._f4[index]
+        out[:] = self._index.float32[index]
         out *= mask
 
     def _fill_by_split(
         self,
         rows: Rows,
-        episode: np.ndarray,
-        first: np.ndarray,
-        length: np.ndarray,
-        window: np.ndarray,
-        mask: np.ndarray,
+        origin: _Origin,
         out: Mapping[str, np.ndarray],
         texts: dict[str, list[str]],
+        action: tuple[np.ndarray, np.ndarray, np.ndarray],
+        state: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> None:
-        """Fill in chosen vectors and additional columns, split by split."""
-        spec, state = self._spec, out["state"]
+        """Fill in chosen vectors and additional columns, split by split.
+
+        Args:
+            rows: Rows of the batch, b of them.
+            origin: Origin of the rows.
+            out: Array [b, ...] of each field.
+            texts: Texts of the rows by key.
+            action, state: Values float32 [b, n, size], mask bool [b, n, size], and the mask of the steps inside of the
+                episode, bool [b, n].
+        """
+        spec = self._spec
         for column in spec.columns:
             if column.dtype is None:
                 texts[column.name] = [""] * len(rows)
@@ -191,21 +258,30 @@ class Lookup:
         for number in np.unique(rows.split).tolist():
             split = spec.splits[number]
             here = np.flatnonzero(rows.split == number)
-            action, vector = spec.actions[split.member], spec.states[split.member]
-            if action.chosen:
-                for step in range(spec.window):
-                    inside = here[step < length[here]]
-                    values, valid = action.take(split.steps, first[inside] + step)
-                    window[inside, step, : action.size] = values
-                    mask[inside, step, : action.size] &= valid
-            if vector.chosen:
-                values, valid = vector.take(split.steps, first[here])
-                state[here, : vector.size] = values
-                out["state_mask"][here, : vector.size] &= valid
-            at = {"records": rows.record[here], "steps": first[here], "episodes": episode[here]}
+            chosen = (
+                (spec.actions[split.member], spec.action_from, action),
+                (
+                    spec.states[split.member],
+                    spec.state_from,
+                    state,
+                ),
+            )
+            for vector, start, (values, mask, inside) in chosen:
+                for step in range(values.shape[1]) if vector.chosen else ():
+                    real = here[inside[here, step]]
+                    found, valid = vector.take(split.steps, origin.steps_row[real] + start + step)
+                    values[real, step, : vector.size] = found
+                    mask[real, step, : vector.size] &= valid
+            at = {"records": rows.record[here], "steps": origin.steps_row[here], "episodes": origin.episode[here]}
+            if spec.layouts[split.member] == "frames":
+                at["records"] = origin.first_record[here] + origin.step[here]
             for column in spec.columns:
                 if kind := column.kinds[split.member]:
                     _fill_column(split, kind, column, at[kind], here, out, texts)
+
+
+def _steps_of(folders: Collection[str], split: SplitIndex) -> Table | None:
+    return split.steps if split.folder in folders else None
 
 
 def _language(splits: Sequence[SplitIndex], split: int, number: int) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
+from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
 from stream.batch.vectors import Reduction, Vector, sum_scale
 from stream.format.index import SplitIndex
-from stream.format.names import TableKind
+from stream.format.names import Layout, TableKind
+from stream.order.window import Window, WindowTable
 
 Metadata = Literal["full", "dataset_only", "none"]
 METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
@@ -30,29 +33,44 @@ class BatchSpec:
     Attributes:
         datasets: Names of the members.
         splits: Splits of all members.
-        num_frames: Frames of a record, by member.
-        frame_shape: Height and width of all frames, in pixels.
+        layouts: Layout of each member.
+        record_offsets: Distances from t of the frames of a record, by member; empty in the layout ``frames``.
+        stored_cameras: Count of the stored cameras, by member.
+        cameras: Cameras that are loaded.
+        windows: Frames of each member's samples.
+        chooses_frames: True if the caller chose frames or cameras, so that batches tell which frames they have.
+        seed: Seed of random frames.
         metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
         actions: Action of each member.
         states: State of each member.
         rates: Steps per second of each member, None if unknown.
         action: Reduction of action windows.
-        horizon: Steps of the action windows; None takes the steps of the pair.
-        offset: Largest offset of the mixture, in steps.
+        action_from: First step of the action windows, from t.
+        horizon: Steps of the action windows; None takes each dataset's offset.
+        state_from, state_horizon: First step, from t, and count of the steps of the state.
+        offsets: Offset of each member, in steps.
         columns: Additional columns.
     """
 
     datasets: tuple[str, ...]
     splits: tuple[SplitIndex, ...]
-    num_frames: tuple[int, ...]
-    frame_shape: tuple[int, int]
+    layouts: tuple[Layout, ...]
+    record_offsets: tuple[tuple[int, ...], ...]
+    stored_cameras: tuple[int, ...]
+    cameras: tuple[LoadedCamera, ...]
+    windows: tuple[Window, ...]
+    chooses_frames: bool
+    seed: int
     metadata: Metadata
     actions: tuple[Vector, ...]
     states: tuple[Vector, ...]
     rates: tuple[float | None, ...]
     action: Reduction
+    action_from: int
     horizon: int | None
-    offset: int
+    state_from: int
+    state_horizon: int
+    offsets: tuple[int, ...]
     columns: tuple[Column, ...]
 
     @property
@@ -68,7 +86,27 @@ class BatchSpec:
     @property
     def window(self) -> int:
         """Steps of an action window, W."""
-        return self.horizon or self.offset
+        return self.horizon or max(self.offsets)
+
+    @property
+    def frame_shape(self) -> tuple[int, int]:
+        """Height and width of the frames of the first camera, in pixels."""
+        return self.cameras[0].shape
+
+    @property
+    def num_frames(self) -> tuple[int, ...]:
+        """Frames of a sample, by member."""
+        return tuple(map(len, self.windows))
+
+    @cached_property
+    def window_table(self) -> WindowTable:
+        """Windows of all members."""
+        return WindowTable(self.windows, seed=self.seed)
+
+    @property
+    def finds_steps(self) -> bool:
+        """Whether a batch needs the episodes and steps of its samples, not their records alone."""
+        return self.metadata == "full" or self.chooses_frames or "frames" in self.layouts
 
     def sum_scales(self) -> list[np.ndarray]:
         """Return the factor of each member's summed actions; raises ArgumentError as ``sum_scale``."""
@@ -78,19 +116,24 @@ class BatchSpec:
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the dtype of each array of a batch and the shape of one row, in order."""
         frames = max(self.num_frames)
-        fields: dict[str, tuple[str, tuple[int, ...]]] = {"frames": ("u1", (frames, *self.frame_shape, 3))}
-        if len(set(self.num_frames)) > 1:
+        fields: dict[str, tuple[str, tuple[int, ...]]] = {
+            camera.frames: ("u1", (frames, *camera.shape, 3)) for camera in self.cameras
+        }
+        if self.chooses_frames:
+            fields |= {camera.mask: ("?", (frames,)) for camera in self.cameras} | {"frame_step": ("i8", (frames,))}
+        elif len(set(self.num_frames)) > 1:
             fields["frames_mask"] = ("?", (frames,))
         fields["sample"] = ("i8", ())
         if self.metadata != "none":
             fields["dataset"] = ("i4", ())
         if self.metadata == "full":
             action = (self.window, self.action_size) if self.action == "window" else (self.action_size,)
+            state = (self.state_size,) if self.state_horizon == 1 else (self.state_horizon, self.state_size)
             fields |= {
                 "action": ("f4", action),
                 "action_mask": ("?", action),
-                "state": ("f4", (self.state_size,)),
-                "state_mask": ("?", (self.state_size,)),
+                "state": ("f4", state),
+                "state_mask": ("?", state),
                 "episode": ("i8", ()),
                 "step": ("i8", ()),
                 "offset": ("i8", ()),
@@ -105,18 +148,23 @@ class BatchSpec:
         """Yield the columns of a split that a batch reads, the ones that locate records first."""
         for name in RECORD_COLUMNS:
             yield "records", name
+        if not self.finds_steps:
+            return
+        if self.layouts[split.member] == "pairs":
+            for name in ("episode", "step", "steps_row"):
+                yield "records", name
+        else:
+            yield from (("steps", name) for name in ("episode", "step"))
+            yield "episodes", "first_record"
+        yield "episodes", "num_steps"
         if self.metadata != "full":
             return
-        for name in ("episode", "step", "offset", "steps_row"):
-            yield "records", name
         yield "steps", "language"
         for name, vector in (("action", self.actions[split.member]), ("state", self.states[split.member])):
             if vector.chosen is not None:
                 yield from (("steps", column) for column, _ in vector.chosen)
             elif vector.size:
                 yield "steps", name
-        if self.horizon is not None:
-            yield "episodes", "num_steps"
         for column in self.columns:
             if kind := column.kinds[split.member]:
                 yield kind, column.column

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import xxhash
 
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.storage.errors import FormatError
+
+_GAP = 4096
+"""Bytes between two records that are still read at once."""
+_MOST_AT_ONCE = 16 << 20
 
 
 class RecordFile:
@@ -45,24 +49,52 @@ class RecordFile:
             _close(self._fd)
 
     def read(self, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
-        """Return one record; several threads may call this at the same time.
+        """Return one record; see ``read_all``."""
+        return self.read_all((position,), (num_bytes,), (xxh3_64,))[0]
+
+    def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
+        """Return some records; several threads may call this at the same time.
+
+        Records that lie one after the other are read at once.
 
         Args:
-            position, num_bytes, xxh3_64: Location and checksum of the record, see ``RECORD_FIELDS``.
+            positions, num_bytes, xxh3_64: Location and checksum of each record, see ``RECORD_FIELDS``.
 
         Raises:
             FormatError: The bytes do not match the checksum.
             OSError: The disk cannot read them.
         """
-        if not 0 <= num_bytes < 1 << 31 or position < 0:
-            raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
-        first = min(num_bytes, BLOCK - position % BLOCK)
-        size = num_bytes + BLOCK_HEADER * -((first - num_bytes) // (BLOCK - BLOCK_HEADER))
-        stored = memoryview(os.pread(self._fd, size, position))
-        record = stored
-        if size > num_bytes:
-            blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first, size, BLOCK))
-            record = memoryview(b"".join((stored[:first], *blocks)))
-        if len(stored) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
-            raise FormatError("cannot be read (its bytes are not those that were written)")
-        return record
+        sizes = list(map(_stored_size, positions, num_bytes))
+        found: list[memoryview] = []
+        while len(found) < len(sizes):
+            start = stop = len(found)
+            begin = end = positions[start]
+            while stop < len(sizes) and 0 <= positions[stop] - end <= _GAP and end - begin < _MOST_AT_ONCE:
+                end = positions[stop] + sizes[stop]
+                stop += 1
+            run = memoryview(os.pread(self._fd, end - begin, begin))
+            for number in range(start, stop):
+                first = positions[number] - begin
+                stored = run[first : first + sizes[number]]
+                found.append(_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
+        return found
+
+
+def _stored_size(position: int, num_bytes: int) -> int:
+    """Return the size of a record with the block headers inside of it."""
+    if not 0 <= num_bytes < 1 << 31 or position < 0:
+        raise FormatError(f"cannot be read (the index says {num_bytes:,} bytes at {position:,})")
+    first = min(num_bytes, BLOCK - position % BLOCK)
+    return num_bytes + BLOCK_HEADER * -((first - num_bytes) // (BLOCK - BLOCK_HEADER))
+
+
+def _record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_64: int) -> memoryview:
+    """Return a record without its block headers; raise FormatError if the checksum is another."""
+    record = stored
+    if size > num_bytes:
+        first = BLOCK - position % BLOCK
+        blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first, size, BLOCK))
+        record = memoryview(b"".join((stored[:first], *blocks)))
+    if len(stored) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
+        raise FormatError("cannot be read (its bytes are not those that were written)")
+    return record

@@ -16,6 +16,7 @@ from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
 from stream.loader.steps import Steps
 from stream.order.reference import SampleRef
+from stream.order.window import Bounds
 
 
 def make_loader(
@@ -30,9 +31,15 @@ def make_loader(
     prefetch: int = 2,
     rank: int = 0,
     world_size: int = 1,
+    cameras: str | Sequence[str] | None = None,
+    frames: Sequence[int | str] | None = None,
+    bounds: Bounds = "inside",
     metadata: Metadata = "full",
     action: Reduction = "window",
+    action_from: int = 0,
     horizon: int | None = None,
+    state_from: int = 0,
+    state_horizon: int = 1,
     action_columns: Mapping[str, Sequence[Any]] | None = None,
     state_columns: Mapping[str, Sequence[Any]] | None = None,
     columns: Sequence[str] = (),
@@ -59,10 +66,20 @@ def make_loader(
         prefetch: Batches that are ready or in progress beyond one for each worker.
         rank: Number of this loader among the ranks.
         world_size: Number of ranks that share the global batch.
+        cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
+            (``frames/primary``, ``frames/wrist``); by default the first camera that a dataset stores.
+        frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate (``"0.6s"``),
+            a random distance (``"1..10"``), ``"offset"`` (the dataset's own), ``"goal"`` (a random later step of the
+            episode) or ``"last"`` (its last step). By default the frames of a pair.
+        bounds: ``inside`` takes the steps t whose frames all exist; ``clamp`` every t, and repeats the first or last
+            frame of the episode, with mask False.
         metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
         action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first``.
-        horizon: Steps of the action windows from t on, at most 100,000, cut at the episode's end; by default the steps
-            of the pair.
+        action_from: First step of the action windows, relative to t.
+        horizon: Steps of the action windows, at most 100,000; steps beyond the episode are masked. By default each
+            dataset's offset.
+        state_from: First step of the state, relative to t.
+        state_horizon: Steps of the state; with 1 the state has no dimension of steps.
         action_columns: Columns of ``steps`` that replace the registry's action, by dataset: names, or
             ``(name, [indices])``.
         state_columns: The same for the state.
@@ -89,9 +106,15 @@ def make_loader(
         shuffle=shuffle,
         samples_per_episode=samples_per_episode,
         filters=filters,
+        cameras=cameras,
+        frames=frames,
+        bounds=bounds,
         metadata=metadata,
         action=action,
+        action_from=action_from,
         horizon=horizon,
+        state_from=state_from,
+        state_horizon=state_horizon,
         action_columns=action_columns,
         state_columns=state_columns,
         columns=columns,
@@ -118,16 +141,19 @@ class Loader(grain.IterDataset[Batch]):
 
     - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). With ``decode="device"`` the batch has
       ``frames_jpeg`` and ``frames_span`` instead (``stream.batch.encoded``).
-    - ``frames_mask`` bool [b, F], if datasets differ in F.
+      With several cameras each has its own, such as ``frames/wrist``.
+    - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose frames or cameras, or datasets differ in F.
+      False for a repeated edge of the episode, a damaged frame, and a camera that the dataset lacks.
+    - ``frame_step`` int64 [b, F], the steps of the frames, if you choose frames or cameras.
     - ``action`` float32 [b, W, A], or [b, A] if reduced.
     - ``action_mask`` bool, shaped as ``action``. Values beyond the dataset's size or the pair's steps are 0 and False.
-    - ``state`` float32 [b, S].
-    - ``state_mask`` bool [b, S].
+    - ``state`` float32 [b, S], or [b, W, S] with ``state_horizon`` above 1.
+    - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.
     - ``dataset`` int32 [b], index in ``dataset_names``.
     - ``episode`` int64 [b], number in the split, in the order of its shards.
     - ``step`` int64 [b], t.
-    - ``offset`` int64 [b], steps between the frames of the pair.
+    - ``offset`` int64 [b], steps from t to the last frame of the sample.
     - ``sample`` int64 [b], global number of the sample.
 
     You may write into the arrays. Their memory is reused when the last array, view or tensor over it is gone.

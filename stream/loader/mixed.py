@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stream.batch.cameras import canonical_cameras, find_cameras
 from stream.batch.columns import find_column
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spec import METADATA, BatchSpec, Metadata
@@ -23,6 +24,7 @@ from stream.order.plan import Plan, Shuffle
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.views import Views
+from stream.order.window import BOUNDS, Bounds, canonical_frames, resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
 
@@ -31,10 +33,13 @@ _log = logging.getLogger("stream")
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),
     "samples_per_episode": (0, 1_000_000),
+    "action_from": (-100_000, 100_000),
     "horizon": (1, 100_000),
+    "state_from": (-100_000, 100_000),
+    "state_horizon": (1, 100_000),
 }
 """Least and largest value of each whole number."""
-_CHOICES = {"metadata": METADATA, "action": REDUCTIONS}
+_CHOICES = {"metadata": METADATA, "action": REDUCTIONS, "bounds": BOUNDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +55,14 @@ class Options:
     samples_per_episode: int = 0
     filters: Any = None
     metadata: Metadata = "full"
+    cameras: str | Sequence[str] | None = None
+    frames: Sequence[int | str] | None = None
+    bounds: Bounds = "inside"
     action: Reduction = "window"
+    action_from: int = 0
     horizon: int | None = None
+    state_from: int = 0
+    state_horizon: int = 1
     action_columns: Mapping[str, Sequence[Any]] | None = None
     state_columns: Mapping[str, Sequence[Any]] | None = None
     columns: Sequence[str] = ()
@@ -75,6 +86,13 @@ class Options:
             )
         for name in ("action_columns", "state_columns"):
             object.__setattr__(self, name, canonical_columns(name, getattr(self, name)))
+        if self.action != "window" and self.action_from:
+            raise ArgumentError(
+                f"action_from={self.action_from} with action={self.action!r}; only action='window' begins at another "
+                "step than t"
+            )
+        object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
+        object.__setattr__(self, "frames", canonical_frames(self.frames))
         object.__setattr__(self, "filters", canonical_filters(self.filters))
         object.__setattr__(self, "columns", tuple(self.columns))
 
@@ -112,8 +130,26 @@ class MixedData:
             raise ArgumentError(f"dataset {min(twice)} is in the mixture more than once; give it one weight")
         shuffle = Shuffle.parse(options.shuffle)
         self.filters = parse_filters(options.filters, self.names)
+        fields = [dataset.fields for dataset in self.datasets]
+        self.windows = tuple(resolve_windows(options.frames, fields, self.names))
+        pairs = [name for name, each in zip(self.names, fields, strict=True) if each.layout == "pairs"]
+        if options.bounds == "clamp" and pairs:
+            raise ArgumentError(
+                f"bounds='clamp': these datasets hold complete pairs alone: {', '.join(pairs)}; convert them with "
+                "`--layout frames`, or take bounds='inside'"
+            )
+        self.cameras = find_cameras(options.cameras, fields, self.names)
         self.views = Views(
-            self.members, self.datasets, samples_per_episode=options.samples_per_episode, filters=self.filters
+            self.members,
+            self.datasets,
+            samples_per_episode=options.samples_per_episode,
+            filters=self.filters,
+            windows=self.windows,
+            cameras=[
+                [camera.stored[member] for camera in self.cameras if camera.stored[member] >= 0]
+                for member in range(len(members))
+            ],
+            bounds=options.bounds,
         )
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
@@ -155,15 +191,23 @@ class MixedData:
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.views.splits),
-            num_frames=tuple(len(dataset.fields.frame_offsets) for dataset in self.datasets),
-            frame_shape=self._frame_shape(),
+            layouts=tuple(dataset.fields.layout for dataset in self.datasets),
+            record_offsets=tuple(dataset.fields.frame_offsets for dataset in self.datasets),
+            stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
+            cameras=self.cameras,
+            windows=self.windows,
+            chooses_frames=options.frames is not None or options.cameras is not None,
+            seed=options.seed,
             metadata=options.metadata,
             actions=vectors["action"],
             states=vectors["state"],
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             action=options.action,
+            action_from=options.action_from,
             horizon=options.horizon,
-            offset=max(self.offsets),
+            state_from=options.state_from,
+            state_horizon=options.state_horizon,
+            offsets=self.offsets,
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
         )
         if spec.action == "sum":
@@ -189,7 +233,7 @@ class MixedData:
 
     def describe(self, rows: Rows) -> list[SampleRef]:
         """Return the origin of each row, without reading images."""
-        return describe_rows(rows, self.views.splits)
+        return describe_rows(rows, self.views.splits, self.spec.layouts, self.spec.window_table)
 
     def order(self) -> dict[str, Any]:
         """Return everything that defines the order of samples, as a small JSON object for states."""
@@ -207,24 +251,16 @@ class MixedData:
                 "weight": weight,
                 "filter": filter_.fingerprint if filter_ else "",
             }
+        # The frames of a window decide which steps are samples.
+        window = {name: getattr(options, name) for name in ("cameras", "frames")}
+        is_default = options.bounds == "inside" and not any(window.values())
         return {
             "seed": options.seed,
             "shuffle": options.shuffle,
             "samples_per_episode": options.samples_per_episode,
+            **({} if is_default else {"window": {**window, "bounds": options.bounds}}),
             "datasets": members,
         }
-
-    def _frame_shape(self) -> tuple[int, int]:
-        sizes = {dataset.name: sorted(dataset.fields.sizes) for dataset in self.datasets}
-        found = {size for several in sizes.values() for size in several}
-        if len(found) != 1:
-            listed = "; ".join(f"{name} {' '.join(several)}" for name, several in list(sizes.items())[:8])
-            raise ArgumentError(
-                f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
-                "load datasets of one size together"
-            )
-        height, width = found.pop().split("x")
-        return int(height), int(width)
 
     def _warn_of_offsets(self) -> None:
         other = [

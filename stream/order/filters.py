@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -52,20 +52,23 @@ class Filter:
         """Hash of the conditions, which does not depend on the process."""
         return hashlib.sha256(json.dumps(self.conditions).encode()).hexdigest()[:16]
 
-    def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(
+        self, index: SplitIndex, samples: Literal["records", "steps"] = "records"
+    ) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
         for column, _, _ in self.conditions:
-            kind, name = _find(index, column)
+            kind, name = _find(index, column, samples)
             yield kind, name
-            if kind != "records":
-                yield "records", "episode" if kind == "episodes" else "steps_row"
+            if kind != samples:
+                yield samples, "episode" if kind == "episodes" else "steps_row"
 
-    def select(self, index: SplitIndex, rows: slice) -> np.ndarray:
-        """Return which records of an index are kept.
+    def select(self, index: SplitIndex, rows: slice, kind: Literal["records", "steps"] = "records") -> np.ndarray:
+        """Return which samples of an index are kept.
 
         Args:
             index: Tables of a split.
-            rows: Rows of ``records``, with a start and a stop.
+            rows: Rows of the table of samples, with a start and a stop.
+            kind: Table of samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``.
 
         Returns:
             bool [rows.stop - rows.start].
@@ -78,7 +81,7 @@ class Filter:
         for start in range(rows.start, rows.stop, _CHUNK):
             stop = min(start + _CHUNK, rows.stop)
             for condition in self.conditions:
-                keep[start - rows.start : stop - rows.start] &= _evaluate(index, slice(start, stop), condition)
+                keep[start - rows.start : stop - rows.start] &= _evaluate(index, slice(start, stop), condition, kind)
         return keep
 
 
@@ -137,34 +140,35 @@ def _condition(condition: Any) -> list[Any]:
     return [column, how, plain_scalar(value, where=where) if how in _COMPARE else plain_values(value, where=where)]
 
 
-def _evaluate(index: SplitIndex, rows: slice, condition: Condition) -> np.ndarray:
-    """Return for which records a condition holds, bool [n]."""
+def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Literal["records", "steps"]) -> np.ndarray:
+    """Return for which samples a condition holds, bool [n]."""
     column, how, value = condition
-    kind, name = _find(index, column)
-    if kind == "records":
+    kind, name = _find(index, column, samples)
+    if kind == samples:
         numbers = np.arange(rows.start, rows.stop)
     else:
-        numbers = index.records.array("episode" if kind == "episodes" else "steps_row")[rows]
+        numbers = index.table(samples).array("episode" if kind == "episodes" else "steps_row")[rows]
     table = index.table(kind)
     first, last = int(numbers.min()), int(numbers.max())
     if first < 0 or last >= len(table):
         raise FormatError(
-            f"{index.records.path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; the index "
-            "is damaged, check it with `python -m convert.verify`"
+            f"{index.table(samples).path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; the "
+            "index is damaged, check it with `python -m convert.verify`"
         )
     where = f"dataset {index.dataset}, filter on {column!r}"
     return _holds(table, name, np.arange(first, last + 1), how, value, where=where)[numbers - first]
 
 
-def _find(index: SplitIndex, column: str) -> tuple[TableKind, str]:
+def _find(index: SplitIndex, column: str, samples: Literal["records", "steps"]) -> tuple[TableKind, str]:
     """Return table and name of a column; a dataset's own feature ``action`` precedes the derived vector."""
+    allowed = TABLE_KINDS if samples == "records" else TABLE_KINDS[:2]
     first, _, rest = column.partition(".")
-    kinds, name = ([first], rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, column)
+    kinds, name = ([first], rest) if first in allowed and rest else (allowed, column)
     for kind in kinds:
         for candidate in (f"{name}_", name) if name in DERIVED else (name,):
             if candidate in index.table(kind).columns:
                 return kind, candidate
-    known = {name for kind in TABLE_KINDS for name in index.table(kind).columns}
+    known = {name for kind in allowed for name in index.table(kind).columns}
     raise ArgumentError(
         f"filters: dataset {index.dataset} has no column {column!r}; {closest(name, known, noun='columns')}"
     )

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.format.index import SplitIndex
+from stream.format.names import Layout
 from stream.order.rows import Rows
+from stream.order.window import WindowTable
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,13 @@ class SampleRef:
         source_file: TFRecord file that was converted.
         episode_id: TFDS's id of the episode.
         episode: Number of the episode in the split, in the order of the shards.
-        step: t, from 0; the pair is (t, t + offset).
-        offset: Distance of the two frames in steps.
+        step: t, from 0.
+        offset: Steps from t to the last frame.
         epoch: Count of the complete passes over the dataset before this sample.
-        shard, record: Shard of the frames, and number of the record in its ArrayRecord file.
+        shard, record: Shard of the frames, and number of the pair's record in its ArrayRecord file; in the layout
+            ``frames`` that of the first stored camera's frame at t.
         language: Instruction at step t.
+        frame_steps: Steps of the frames.
     """
 
     sample: int
@@ -40,16 +44,28 @@ class SampleRef:
     shard: str
     record: int
     language: str
+    frame_steps: tuple[int, ...] = ()
 
 
-def describe_rows(rows: Rows, splits: Sequence[SplitIndex]) -> list[SampleRef]:
+def describe_rows(
+    rows: Rows, splits: Sequence[SplitIndex], layouts: Sequence[Layout], windows: WindowTable
+) -> list[SampleRef]:
     """Return the origin of each row, from the index alone; raise FormatError or OSError if the index is damaged."""
     refs = []
     for row in range(len(rows)):
         split, record = splits[int(rows.split[row])], int(rows.record[row])
-        shard, episode, step, offset, steps_row = (
-            int(split.records.array(name)[record]) for name in ("shard", "episode", "step", "offset", "steps_row")
-        )
+        member = rows.member[row : row + 1]
+        if layouts[split.member] == "pairs":
+            columns = {name: int(split.records.array(name)[record]) for name in ("episode", "step", "steps_row")}
+            episode, step, steps_row = columns.values()
+        else:
+            steps_row = record
+            episode, step = (int(split.steps.array(name)[record]) for name in ("episode", "step"))
+            record = int(split.episodes.array("first_record")[episode]) + step
+        num_steps = int(split.episodes.array("num_steps")[episode])
+        taken, _ = windows.steps(member, np.array([step]), np.array([num_steps]), rows.sample[row : row + 1])
+        frame_steps = tuple(taken[0, windows.used[member[0]]].tolist())
+        shard = int(split.records.array("shard")[record])
         source_file, episode_id = (
             split.episodes.take_texts(name, np.array([episode]))[0] for name in ("source_file", "episode_id")
         )
@@ -62,11 +78,12 @@ def describe_rows(rows: Rows, splits: Sequence[SplitIndex]) -> list[SampleRef]:
                 episode_id=episode_id,
                 episode=episode,
                 step=step,
-                offset=offset,
+                offset=frame_steps[-1] - step,
                 epoch=int(rows.epoch[row]),
                 shard=split.shards.stem(shard),
                 record=record - int(split.shards.first_records[shard]),
                 language=split.steps.take_texts("language", np.array([steps_row]))[0],
+                frame_steps=frame_steps,
             )
         )
     return refs

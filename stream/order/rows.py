@@ -20,7 +20,7 @@ class Rows:
         member: Number of the dataset, int16.
         epoch: Epoch of the dataset, from 0, int64.
         split: Number in ``Views.splits``, int16.
-        record: Row of the split's ``records``, int64.
+        record: Row of the split's ``records``, or of ``steps`` in the layout ``frames``, int64.
     """
 
     sample: np.ndarray

@@ -11,9 +11,14 @@ from stream.format.index import SplitIndex, open_index
 from stream.format.names import TableKind
 from stream.order.filters import Filter
 from stream.order.mixture import Member
+from stream.order.segment import Segment, steps_with_holes
 from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.splits import EpisodeRange, SplitError, resolve_split
-from stream.storage.errors import ArgumentError, FormatError
+from stream.order.window import Bounds, Window, resolve_windows
+from stream.storage.errors import ArgumentError
+
+_HOLES = ("corrupt_frame", "missing_camera")
+"""Reasons in a manifest that mean holes in the layout ``frames``."""
 
 
 class Views:
@@ -28,6 +33,9 @@ class Views:
         samples_per_episode: Count of pairs drawn from an episode in an epoch, 0 for all. The draws cycle through the
             pairs over the epochs; an episode with fewer pairs gives some twice in an epoch.
         filters: Filters by dataset, see ``stream.order.filters``.
+        windows: Window of each member; by default the frames of a pair.
+        cameras: Numbers of the stored cameras that are loaded, by member; by default the first one.
+        bounds: ``inside`` takes the steps t with a complete window, ``clamp`` every step.
 
     Attributes:
         splits: Splits that contain samples.
@@ -45,44 +53,74 @@ class Views:
         *,
         samples_per_episode: int = 0,
         filters: Mapping[str, Filter] | None = None,
+        windows: Sequence[Window] | None = None,
+        cameras: Sequence[Sequence[int]] | None = None,
+        bounds: Bounds = "inside",
     ) -> None:
         self.samples_per_episode = samples_per_episode
         self._filters = filters or {}
         self.splits: list[SplitIndex] = []
+        fields = [dataset.fields for dataset in datasets]
+        windows = windows or resolve_windows(None, fields, [dataset.name for dataset in datasets])
+        cameras = cameras or [[0] for _ in datasets]
         self._names = [dataset.name for dataset in datasets]
-        segments: list[_Segment] = []
+        self._layouts = [each.layout for each in fields]
+        self._with_holes = {
+            number
+            for number, dataset in enumerate(datasets)
+            if self._layouts[number] == "frames"
+            and bounds == "inside"
+            and any(dataset.manifest.left_out.get(reason) for reason in _HOLES)
+        }
+        segments: list[Segment] = []
         bases = [0]
         for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
             ranges = _ranges(member, dataset)
             filter_ = self._filters.get(dataset.name)
             opened: dict[str, int] = {}
+            window, is_holed = windows[number], number in self._with_holes
             for episodes in ranges:
                 if episodes.split not in opened:
                     opened[episodes.split] = len(self.splits)
                     self.splits.append(open_index(dataset, episodes.split, member=number))
                 split = opened[episodes.split]
-                segments.append(_Segment(self.splits[split], split, episodes, filter_, samples_per_episode > 0))
+                index = self.splits[split]
+                segments.append(
+                    Segment(
+                        index,
+                        split,
+                        episodes,
+                        layout=self._layouts[number],
+                        margins=window.margins if bounds == "inside" else (0, 0),
+                        filter_=filter_,
+                        holes=steps_with_holes(index, window, cameras[number]) if is_holed else None,
+                        by_episode=samples_per_episode > 0,
+                    )
+                )
             bases.append(sum(segment.units for segment in segments))
             if bases[-1] == bases[-2]:
                 raise ArgumentError(_nothing_left(member, dataset, ranges, filter_ is not None))
         segments = [segment for segment in segments if segment.units]
         self._bases = np.array(bases[:-1], np.int64)
         self.units = np.diff(np.array(bases, np.int64))
-        self._ends = np.cumsum([segment.units for segment in segments])
-        self._split_of = np.array([segment.split for segment in segments], np.int16)
-        self._is_chosen = np.array([segment.chosen is not None for segment in segments], bool)
+        runs = [len(segment.run_first) for segment in segments]
+        run_first = np.concatenate([segment.run_first for segment in segments])
+        self._ends = np.cumsum(np.concatenate([segment.run_units for segment in segments]))
+        self._split_of = np.repeat(np.array([segment.split for segment in segments], np.int16), runs)
+        is_chosen = [segment.chosen is not None for segment in segments]
+        self._is_chosen = np.repeat(np.array(is_chosen, bool), runs)
         chosen = [np.zeros(0, np.int64) if segment.chosen is None else segment.chosen for segment in segments]
         self._chosen = np.concatenate(chosen)
-        sizes = np.array([len(records) for records in chosen], np.int64)
-        # First record of each segment: its index in ``_chosen`` if a filter chose the records, else in the split.
-        first = np.where(self._is_chosen, np.cumsum(sizes) - sizes, [segment.first for segment in segments])
+        sizes = np.array([len(rows) for rows in chosen], np.int64)
+        # Index in ``_chosen`` of each segment's first sample, 0 for segments whose samples are rows.
+        begin = np.where(is_chosen, np.cumsum(sizes) - sizes, 0)
         if samples_per_episode:
-            firsts = [start + segment.episode_first for start, segment in zip(first, segments, strict=True)]
+            firsts = [start + segment.episode_first for start, segment in zip(begin, segments, strict=True)]
             self._episode_first = np.concatenate(firsts)
-            self._episode_pairs = np.concatenate([segment.episode_pairs for segment in segments])
+            self._episode_samples = np.concatenate([segment.episode_samples for segment in segments])
         else:
-            # Unit u of segment s is number u + shift[s].
-            self._shift = first - np.concatenate([[0], self._ends[:-1]])
+            # Unit u of run r is row u + shift[r].
+            self._shift = run_first + np.repeat(begin, runs) - np.concatenate([[0], self._ends[:-1]])
 
     @property
     def sizes(self) -> np.ndarray:
@@ -95,9 +133,15 @@ class Views:
 
     def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that the views read."""
-        yield "episodes", "first_record"
+        if self._layouts[index.member] == "pairs":
+            yield "episodes", "first_record"
+        else:
+            yield from (("episodes", name) for name in ("first_steps_row", "num_steps"))
+        if index.member in self._with_holes:
+            yield from (("records", name) for name in ("num_bytes", "camera", "steps_row", "step", "episode"))
         if filter_ := self._filters.get(index.dataset):
-            yield from filter_.used_columns(index)
+            is_pairs = self._layouts[index.member] == "pairs"
+            yield from filter_.used_columns(index, "records" if is_pairs else "steps")
 
     def locate(
         self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, *, seed: int, shuffle: bool
@@ -111,61 +155,24 @@ class Views:
             shuffle: False to take the pairs of an episode in storage order.
 
         Returns:
-            Number of the split in ``splits``, int16 [n], and row in its ``records``, int64 [n].
+            Number of the split in ``splits``, int16 [n], and row in its ``records`` or ``steps``, int64 [n].
         """
         per_episode = max(1, self.samples_per_episode)
         unit = self._bases[member] + position // per_episode
-        segment = np.searchsorted(self._ends, unit, side="right")
+        run = np.searchsorted(self._ends, unit, side="right")
         if self.samples_per_episode:
-            pairs = self._episode_pairs[unit]
+            pairs = self._episode_samples[unit]
             turn, place = np.divmod(epoch * per_episode + position % per_episode, pairs)
             if shuffle:
                 keys = np.array([make_key(seed, "pairs of an episode", name) for name in self._names], np.uint64)
                 place = permute(place, pairs, derive_keys(keys[member], unit - self._bases[member], turn))
-            record = self._episode_first[unit] + place
+            row = self._episode_first[unit] + place
         else:
-            record = self._shift[segment] + unit
-        chosen = self._is_chosen[segment]
+            row = self._shift[run] + unit
+        chosen = self._is_chosen[run]
         if chosen.any():
-            record[chosen] = self._chosen[record[chosen]]
-        return self._split_of[segment], record
-
-
-class _Segment:
-    """The records of a range of episodes.
-
-    Attributes:
-        split: Number of the split.
-        first: First record.
-        units: Records, or episodes with records if drawn by episode.
-        chosen: Records that a filter keeps, int64, None without a filter.
-        episode_first: First record of each episode, counted from ``first`` or in ``chosen``, int64 [units]; only if
-            drawn by episode.
-        episode_pairs: Count of records of each episode, int64 [units]; only if drawn by episode.
-    """
-
-    def __init__(
-        self, index: SplitIndex, split: int, episodes: EpisodeRange, filter_: Filter | None, by_episode: bool
-    ) -> None:
-        self.split = split
-        self.chosen: np.ndarray | None = None
-        # First record of each episode, and the end of the last one.
-        edges = np.append(index.episodes.array("first_record"), len(index.records))[episodes.start : episodes.stop + 1]
-        first, stop = int(edges[0]), int(edges[-1])
-        if first < 0 or stop > len(index.records) or (edges[1:] < edges[:-1]).any():
-            raise FormatError(
-                f"{index.episodes.path}: first_record leads outside of {len(index.records):,} records; the file is "
-                "damaged. Check it with `python -m convert.verify`, or copy it again"
-            )
-        self.first, self.units = first, stop - first
-        if filter_ is not None:
-            self.chosen = first + np.flatnonzero(filter_.select(index, slice(first, stop)))
-            self.units = len(self.chosen)
-        if by_episode:
-            edges = edges - first if self.chosen is None else np.searchsorted(self.chosen, edges)
-            pairs = np.diff(edges)
-            self.episode_first, self.episode_pairs = edges[:-1][pairs > 0], pairs[pairs > 0]
-            self.units = len(self.episode_pairs)
+            row[chosen] = self._chosen[row[chosen]]
+        return self._split_of[run], row
 
 
 def member_ranges(member: Member, dataset: Dataset) -> list[EpisodeRange]:

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stream.batch.lookup
-from stream.batch.lookup import Located, Lookup
+from stream.batch.frames import Frames
+from stream.batch.lookup import Lookup
 from stream.format.names import TABLE_KINDS
 from stream.format.table import Table
 from stream.loader.mixed import MixedData
@@ -45,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def look_up(data: MixedData, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Located, set[int]]:
+def look_up(data: MixedData, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Frames, set[int]]:
     """Return the metadata of a batch, the locations of its records, and the rows that failed."""
     fields = data.spec.fields()
     own = {"frames", "frames_mask", "sample", "dataset"}
@@ -59,9 +60,9 @@ def look_up(data: MixedData, rows: Rows, *, lookup: Lookup | None = None) -> tup
         assert str(error).endswith(f"records.arrow: row {rows.record[row]} leads outside of its episodes or steps")
         failed.append(row)
 
-    located = (lookup or Lookup(data.spec)).look_up(rows, out, fail)
+    located, texts = (lookup or Lookup(data.spec)).look_up(rows, out, fail)
     assert len(failed) == len(set(failed))
-    return {**out, **located.texts}, located, set(failed)
+    return {**out, **texts}, located, set(failed)
 
 
 @functools.cache
@@ -170,7 +171,7 @@ def assert_equal(data: MixedData, rows: Rows) -> None:
     assert_located(data, rows, located)
 
 
-def assert_located(data: MixedData, rows: Rows, located: Located) -> None:
+def assert_located(data: MixedData, rows: Rows, located: Frames) -> None:
     for row in range(len(rows)):
         split = data.views.splits[int(rows.split[row])]
         record = table_rows(split.folder)["records"][int(rows.record[row])]

@@ -103,7 +103,10 @@ def test_the_digest_is_that_of_the_batch_in_training(
 def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loader = load_loader(saved)
     found = json.loads(shown(capsys, "--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
-    refs = [{"row": row, **asdict(ref), "replaced": False} for row, ref in enumerate(loader.describe(7))]
+    refs = [
+        {"row": row, **asdict(ref), "frame_steps": list(ref.frame_steps), "replaced": False}
+        for row, ref in enumerate(loader.describe(7))
+    ]
     assert found == {
         "step": 7,
         "rank": 0,
