@@ -86,7 +86,9 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
     pictures = np.random.default_rng(0).integers(0, 255, (3, *SHAPE, 3), np.uint8)
     first, second, third = (simplejpeg.encode_jpeg(picture) for picture in pictures)
     records = [encode_record([first, second]), encode_record([third])]
-    encoded = [(row, [(0, frame, jpeg) for frame, jpeg in enumerate(frame_views(data))]) for row, data in enumerate(records)]
+    encoded = [
+        (row, [(0, frame, jpeg) for frame, jpeg in enumerate(frame_views(data))]) for row, data in enumerate(records)
+    ]
     batch = pack_frames(encoded, [], 2, 2)
     assert batch["frames_jpeg"].shape[1] % 4096 == 0
     assert [(row, frame, jpeg.tobytes()) for row, frame, jpeg in encoded_frames(batch)] == [

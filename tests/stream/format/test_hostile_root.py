@@ -140,14 +140,6 @@ def test_a_column_that_does_not_fit_is_refused(
         load(crafted, samples_per_episode=2 if kind == "episodes" else 0, horizon=3)
 
 
-@pytest.mark.parametrize("offset", [-1, 2**31 - 1])
-def test_an_offset_that_leads_outside_is_refused(crafted: CraftedRoot, offset: int) -> None:
-    table = crafted.table("records")
-    crafted.write("records", with_column(table, "offset", numbers(offset, pa.int32())(table)))
-    with pytest.raises(StreamError, match="leads outside of its episodes or steps"):
-        load(crafted)
-
-
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_vector_of_another_length_is_refused_and_not_repeated(crafted: CraftedRoot, size: int) -> None:
     table = crafted.table("steps")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stream.batch.cameras import find_cameras
 from stream.loader.mixed import MixedData, Options, open_mixture
 from stream.storage.errors import ArgumentError
 
@@ -38,7 +39,7 @@ def names(root: Path) -> list[str]:
 def test_a_batch_is_as_wide_as_the_widest_member(oxe_root: Path) -> None:
     data = mix(oxe_root, {"bridge": 1, "kuka": 1, "language_table": 1})
     spec = data.spec
-    assert spec.offset == spec.window == 10
+    assert max(spec.offsets) == spec.window == 10
     assert spec.action_size == max(vector.size for vector in spec.actions)
     assert spec.frame_shape == (64, 64)
     assert spec.num_frames == (2, 2, 2)
@@ -119,7 +120,7 @@ def edited(oxe_root: Path, tmp_path: Path) -> MixedData:
 
 def test_frames_of_different_sizes_are_refused_with_the_sizes(edited: MixedData) -> None:
     with pytest.raises(ArgumentError, match=r"frames of 2 sizes .*bridge 64x64; kuka 48x64.*--image-size HxW"):
-        _ = edited.spec
+        find_cameras(None, [dataset.fields for dataset in edited.datasets], edited.names)
 
 
 def test_an_offset_that_the_mixture_was_not_written_for_is_said(

@@ -1,0 +1,111 @@
+"""Cameras of a batch: the stored camera of each dataset, by name or role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from stream.format.fields import Fields, StoredCamera
+
+
+@dataclass(frozen=True)
+class LoadedCamera:
+    """A camera of a batch.
+
+    Attributes:
+        suffix: Ending of its keys: nothing, or ``/wrist``.
+        shape: (height, width) of its frames in pixels.
+        stored: Number of the camera among the stored ones of each member, -1 where a member lacks it.
+    """
+
+    suffix: str
+    shape: tuple[int, int]
+    stored: tuple[int, ...]
+
+    @property
+    def frames(self) -> str:
+        """Key of its frames."""
+        return f"frames{self.suffix}"
+
+    @property
+    def mask(self) -> str:
+        """Key of the mask of its frames."""
+        return f"frames_mask{self.suffix}"
+
+
+def canonical_cameras(cameras: Any) -> str | list[str] | None:
+    """Return the ``cameras`` argument in its JSON form.
+
+    Raises:
+        ArgumentError: It is neither a text nor a list of different texts.
+    """
+    if cameras is None or (isinstance(cameras, str) and cameras):
+        return cameras
+    is_list = isinstance(cameras, list | tuple) and all(isinstance(each, str) and each for each in cameras)
+    if not is_list or not cameras or len(set(cameras)) < len(cameras):
+        raise ArgumentError(
+            f"cameras={cameras!r:.100}; expected the role or name of a camera, or a list of different ones"
+        )
+    return list(cameras)
+
+
+def find_cameras(
+    cameras: str | Sequence[str] | None, fields: Sequence[Fields], names: Sequence[str]
+) -> tuple[LoadedCamera, ...]:
+    """Find cameras in the datasets of a mixture.
+
+    Args:
+        cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``; None takes
+            the first stored camera of each dataset.
+        fields: Manifest's fields of each member.
+        names: Names of the members.
+
+    Raises:
+        ArgumentError: No dataset has a camera, or the frames of one have several sizes.
+    """
+    wanted = [cameras] if cameras is None or isinstance(cameras, str) else list(cameras)
+    stored = [each.stored_cameras for each in fields]
+    loaded = []
+    for camera in wanted:
+        numbers = tuple(_find(camera, each) for each in stored)
+        if max(numbers) < 0:
+            known = sorted({name for each in stored for one in each for name in (one.role, one.name) if name})
+            raise ArgumentError(f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}")
+        suffix = "" if len(wanted) == 1 and not isinstance(cameras, list | tuple) else f"/{camera}"
+        loaded.append(LoadedCamera(suffix, _shape(numbers, stored, names), numbers))
+    if cameras is not None:
+        missing = [name for member, name in enumerate(names) if all(each.stored[member] < 0 for each in loaded)]
+        if missing:
+            raise ArgumentError(
+                f"cameras={cameras!r:.100}: these datasets store none of them: {', '.join(missing)}; leave the "
+                "datasets out, or convert them with `--layout frames --cameras all`"
+            )
+    return tuple(loaded)
+
+
+def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
+    """Return the number of a camera: the first with this name, else the first with this role, else -1."""
+    if camera is None:
+        return 0
+    for attribute in ("name", "role"):
+        for number, each in enumerate(stored):
+            if getattr(each, attribute) == camera:
+                return number
+    return -1
+
+
+def _shape(numbers: Sequence[int], stored: Sequence[Sequence[StoredCamera]], names: Sequence[str]) -> tuple[int, int]:
+    sizes = {name: each[number].sizes for name, each, number in zip(names, stored, numbers, strict=True) if number >= 0}
+    found = {size for several in sizes.values() for size in several}
+    if len(found) != 1:
+        texts = {name: " ".join(f"{height}x{width}" for height, width in several) for name, several in sizes.items()}
+        listed = "; ".join(f"{name} {text}" for name, text in list(texts.items())[:8])
+        raise ArgumentError(
+            f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
+            "load datasets of one size together"
+        )
+    return found.pop()

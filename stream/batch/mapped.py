@@ -1,0 +1,56 @@
+"""The tables of all splits of a mixture, mapped as one region of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stream.batch.region import Region
+from stream.format.index import SplitIndex
+from stream.format.names import TABLE_KINDS
+from stream.format.table import Table
+from stream.storage.errors import FormatError
+
+
+class MappedIndex:
+    """Columns of the tables of some splits, as numbers in one region.
+
+    Args:
+        splits: Splits.
+
+    Attributes:
+        int32, int64, float32: The region as numbers of a type.
+        rows: Row counts of each split's tables, by kind, int64 [splits].
+
+    Raises:
+        OSError: A table cannot be mapped.
+    """
+
+    def __init__(self, splits: Sequence[SplitIndex]) -> None:
+        self._splits = splits
+        tables = [split.table(kind) for split in splits for kind in TABLE_KINDS]
+        region = Region([table.path for table in tables])
+        self._starts = {table.path: start for table, start in zip(tables, region.starts, strict=True)}
+        self.int32, self.int64, self.float32 = region.view("<i4"), region.view("<i8"), region.view("<f4")
+        self.rows = {kind: np.array([len(split.table(kind)) for split in splits], np.int64) for kind in TABLE_KINDS}
+
+    def starts(self, table: Callable[[SplitIndex], Table | None], column: str, size: int) -> np.ndarray:
+        """Return the index of the first number of a column in each split, int64 [splits].
+
+        Args:
+            table: Table of a split, or None for a split that is not read: its start is 0.
+            column: Name of the column.
+            size: Bytes of a number.
+
+        Raises:
+            FormatError: The column is not aligned.
+        """
+        found = [table(split) for split in self._splits]
+        return np.array([0 if each is None else self._find(each, column, size) for each in found], np.int64)
+
+    def _find(self, table: Table, column: str, size: int) -> int:
+        offset: int = self._starts[table.path] + table.columns[column].data
+        if offset % size:
+            raise FormatError(f"{table.path}: column {column!r} does not begin at a multiple of {size} bytes")
+        return offset // size

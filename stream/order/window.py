@@ -1,0 +1,224 @@
+"""Windows: the frames of a sample, as distances from its step t, for all datasets of a mixture."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from stream.order.shuffle import derive_keys, make_key
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    # At run time it would bring pydantic into every worker.
+    from stream.format.fields import Fields
+
+Bounds = Literal["inside", "clamp"]
+BOUNDS: tuple[Bounds, ...] = ("inside", "clamp")
+
+_SECONDS = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*s")
+_RANGE = re.compile(r"(-?[0-9]{1,9})\s*\.\.\s*(-?[0-9]{1,9})")
+_NAMED = ("offset", "goal", "last")
+_FORMS = "a number of steps, seconds ('0.6s'), a range ('1..10'), 'offset', 'goal' or 'last'"
+_MOST_FRAMES = 1024
+_FARTHEST = 1_000_000
+_STEPS, _GOAL, _LAST = 0, 1, 2
+"""Kinds of frames: a distance from t, a random later step of the episode, its last step."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Frames of one member's samples.
+
+    Attributes:
+        low, high: Smallest and largest distance from t of each frame, in steps, int64 [F]; equal unless it is random.
+        kinds: 0 for a distance, 1 for ``goal``, 2 for ``last``, int8 [F].
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    kinds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """Count of the steps before and after t that all frames take, so that they lie inside of the episode."""
+        steps = self.kinds == _STEPS
+        before = max(0, -int(self.low[steps].min(initial=0)))
+        after = max(int(self.high[steps].max(initial=0)), int((self.kinds == _GOAL).any()))
+        return before, after
+
+    @property
+    def fixed(self) -> list[int]:
+        """Distances from t of the frames that are not random, in steps."""
+        return self.low[(self.kinds == _STEPS) & (self.low == self.high)].tolist()
+
+
+def canonical_frames(frames: Any) -> list[int | str] | None:
+    """Return the ``frames`` argument in its JSON form.
+
+    Raises:
+        ArgumentError: It is not a list of frames, or one of them has another form.
+
+    >>> canonical_frames((-1, 0, "0.6 s", "1 .. 10", "goal"))
+    [-1, 0, '0.6s', '1..10', 'goal']
+    """
+    if frames is None:
+        return None
+    if not isinstance(frames, list | tuple) or not 1 <= len(frames) <= _MOST_FRAMES:
+        raise ArgumentError(f"frames={frames!r:.100}; expected a list of 1 to {_MOST_FRAMES}, each {_FORMS}")
+    return [_canonical_frame(frame) for frame in frames]
+
+
+def _canonical_frame(frame: Any) -> int | str:
+    where = f"frames: {frame!r:.60}"
+    if not isinstance(frame, str):
+        try:
+            steps = check_whole("frames", frame, least=None)
+        except ArgumentError:
+            raise ArgumentError(f"{where}; expected {_FORMS}") from None
+        if abs(steps) > _FARTHEST:
+            raise ArgumentError(f"{where}; expected at most {_FARTHEST:,} steps from t")
+        return steps
+    if match := _RANGE.fullmatch(frame.strip()):
+        low, high = int(match[1]), int(match[2])
+        if low > high or max(-low, high) > _FARTHEST:
+            raise ArgumentError(f"{where}; expected a range A..B with A <= B, at most {_FARTHEST:,} steps from t")
+        return f"{low}..{high}"
+    if match := _SECONDS.fullmatch(frame.strip()):
+        return f"{match[1]}s"
+    if frame not in _NAMED:
+        raise ArgumentError(f"{where}; expected {_FORMS}")
+    return frame
+
+
+def resolve_windows(frames: Sequence[int | str] | None, fields: Sequence[Fields], names: Sequence[str]) -> list[Window]:
+    """Return the window of each member.
+
+    Args:
+        frames: Frames in their JSON form; None takes the frames of a pair.
+        fields: Manifest's fields of each member.
+        names: Names of the members.
+
+    Raises:
+        ArgumentError: Frames are in seconds and datasets have no fixed rate, or the layout ``pairs`` does not hold
+            them; names all of these datasets.
+    """
+    if any(_SECONDS.fullmatch(str(frame)) for frame in frames or ()):
+        without = [name for name, each in zip(names, fields, strict=True) if each.control_frequency is None]
+        if without:
+            raise ArgumentError(
+                f"frames={list(frames or ())!r:.100}: seconds need a fixed rate, which these datasets do not have: "
+                f"{', '.join(without)}; give steps, or load these datasets apart"
+            )
+    windows = [_resolve(frames, each) for each in fields]
+    for name, each, window in zip(names, fields, windows, strict=True):
+        if each.layout == "pairs":
+            _check_pair(name, each, window)
+    return windows
+
+
+def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
+    if frames is None:
+        frames = fields.frame_offsets if fields.layout == "pairs" else (0, fields.offset)
+    found = []
+    for frame in frames:
+        kind, low = _STEPS, 0
+        high: int | None = None
+        if isinstance(frame, int):
+            low = frame
+        elif frame == "offset":
+            low = fields.offset
+        elif match := _SECONDS.fullmatch(frame):
+            low = math.floor(float(match[1]) * (fields.control_frequency or 0) + 0.5)
+        elif match := _RANGE.fullmatch(frame):
+            low, high = int(match[1]), int(match[2])
+        else:
+            kind = _GOAL if frame == "goal" else _LAST
+        found.append((low, low if high is None else high, kind))
+    low_, high_, kinds = (np.array(column) for column in zip(*found, strict=True))
+    return Window(low_.astype(np.int64), high_.astype(np.int64), kinds.astype(np.int8))
+
+
+def _check_pair(name: str, fields: Fields, window: Window) -> None:
+    held = set(fields.frame_offsets)
+    wanted = {step for low, high in zip(window.low.tolist(), window.high.tolist(), strict=True) for step in (low, high)}
+    ranges_held = all(
+        set(range(low, high + 1)) <= held for low, high in zip(window.low.tolist(), window.high.tolist(), strict=True)
+    )
+    if window.kinds.any() or not wanted <= held or not ranges_held:
+        listed = ", ".join(map(str, sorted(held)[:12])) + (", ..." if len(held) > 12 else "")
+        raise ArgumentError(
+            f"dataset {name}: its pairs hold the frames t + {{{listed}}} and no others; convert it with "
+            "`--layout frames` to load any frames"
+        )
+
+
+class WindowTable:
+    """Windows of all members, padded to the same count of frames.
+
+    Args:
+        windows: Window of each member.
+        seed: Seed of random frames.
+
+    Attributes:
+        frames: Largest count of frames, F.
+        used: Mask of the frames that a member has, bool [M, F].
+    """
+
+    def __init__(self, windows: Sequence[Window], *, seed: int) -> None:
+        self.frames = max(map(len, windows))
+        shape = (len(windows), self.frames)
+        self._low, self._high = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._kinds, self.used = np.zeros(shape, np.int8), np.zeros(shape, bool)
+        for member, window in enumerate(windows):
+            for table, values in ((self._low, window.low), (self._high, window.high), (self._kinds, window.kinds)):
+                table[member, : len(window)] = values
+            self.used[member, : len(window)] = True
+        self._count = self._high - self._low + 1
+        random = (self._count > 1) | (self._kinds == _GOAL)
+        self._random = np.flatnonzero(random.any(axis=0))
+        self._keys = np.array([make_key(seed, "frames", int(frame)) for frame in self._random], np.uint64)
+        self._has_named = bool(self._kinds.any())
+
+    def steps(
+        self, member: np.ndarray, step: np.ndarray, num_steps: np.ndarray, sample: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps of the frames of samples.
+
+        A random frame depends on the seed, the number of the sample and of the frame alone.
+
+        Args:
+            member: Member of each sample, int [n].
+            step: t of each sample, int [n].
+            num_steps: Steps of its episode, at least 1, int [n].
+            sample: Global number of the sample, int64 [n].
+
+        Returns:
+            Steps, int64 [n, F], moved to the closest step of the episode; bool [n, F], False where one was moved, and
+            for frames that a member does not have.
+        """
+        last = (num_steps - 1)[:, None]
+        distance = self._low[member]
+        kinds = self._kinds[member]
+        if len(self._random):
+            drawn = np.zeros(distance.shape)
+            for frame, key in zip(self._random.tolist(), self._keys, strict=True):
+                bits = derive_keys(np.full(len(sample), key, np.uint64), sample)
+                drawn[:, frame] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            distance = distance + (drawn * self._count[member]).astype(np.int64)
+        wanted = step[:, None] + distance
+        if self._has_named:
+            wanted = np.where(kinds == _LAST, last, wanted)
+            if len(self._random):
+                goal = step[:, None] + 1 + (drawn * (last - step[:, None])).astype(np.int64)
+                wanted = np.where(kinds == _GOAL, goal, wanted)
+        taken = np.clip(wanted, 0, last)
+        return taken, (taken == wanted) & self.used[member]
