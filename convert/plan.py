@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from convert.errors import SourceError, UsageError
@@ -15,7 +15,7 @@ from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_
 from convert.source.features import Feature
 from convert.source.source import SourceDataset, SourceShard, Span
 from stream.format.manifest import ShardEntry
-from stream.format.names import FORMAT_VERSION
+from stream.format.names import FORMAT_VERSION, Layout
 from stream.storage.errors import closest
 
 
@@ -33,9 +33,14 @@ class Options:
     """The user's choices for all datasets; None means the registry's or mixture's own value.
 
     Attributes:
+        cameras: Roles, names or ``all``, for the layout ``frames``.
+        image_sizes: (height, width) by role or name of a camera, or None for its own size.
         leave_out: Patterns in the registry's notation that replace the patterns of the registry.
     """
 
+    layout: Layout = "pairs"
+    cameras: tuple[str, ...] = ("primary",)
+    image_sizes: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
     camera: str | None = None
@@ -48,12 +53,30 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedCamera:
+    """A camera whose frames are stored.
+
+    Attributes:
+        name: Name in the registry.
+        feature: Feature with its frames.
+        channels: Real order of the source's colours.
+        policy: Size and quality of its frames.
+    """
+
+    name: str
+    feature: Feature
+    channels: Literal["rgb", "bgr"]
+    policy: FramePolicy
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetPlan:
     """Everything that a worker needs for any shard or split of one dataset.
 
     Attributes:
         output: Folder ``ROOT/<dataset>/<version>``.
-        camera: Feature whose frames are stored.
+        camera: Feature whose frames are stored, the first one in the layout ``frames``.
+        cameras: All cameras of the layout ``frames``, empty for pairs.
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
         action: Parts of the derived column ``action``.
@@ -78,6 +101,8 @@ class DatasetPlan:
     robot_feature: Feature | None
     on_error: Literal["quarantine", "fail"]
     staging: str | None = None
+    layout: Layout = "pairs"
+    cameras: tuple[PlannedCamera, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +187,8 @@ class Conversion:
         """Warnings to show before the conversion."""
         found = [self.spec.warning] if self.spec.warning else []
         offset, frames = self.plan.offset, self.plan.frames
+        if self.plan.layout == "frames":
+            return found
         count = len(offsets := frame_offsets(frames, offset))
         if len(set(offsets)) < count:
             found.append(
@@ -208,7 +235,8 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         spec = spec.model_copy(update={"leave_out": options.leave_out})
     finder = _Finder(spec, source)
     camera = spec.camera(options.camera) if options.camera else spec.primary
-    camera_feature = finder.camera(camera)
+    cameras = _planned_cameras(spec, finder, options) if options.layout == "frames" else ()
+    camera_feature = cameras[0].feature if cameras else finder.camera(camera)
     language = finder.language()
     for part in (*spec.action, *spec.state):
         finder.check_part(part)
@@ -234,6 +262,8 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         on_error=options.on_error,
         staging=options.staging,
+        layout=options.layout,
+        cameras=cameras,
     )
     return Conversion(
         spec=selected.spec,
@@ -242,6 +272,31 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         parameters=_parameters(plan, options),
         jobs=tuple(_jobs(spec.name, source, options)),
     )
+
+
+def _planned_cameras(spec: DatasetSpec, finder: _Finder, options: Options) -> tuple[PlannedCamera, ...]:
+    """Return the cameras of the layout ``frames``, in the order of the registry."""
+    wanted = set(options.cameras)
+    found = []
+    for name, camera in spec.cameras.items():
+        if not wanted & {"all", name, camera.role}:
+            continue
+        sizes = [options.image_sizes[key] for key in (name, camera.role) if key in options.image_sizes]
+        policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
+        feature = finder.camera(camera)
+        found.append(PlannedCamera(name=name, feature=feature, channels=camera.channels, policy=policy))
+    if not found:
+        known = ", ".join(f"{name} ({camera.role})" for name, camera in spec.cameras.items())
+        raise UsageError(f"{spec.name}: has none of the cameras {', '.join(options.cameras)}; it has {known}")
+    return tuple(found)
+
+
+def check_cameras(selection: Sequence[Selected], cameras: Sequence[str]) -> None:
+    """Raise UsageError for the first camera that no dataset has."""
+    known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in (name, each.role)}
+    for camera in cameras:
+        if camera != "all" and camera not in known:
+            raise UsageError(f"--cameras: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}, or all")
 
 
 def _jobs(dataset: str, source: SourceDataset, options: Options) -> Sequence[ShardJob]:
@@ -260,22 +315,35 @@ def _jobs(dataset: str, source: SourceDataset, options: Options) -> Sequence[Sha
 
 
 def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
-    size = plan.policy.size
-    return {
-        "format_version": FORMAT_VERSION,
+    pictures: dict[str, Any] = {
         "camera": plan.camera.name,
         "channels": plan.channels,
-        "image_size": f"{size[0]}x{size[1]}" if size else "native",
+        "image_size": _size_text(plan.policy),
+        "frames": plan.frames,
+        "frame_offsets": list(frame_offsets(plan.frames, plan.offset)),
+    }
+    if plan.layout == "frames":
+        pictures = {
+            "layout": plan.layout,
+            "cameras": [camera.name for camera in plan.cameras],
+            "channels": {camera.name: camera.channels for camera in plan.cameras},
+            "image_size": {camera.name: _size_text(camera.policy) for camera in plan.cameras},
+        }
+    return {
+        "format_version": FORMAT_VERSION,
+        **pictures,
         "resize": plan.policy.resize,
         "quality": plan.policy.quality,
         "offset": plan.offset,
-        "frames": plan.frames,
-        "frame_offsets": list(frame_offsets(plan.frames, plan.offset)),
         "episodes": options.episodes,
         "columns": [_notation(feature) for feature in plan.features],
         "language": [_notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
     }
+
+
+def _size_text(policy: FramePolicy) -> str:
+    return f"{policy.size[0]}x{policy.size[1]}" if policy.size else "native"
 
 
 def _notation(feature: Feature) -> str:

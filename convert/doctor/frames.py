@@ -64,10 +64,14 @@ def check_pairs(shard: OpenShard, records: Sequence[int], notes: Notes, *, pictu
     facts, split, looked_at = FrameFacts(), shard.place.split, set[int]()
     for record in records:
         row, first_step = shard.episode_of(record), int(shard.column("records", "step")[record])
-        last_step = first_step + int(shard.column("records", "offset")[record])
+        last_record = shard.last_of(record)
+        if shard.is_hole(record) or shard.is_hole(last_record):
+            continue
+        last_step = int(shard.column("records", "step")[last_record])
+        last_step += int(shard.column("records", "offset")[last_record])
         example = partial(shard.example, row, step=first_step, record=record)
         try:
-            first, last = pair = _decode_ends(shard, record, record)
+            first, last = pair = _decode_ends(shard, record, last_record)
         except (FormatError, CorruptFrame) as error:
             notes.add("frame_damaged", split, partial(example, f"record {record}: {first_line(error)}"))
             continue

@@ -9,9 +9,12 @@ import numpy as np
 
 from convert.doctor.findings import Example, Notes
 from convert.verify.split_shard import SplitShard
-from stream.format.names import TableKind, frame_views
+from stream.format.names import HOLE, TableKind, frame_views
 from stream.format.record_file import RecordFile
 from stream.format.table import Table
+
+_APART = 5
+"""Steps between the two frames of a pair that is looked at, in the layout ``frames``."""
 
 
 class OpenShard:
@@ -61,9 +64,22 @@ class OpenShard:
         return bytes(frames[0]), bytes(frames[-1])
 
     def records_of(self, row: int) -> range:
-        """Return the records of an episode."""
+        """Return the records of an episode, of its first camera alone in the layout ``frames``."""
         first = int(self.column("episodes", "first_record")[row]) - self.place.first["records"]
-        return range(first, first + int(self.column("episodes", "num_records")[row]))
+        cameras = max(1, len(self.place.entry.camera_sizes))
+        return range(first, first + int(self.column("episodes", "num_records")[row]) // cameras)
+
+    def last_of(self, record: int) -> int:
+        """Return the record with the last frame of a pair: a later one of its camera in the layout ``frames``."""
+        if not self.place.entry.camera_sizes:
+            return record
+        step = int(self.column("records", "step")[record])
+        left = int(self.column("episodes", "num_steps")[self.episode_of(record)]) - 1 - step
+        return record + min(_APART, left)
+
+    def is_hole(self, record: int) -> bool:
+        """Return whether a record has no frame."""
+        return int(self.column("records", "num_bytes")[record]) == len(HOLE)
 
     def episode_of(self, record: int) -> int:
         """Return the episode of a record."""

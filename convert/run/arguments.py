@@ -11,6 +11,7 @@ from convert.errors import UsageError
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
+from stream.format.names import LAYOUTS
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
@@ -59,8 +60,20 @@ def build_parser() -> argparse.ArgumentParser:
     add("--episodes", help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'")
 
     add = parser.add_argument_group("frames and pairs").add_argument
-    add("--camera", help="camera by role, name or path (default: primary)")
-    add("--image-size", default="256", help="256, HxW or native (default: 256)")
+    add(
+        "--layout",
+        choices=LAYOUTS,
+        default="pairs",
+        help="pairs of one camera, or frames: each frame of each camera once, for windows chosen when loading "
+        "(default: pairs)",
+    )
+    add("--camera", help="camera of the pairs by role, name or path (default: primary)")
+    add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name, or all (default: primary)")
+    add(
+        "--image-size",
+        default="256",
+        help="256, HxW or native; by camera with --layout frames: primary:256x256,wrist:128x128 (default: 256)",
+    )
     add(
         "--resize",
         choices=("stretch", "crop", "pad"),
@@ -146,24 +159,55 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         raise UsageError("--finalize goes without --overwrite, --dry-run and --task-count: it only looks at all shards")
     if arguments.redo and (arguments.overwrite or arguments.finalize):
         raise UsageError("--redo goes without --overwrite and --finalize: it converts single shards again")
-    for name in ("output", "camera", "staging"):
+    _check_layout(arguments)
+    for name in ("output", "camera", "cameras", "staging"):
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name} is empty; is a variable of the shell not set?")
     if arguments.staging is not None and not os.path.isdir(arguments.staging):
         raise UsageError(f"--staging {arguments.staging}: no such folder; make it on every machine that converts")
     if arguments.offset is not None:
         check_offset(arguments.offset)
+    size, sizes = _image_sizes(arguments.image_size, arguments.layout)
     return Options(
+        layout=arguments.layout,
+        cameras=_names(arguments.cameras or "primary", "cameras"),
+        image_sizes=sizes,
         splits=_names(arguments.splits) if arguments.splits is not None else None,
         episodes=arguments.episodes,
         camera=arguments.camera,
-        policy=FramePolicy(size=parse_size(arguments.image_size), resize=arguments.resize, quality=arguments.quality),
+        policy=FramePolicy(size=size, resize=arguments.resize, quality=arguments.quality),
         offset=arguments.offset,
         frames=check_frames(arguments.frames),
         leave_out=_patterns(arguments.leave_out),
         on_error=arguments.on_error,
         staging=os.path.abspath(arguments.staging) if arguments.staging else None,
     )
+
+
+def _check_layout(arguments: argparse.Namespace) -> None:
+    if arguments.layout == "pairs" and arguments.cameras is not None:
+        raise UsageError("--cameras goes with --layout frames; a pair is of one camera, see --camera")
+    if arguments.layout == "frames" and arguments.camera is not None:
+        raise UsageError("--camera goes with --layout pairs; give --cameras, with commas between")
+    if arguments.layout == "frames" and arguments.frames != "endpoints":
+        raise UsageError("--frames goes with --layout pairs; --layout frames stores every frame")
+
+
+def _image_sizes(text: str, layout: str) -> tuple[tuple[int, int] | None, dict[str, tuple[int, int] | None]]:
+    """Return ``--image-size`` as the size of all cameras, and the sizes by role or name."""
+    if ":" not in text:
+        return parse_size(text), {}
+    if layout == "pairs":
+        raise UsageError(f"--image-size {text!r}: sizes by camera go with --layout frames")
+    size: tuple[int, int] | None = FramePolicy().size
+    sizes = {}
+    for part in text.split(","):
+        camera, colon, given = part.strip().partition(":")
+        if colon:
+            sizes[camera] = parse_size(given)
+        else:
+            size = parse_size(camera)
+    return size, sizes
 
 
 def parse_size(text: str) -> tuple[int, int] | None:
@@ -183,10 +227,10 @@ def parse_size(text: str) -> tuple[int, int] | None:
     return height, width
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _names(text: str, what: str = "splits") -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise UsageError(f"--splits {text!r} names no split")
+        raise UsageError(f"--{what} {text!r} names no {what.removesuffix('s')}")
     return names
 
 

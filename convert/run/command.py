@@ -18,7 +18,7 @@ from typing import Any
 
 from convert.command import run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE, ConvertError, ShardError, UsageError
-from convert.plan import Conversion, Options, ShardJob, SplitJob, check_rates, plan_conversion
+from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.arguments import build_parser, check_arguments
 from convert.run.finish import finalise
@@ -117,6 +117,8 @@ def _flags() -> list[str]:
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
     selection = load_registry(config=parsed.config).resolve(parsed.datasets)
     check_rates(selection, options.offset)
+    if options.layout == "frames":
+        check_cameras(selection, (*options.cameras, *options.image_sizes))
     conversions = []
     for selected in selection:
         spec = selected.spec

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from convert.errors import CorruptFrame, MalformedEpisode
-from convert.plan import Conversion
+from convert.plan import Conversion, PlannedCamera
 from convert.shard.images import convert_frame
 from convert.shard.pairs import first_steps, frame_offsets
 from convert.source.rlds import EpisodeParser
@@ -25,7 +25,8 @@ class Estimate(NamedTuple):
 def estimate(conversion: Conversion) -> Estimate:
     """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted."""
     plan = conversion.plan
-    parser = EpisodeParser(plan.camera, ())
+    cameras = plan.cameras or (PlannedCamera(name="", feature=plan.camera, channels=plan.channels, policy=plan.policy),)
+    parser = EpisodeParser(plan.camera, (), [camera.feature for camera in cameras[1:]])
     record_bytes = pairs = frame_bytes = 0
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if shard is None:
@@ -37,12 +38,18 @@ def estimate(conversion: Conversion) -> Estimate:
             try:
                 episode = parser.parse(record)
                 if not frame_bytes and episode.num_steps:
-                    frame_bytes = len(convert_frame(episode.frames[0], plan.policy, channels=plan.channels).data)
+                    frame_bytes = sum(
+                        len(convert_frame(frames[0], camera.policy, channels=camera.channels).data)
+                        for camera, frames in zip(cameras, (episode.frames, *episode.others), strict=True)
+                        if frames
+                    )
             except (MalformedEpisode, CorruptFrame):
                 continue
             record_bytes += len(record)
-            pairs += len(first_steps(episode.num_steps, plan.offset))
+            pairs += len(first_steps(episode.num_steps, 0 if plan.layout == "frames" else plan.offset))
     if not record_bytes:
         return Estimate()
     total = round(pairs / record_bytes * sum(job.size for job in conversion.jobs))
+    if plan.layout == "frames":
+        return Estimate(total * len(cameras), total * frame_bytes)
     return Estimate(total, total * frame_bytes * len(frame_offsets(plan.frames, plan.offset)))

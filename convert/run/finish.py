@@ -88,10 +88,14 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
     ordered = {name: splits[name] for name in sorted(splits)}
     shards = [shard for split in ordered.values() for shard in split.shards]
     sizes = _total(shard.sizes for shard in shards)
+    cameras = {
+        camera.name: _total(shard.camera_sizes.get(camera.name, {}) for shard in shards)
+        for camera in conversion.plan.cameras
+    }
     passed = sum(shard.passed for shard in shards)
     return Manifest(
         format_version=FORMAT_VERSION,
-        layout="pairs",
+        layout=conversion.plan.layout,
         dataset=spec.name,
         version=spec.version,
         source=Source(
@@ -102,7 +106,13 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
         ),
         parameters=dict(conversion.parameters),
         spec=spec.model_dump(mode="json"),
-        image={"encoding": "jpeg", "sizes": sizes, "passed": passed, "transcoded": sum(sizes.values()) - passed},
+        image={
+            "encoding": "jpeg",
+            "sizes": sizes,
+            **({"cameras": cameras} if cameras else {}),
+            "passed": passed,
+            "transcoded": sum(sizes.values()) - passed,
+        },
         episodes=sum(split.episodes for split in ordered.values()),
         steps=sum(split.steps for split in ordered.values()),
         records=sum(split.records for split in ordered.values()),

@@ -49,6 +49,7 @@ class PartRows:
         robot: str,
         starts: Sequence[int],
         offset: int,
+        cameras: Sequence[int] | int = 0,
     ) -> None:
         """Add an episode.
 
@@ -60,6 +61,7 @@ class PartRows:
             language: Instruction of each step.
             robot: Name of the robot.
             starts: First step of each record.
+            cameras: Number of the camera of each record.
             offset: Distance of a record's last frame from its first.
         """
         number, steps, records = self.num_episodes, 0 if episode is None else episode.num_steps, len(starts)
@@ -79,7 +81,7 @@ class PartRows:
         }
         self._rows["episodes"].append({name: [value] for name, value in row.items()})
         self._rows["steps"].append({"episode": np.full(steps, number), "step": np.arange(steps), "language": language})
-        constants = {"episode": number, "offset": offset, "camera": 0, "shard": 0}
+        constants = {"episode": number, "offset": offset, "camera": cameras, "shard": 0}
         first = np.array(starts, np.int64)
         self._rows["records"].append(
             {name: np.full(records, value) for name, value in constants.items()}

@@ -52,12 +52,14 @@ class Episode:
         frames: One entry per step; bytes as stored, or a uint8 array [H, W, C] for raw tensors.
         steps: Columns of step features by name (``Feature.name``).
         episode: Columns of episode features by name.
+        others: Frames of further cameras, None where the episode lacks one.
     """
 
     num_steps: int
     frames: Sequence[bytes | np.ndarray]
     steps: Mapping[str, Column]
     episode: Mapping[str, Column]
+    others: Sequence[Sequence[bytes | np.ndarray] | None] = ()
 
 
 class EpisodeParser:
@@ -66,10 +68,12 @@ class EpisodeParser:
     Args:
         camera: Image feature, or raw uint8 tensor [H, W, C], whose frames are kept.
         features: Other features to keep.
+        others: Further cameras.
     """
 
-    def __init__(self, camera: Feature, features: Iterable[Feature]) -> None:
+    def __init__(self, camera: Feature, features: Iterable[Feature], others: Sequence[Feature] = ()) -> None:
         self._camera = camera
+        self._others = tuple(others)
         self._features = tuple(features)
 
     def parse(self, record: bytes) -> Episode:
@@ -89,7 +93,13 @@ class EpisodeParser:
         for feature in self._features:
             rows = len(frames) if feature.level == "step" else 1
             columns[feature.level][feature.name] = _read_column(feature, protos, rows=rows)
-        return Episode(num_steps=len(frames), frames=frames, steps=columns["step"], episode=columns["episode"])
+        others = [_read_frames(camera, protos) if camera.path in protos else None for camera in self._others]
+        for camera, found in zip(self._others, others, strict=True):
+            if found is not None and len(found) != len(frames):
+                raise MalformedEpisode(f"{camera.path}: {len(found)} frames, {self._camera.path} has {len(frames)}")
+        return Episode(
+            num_steps=len(frames), frames=frames, steps=columns["step"], episode=columns["episode"], others=others
+        )
 
 
 def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:

@@ -25,12 +25,12 @@ from convert.source.rlds import Episode, EpisodeParser
 from convert.source.tfrecord import TFRecordFile
 from convert.storage.durable import describe_durably, writing
 from stream.format.manifest import FileEntry, ShardEntry
-from stream.format.names import TableKind
+from stream.format.names import HOLE, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
 
-DAMAGE = ("unreadable", "malformed", "missing_feature", "corrupt_frame", "undeclared")
+DAMAGE = ("unreadable", "malformed", "missing_feature", "corrupt_frame", "missing_camera", "undeclared")
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
 
 
@@ -120,13 +120,15 @@ class _ShardWriter:
         self._scratch = scratch
         self._offsets = frame_offsets(plan.frames, plan.offset)
         extra = (*plan.language, *((plan.robot_feature,) if plan.robot_feature else ()))
-        self._parser = EpisodeParser(plan.camera, dict.fromkeys((*plan.features, *extra)))
+        others = [camera.feature for camera in plan.cameras[1:]]
+        self._parser = EpisodeParser(plan.camera, dict.fromkeys((*plan.features, *extra)), others)
         vectors = {part.path for part in (*plan.action, *plan.state)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
         self._rows = PartRows(plan.features)
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: Counter[str] = Counter()
+        self._camera_sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
         self._passed = 0
         self._bytes_in = 0
 
@@ -156,6 +158,7 @@ class _ShardWriter:
             paired_episodes=self._rows.paired_episodes,
             left_out=dict(sorted(self._left_out.items())),
             sizes=dict(sorted(self._sizes.items())),
+            camera_sizes={name: dict(sorted(sizes.items())) for name, sizes in self._camera_sizes.items()},
             passed=self._passed,
             file=records_file,
         )
@@ -188,10 +191,14 @@ class _ShardWriter:
         if status != "ok":
             self._leave_out(status, position, detail)
         kept: list[int] = []
+        cameras: list[int] | int = 0
         language: list[str] = []
         robot = self._plan.robot
-        if episode is not None:
+        if episode is not None and self._plan.layout == "frames":
+            kept, cameras = self._write_frames(position, episode, writer)
+        elif episode is not None:
             kept = self._write_pairs(position, episode, writer)
+        if episode is not None:
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
         self._rows.add(
@@ -202,7 +209,8 @@ class _ShardWriter:
             language=language,
             robot=robot,
             starts=kept,
-            offset=self._plan.offset,
+            offset=0 if self._plan.layout == "frames" else self._plan.offset,
+            cameras=cameras,
         )
 
     def _read(self, item: bytes | DamagedRecord) -> tuple[Episode | None, str, str]:
@@ -217,6 +225,8 @@ class _ShardWriter:
         missing = [feature.name for feature in self._vectors if episode.steps[feature.name].values is None]
         if missing and episode.num_steps:
             return None, "missing_feature", f"no {', '.join(missing)}, a part of action or state"
+        if self._plan.layout == "frames":
+            return episode, "ok" if episode.num_steps else "empty", "0 steps"
         if not first_steps(episode.num_steps, self._plan.offset):
             status = "too_short" if episode.num_steps else "empty"
             return episode, status, f"{episode.num_steps} steps, a pair takes {self._plan.offset + 1}"
@@ -235,6 +245,32 @@ class _ShardWriter:
             writer.write(encode_record(data))
             kept.append(start)
         return kept
+
+    def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
+        """Write all frames of an episode, camera after camera; returns the step and camera of each record."""
+        steps, cameras = [], []
+        for number, (camera, frames) in enumerate(
+            zip(self._plan.cameras, (episode.frames, *episode.others), strict=True)
+        ):
+            if frames is None:
+                self._leave_out("missing_camera", position, f"no {camera.feature.name}")
+            for step in range(episode.num_steps):
+                record = HOLE
+                if frames is not None:
+                    try:
+                        frame = convert_frame(frames[step], camera.policy, channels=camera.channels)
+                    except CorruptFrame as error:
+                        self._leave_out("corrupt_frame", position, f"{camera.name}: {error}", step=step)
+                    else:
+                        record = encode_record([frame.data])
+                        self._passed += frame.passed
+                        size = f"{frame.size[0]}x{frame.size[1]}"
+                        self._sizes[size] += 1
+                        self._camera_sizes[camera.name][size] += 1
+                writer.write(record)
+                steps.append(step)
+                cameras.append(number)
+        return steps, cameras
 
     def _convert_frames(self, position: int, episode: Episode, starts: range) -> dict[int, EncodedFrame | None]:
         frames: dict[int, EncodedFrame | None] = {}

@@ -14,7 +14,7 @@ from array_record.python import array_record_module
 from convert.errors import CorruptFrame
 from convert.report import first_line
 from convert.shard.images import decode_jpeg
-from stream.format.names import decode_record
+from stream.format.names import HOLE, decode_record
 from stream.format.record_file import RecordFile
 from stream.storage.errors import FormatError
 
@@ -37,8 +37,8 @@ def check_frames(
 
     Args:
         path: ArrayRecord file.
-        rows: ``episode``, ``step``, ``position``, ``num_bytes`` and ``xxh3_64`` of each record, [records]; None if the
-            index is damaged.
+        rows: ``episode``, ``step``, ``camera``, ``position``, ``num_bytes`` and ``xxh3_64`` of each record, [records];
+            None if the index is damaged.
         offsets: Distances from t of the frames of a record, None if unknown.
         sizes: Allowed sizes of frames, "HxW".
         report: Called with each problem.
@@ -47,9 +47,11 @@ def check_frames(
         Number of steps of the shard that have a frame, by size ("HxW"); empty without rows or offsets.
     """
     counts: Counter[str] = Counter()
-    seen: dict[int, bytes] = {}
+    seen: dict[tuple[int, int], bytes] = {}
     current = None
     for record, row, place in _read_records(path, rows, report):
+        if record == HOLE and offsets == (0,):
+            continue
         try:
             frames = decode_record(record)
         except FormatError as error:
@@ -59,8 +61,8 @@ def check_frames(
         if offsets is not None and len(frames) != len(offsets):
             report(f"{place}: holds {len(frames)} frames, the manifest says {len(offsets)}")
         elif offsets is not None and row is not None:
-            episode, step = row
-            steps = [step + offset for offset in offsets]
+            episode, step, camera = row
+            steps = [(camera, step + offset) for offset in offsets]
             if episode != current:
                 current = episode
                 seen.clear()
@@ -70,7 +72,7 @@ def check_frames(
                 if digest == before:
                     continue
                 if before is not None:
-                    report(f"{place}: its frame of step {steps[number]} is not the frame of an earlier record")
+                    report(f"{place}: its frame of step {steps[number][1]} is not the frame of an earlier record")
                 seen[steps[number]] = digest
             try:
                 size = _decode(frame, sizes)
@@ -83,8 +85,8 @@ def check_frames(
 
 def _read_records(
     path: Path, rows: Mapping[str, np.ndarray] | None, report: Report
-) -> Iterator[tuple[bytes, tuple[int, int] | None, str]]:
-    """Yield the bytes, the (episode, step) and the name of each record that reads; report the others.
+) -> Iterator[tuple[bytes, tuple[int, int, int] | None, str]]:
+    """Yield the bytes, the (episode, step, camera) and the name of each record that reads; report the others.
 
     Also report a record that is not at its location in the index.
     """
@@ -96,7 +98,7 @@ def _read_records(
         for index in range(reader.num_records()):
             place, row = f"record {index}", None
             if rows is not None:
-                row = (int(rows["episode"][index]), int(rows["step"][index]))
+                row = (int(rows["episode"][index]), int(rows["step"][index]), int(rows["camera"][index]))
                 place += f" (episode {row[0]}, step {row[1]})"
             try:
                 (record,) = reader.read(index, index + 1)

@@ -53,6 +53,8 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
             yield (
                 f"counts {by_size:,} frames by size, {image.passed + image.transcoded:,} passed through or transcoded"
             )
+    if manifest.layout == "frames":
+        yield from _wrong_cameras(manifest, shards)
     for name, split in manifest.splits.items():
         yield from _strange_names(name, split.shards)
     if set(manifest.statistics) != set(manifest.splits):
@@ -62,9 +64,25 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
         yield "field parameters has no offset, frames and frame_offsets of a pair that agree"
 
 
+def _wrong_cameras(manifest: Manifest, shards: Sequence[ShardEntry]) -> Iterator[str]:
+    names = manifest.parameters.get("cameras")
+    counted = manifest.image.get("cameras")
+    if not isinstance(names, list) or not isinstance(counted, dict) or set(names) != set(counted):
+        yield f"field image.cameras has {list(counted or ())!r:.100}, the parameter cameras is {names!r:.100}"
+        return
+    for shard in shards:
+        if set(shard.camera_sizes) != set(names):
+            yield f"shard {shard.name} counts frames of {list(shard.camera_sizes)!r:.100}, expected {names!r:.100}"
+            return
+    for name in names:
+        yield from _differing_counts(f"frames of {name} of", counted[name], (s.camera_sizes[name] for s in shards))
+
+
 def pair_offsets(manifest: Manifest) -> tuple[int | None, tuple[int, ...] | None]:
-    """Return the offset of all pairs and the offsets of their frames; (None, None) if the manifest is unclear."""
+    """Return the offset of all records and the offsets of their frames; (None, None) if the manifest is unclear."""
     offset, frames = manifest.parameters.get("offset"), manifest.parameters.get("frames")
+    if manifest.layout == "frames":
+        return 0, (0,)
     if not isinstance(offset, int) or not isinstance(frames, str) or not 1 <= offset <= _MAX_OFFSET:
         return None, None
     try:

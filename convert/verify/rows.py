@@ -150,7 +150,9 @@ def _check_episodes(own: Columns, texts: Columns, shard: SplitShard, offset: int
     known = np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES))
     checks.compare("status", shard, status, known)
     checks.compare("num_steps", shard, steps, np.where(np.isin(status, _NO_STEPS), 0, steps))
-    possible = np.where(np.isin(status, _NO_RECORDS), 0, records if offset is None else np.maximum(steps - offset, 0))
+    each = max(1, len(entry.camera_sizes))
+    complete = records if offset is None else np.maximum(steps - offset, 0) * each
+    possible = np.where(np.isin(status, _NO_RECORDS), 0, complete)
     checks.compare("num_records", shard, records, np.minimum(records, possible))
     position = own["source_position"]
     checks.check_order("source_position", shard, position, np.zeros_like(position))
@@ -184,11 +186,18 @@ def _check_records(own: Columns, episodes: Columns, shard: SplitShard, offset: i
         np.repeat(episodes[name], episodes["num_records"]) for name in ("episode", "num_steps", "first_steps_row")
     )
     step, distance = own["step"], own["offset"]
+    camera = np.zeros_like(episode)
+    if shard.entry.camera_sizes:
+        rows = shard.rows("records")
+        camera, ordered = np.divmod(np.arange(rows.start, rows.stop) - _first_records(episodes), np.maximum(length, 1))
+        checks.compare("step", shard, step, ordered)
     expected = {
         "shard": np.full_like(episode, shard.number),
         "episode": episode,
-        "camera": np.zeros_like(episode),
-        "offset": np.maximum(distance, 1) if offset is None else np.full_like(distance, offset),
+        "camera": camera,
+        "offset": np.maximum(distance, 1 - bool(shard.entry.camera_sizes))
+        if offset is None
+        else np.full_like(distance, offset),
         "steps_row": first_step + step,
     }
     for name, values in expected.items():
@@ -199,7 +208,8 @@ def _check_records(own: Columns, episodes: Columns, shard: SplitShard, offset: i
         (step < 0) | (step + distance >= length),
         lambda row: f"step {step[row]:,} with offset {distance[row]:,} is outside its episode of {length[row]:,} steps",
     )
-    checks.check_order("step", shard, step, own["episode"])
+    if not shard.entry.camera_sizes:
+        checks.check_order("step", shard, step, own["episode"])
     position, num_bytes, size = own["position"], own["num_bytes"], shard.entry.file.bytes
     checks.check(
         "location",
@@ -207,6 +217,11 @@ def _check_records(own: Columns, episodes: Columns, shard: SplitShard, offset: i
         (position < 0) | (num_bytes <= 0) | (position > size - num_bytes),
         lambda row: f"{num_bytes[row]:,} bytes at {position[row]:,} are not in the shard's file of {size:,} bytes",
     )
+
+
+def _first_records(episodes: Columns) -> np.ndarray:
+    """Return the first record of the episode of each record."""
+    return np.repeat(episodes["first_record"], episodes["num_records"])
 
 
 def _numbers(table: Table, shard: SplitShard, kind: TableKind) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from convert.verify.report import Finding, Findings
 from convert.verify.split_shard import SplitShard
 from stream.format.names import MANIFEST_NAME
 
-_COLUMNS = ("episode", "step", "position", "num_bytes", "xxh3_64")
+_COLUMNS = ("episode", "step", "camera", "position", "num_bytes", "xxh3_64")
 
 
 def check_shard(

@@ -60,7 +60,7 @@ def find_cameras(
 
     Args:
         cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``; None takes
-            the first stored camera of each dataset.
+            the primary camera of each dataset, or its first one.
         fields: Manifest's fields of each member.
         names: Names of the members.
 
@@ -90,7 +90,7 @@ def find_cameras(
 def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
     """Return the number of a camera: the first with this name, else the first with this role, else -1."""
     if camera is None:
-        return 0
+        return max(_find("primary", stored), 0)
     for attribute in ("name", "role"):
         for number, each in enumerate(stored):
             if getattr(each, attribute) == camera:

@@ -9,6 +9,7 @@ import numpy as np
 
 from stream.batch.assemble import Assembler
 from stream.order.rows import Rows
+from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Episode:
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        frames: Frames of the records, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``.
+        frames: Stored frames of the loader's first camera, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``.
         frame_steps: Step of each frame, int64 [n].
     """
 
@@ -64,14 +65,23 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
     ):
         raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
+    if data.spec.layouts[member] == "frames":
+        first, count = steps_row, steps
+    windows = resolve_windows(None, [each.fields for each in data.datasets], data.names)
+    # A record has all frames of a pair, or one.
+    windows = [
+        window if layout == "pairs" else window.first for window, layout in zip(windows, data.spec.layouts, strict=True)
+    ]
+    spec = replace(
+        data.spec, metadata="none", windows=tuple(windows), cameras=data.spec.cameras[:1], chooses_frames=True
+    )
     zeros = np.zeros(count, np.int64)
     rows = Rows(zeros, zeros + member, zeros, zeros + numbers[split], np.arange(first, first + count))
-    assembler = Assembler(replace(data.spec, metadata="none"))
+    assembler, camera = Assembler(spec), spec.cameras[0]
     arrays = assembler.empty(count)
-    for row, error in assembler.assemble(rows, arrays).failed[:1]:
-        raise FormatError(f"dataset {dataset}, split {split}, row {first + row} of records: {error.reason}")
-    offsets = data.datasets[member].manifest.parameters["frame_offsets"]
-    all_steps = index.records.take("step", rows.record)[:, None] + np.array(offsets, np.int64)
-    frame_steps, places = np.unique(all_steps, return_index=True)
-    frames = arrays["frames"][:, : len(offsets)].reshape(-1, *data.spec.frame_shape, 3)
-    return Episode(index.steps.arrow().slice(steps_row, steps), frames[places], frame_steps)
+    for _, error in assembler.assemble(rows, arrays).failed[:1]:
+        raise FormatError(f"dataset {dataset}, split {split}, record {error.record} of {error.shard}: {error.reason}")
+    is_real = arrays[camera.mask]
+    frame_steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
+    table = index.steps.arrow().slice(steps_row, steps)
+    return Episode(table, arrays[camera.frames][is_real][places], frame_steps)

@@ -67,7 +67,7 @@ def make_loader(
         rank: Number of this loader among the ranks.
         world_size: Number of ranks that share the global batch.
         cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
-            (``frames/primary``, ``frames/wrist``); by default the first camera that a dataset stores.
+            (``frames/primary``, ``frames/wrist``); by default the primary camera, or else the first.
         frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate (``"0.6s"``),
             a random distance (``"1..10"``), ``"offset"`` (the dataset's own), ``"goal"`` (a random later step of the
             episode) or ``"last"`` (its last step). By default the frames of a pair.

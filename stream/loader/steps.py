@@ -41,6 +41,10 @@ class Steps:
         self.counters = Stats(data.names)
         self._replacer = Replacer(data.plan, running.on_error)
         self._order = data.order()
+        if running.decode == "device" and any(camera.suffix for camera in data.cameras):
+            raise ArgumentError(
+                "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
+            )
         _ = data.check  # raises now, not in the first batch
 
     @property

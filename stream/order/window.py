@@ -56,6 +56,11 @@ class Window:
         return before, after
 
     @property
+    def first(self) -> Window:
+        """The window of the first frame alone."""
+        return Window(self.low[:1], self.high[:1], self.kinds[:1])
+
+    @property
     def fixed(self) -> list[int]:
         """Distances from t of the frames that are not random, in steps."""
         return self.low[(self.kinds == _STEPS) & (self.low == self.high)].tolist()

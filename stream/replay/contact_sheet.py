@@ -70,8 +70,8 @@ def draw_sheets(
     are written as ``\\u628a``.
 
     Args:
-        batch: Batch of a loader without transforms; ``frames``, ``frames_mask``, ``action`` and ``action_mask`` are
-            drawn.
+        batch: Batch of a loader without transforms; ``frames`` and ``frames_mask`` of all cameras, ``action`` and
+            ``action_mask`` are drawn.
         refs: Origin of each row.
         title: Line at the top of each page.
         replaced: Rows to mark in red.
@@ -95,8 +95,10 @@ def draw_sheets(
 
 def _draw_cell(batch: Mapping[str, Any], row: int, ref: SampleRef, *, replaced: bool) -> Image.Image:
     """Draw a row; texts are cut at the edge of the cell."""
-    pixels = np.asarray(batch["frames"][row])
-    is_real = batch["frames_mask"][row] if "frames_mask" in batch else [True] * len(pixels)
+    keys = [key for key in batch if key == "frames" or key.startswith("frames/")]
+    pixels = [frame for key in keys for frame in np.asarray(batch[key][row])]
+    masks = [batch.get(key.replace("frames", "frames_mask", 1)) for key in keys]
+    is_real = [True] * len(pixels) if masks[0] is None else [real for mask in masks for real in mask[row]]
     width = max(_CELL, 100 * len(pixels))
     step = (width + _GAP) // len(pixels)
     frames = [ImageOps.contain(Image.fromarray(each), (step - _GAP, _FRAME), Image.Resampling.BOX) for each in pixels]
