@@ -161,11 +161,12 @@ class Lookup:
         known = np.where(sound, episode, 0)
         num_steps = index.int32[self._num_steps[split] + known].astype(np.int64)
         first_record = index.int64[np.where(pairs, 0, self._first_record[split] + known)]
-        first_step = steps_row - step
+        # Compared without sums, which overflow where the index is damaged.
         sound &= (step >= 0) & (step < num_steps)
-        sound &= (first_step >= 0) & (first_step + num_steps <= index.rows["steps"][split])
-        last = first_record + num_steps * self._records_a_step[rows.member]
-        sound &= pairs | ((first_record >= 0) & (last <= index.rows["records"][split]))
+        sound &= (steps_row >= step) & (steps_row < index.rows["steps"][split])
+        sound &= num_steps - step <= index.rows["steps"][split] - np.where(sound, steps_row, 0)
+        records = num_steps * self._records_a_step[rows.member]
+        sound &= pairs | ((first_record >= 0) & (first_record <= index.rows["records"][split] - records))
         return _Origin(
             episode=known,
             step=np.where(sound, step, 0),

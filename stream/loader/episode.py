@@ -66,6 +66,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     ):
         raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
     if data.spec.layouts[member] == "frames":
+        # Its samples are steps.
         first, count = steps_row, steps
     windows = resolve_windows(None, [each.fields for each in data.datasets], data.names)
     # A record has all frames of a pair, or one.
@@ -79,8 +80,9 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     rows = Rows(zeros, zeros + member, zeros, zeros + numbers[split], np.arange(first, first + count))
     assembler, camera = Assembler(spec), spec.cameras[0]
     arrays = assembler.empty(count)
-    for _, error in assembler.assemble(rows, arrays).failed[:1]:
-        raise FormatError(f"dataset {dataset}, split {split}, record {error.record} of {error.shard}: {error.reason}")
+    kind = "steps" if data.spec.layouts[member] == "frames" else "records"
+    for row, error in assembler.assemble(rows, arrays).failed[:1]:
+        raise FormatError(f"dataset {dataset}, split {split}, row {first + row} of {kind}: {error.reason}")
     is_real = arrays[camera.mask]
     frame_steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
     table = index.steps.arrow().slice(steps_row, steps)

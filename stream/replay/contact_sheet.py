@@ -97,8 +97,8 @@ def _draw_cell(batch: Mapping[str, Any], row: int, ref: SampleRef, *, replaced: 
     """Draw a row; texts are cut at the edge of the cell."""
     keys = [key for key in batch if key == "frames" or key.startswith("frames/")]
     pixels = [frame for key in keys for frame in np.asarray(batch[key][row])]
-    masks = [batch.get(key.replace("frames", "frames_mask", 1)) for key in keys]
-    is_real = [True] * len(pixels) if masks[0] is None else [real for mask in masks for real in mask[row]]
+    masks = [key.replace("frames", "frames_mask", 1) for key in keys]
+    is_real = [real for mask in masks for real in batch[mask][row]] if masks[0] in batch else [True] * len(pixels)
     width = max(_CELL, 100 * len(pixels))
     step = (width + _GAP) // len(pixels)
     frames = [ImageOps.contain(Image.fromarray(each), (step - _GAP, _FRAME), Image.Resampling.BOX) for each in pixels]
