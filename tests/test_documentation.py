@@ -15,9 +15,9 @@ import yaml
 
 from stream import make_loader
 from tests.fixtures.command import REPOSITORY, run
-from tests.stream.conftest import oxe_root
+from tests.stream.conftest import frames_root, oxe_root
 
-__all__ = ["oxe_root"]
+__all__ = ["frames_root", "oxe_root"]
 
 PAGES = (
     "README.md",
@@ -82,7 +82,7 @@ def closing() -> Iterator[dict[str, Any]]:
 def test_every_block_of_python_is_run_below() -> None:
     marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
     marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
-    marks |= {"Normalize(", "loader.save", "load_loader("}
+    marks |= {"Normalize(", "loader.save", "load_loader(", "frames_mask/wrist"}
     blocks = _python()
     assert len(blocks) == len(marks)
     for mark in marks:
@@ -194,6 +194,14 @@ def test_a_jax_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
     closing |= _run(_block(oxe_root, "stream.jax"), {**given, "mesh": jax.make_mesh((1,), ("data",))})
     assert closing["state"] == len(seen) == _TURNS
     assert all(isinstance(array, jax.Array) for pair in seen for array in pair)
+
+
+def test_windows(frames_root: Path) -> None:
+    code = _block(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
+    batch = _run(code, {})["batch"]
+    assert [batch[f"frames/{camera}"].shape for camera in ("primary", "wrist")] == [(64, 3, 64, 64, 3)] * 2
+    assert batch["frame_step"].shape == batch["frames_mask/wrist"].shape == (64, 3)
+    assert 0 < batch["frames_mask/wrist"].sum() < batch["frames_mask/primary"].sum()
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +28,11 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-OPERATORS = (*_COMPARE, "in", "not in")
+_MATCH: dict[str, Callable[[str, str], bool]] = {
+    "contains": lambda text, given: given in text,
+    "matches": lambda text, given: re.search(given, text) is not None,
+}
+OPERATORS = (*_COMPARE, "in", "not in", *_MATCH)
 
 _CHUNK = 1 << 20
 """Records compared at a time."""
@@ -41,6 +46,7 @@ class Filter:
     """Conditions ``(column, operator, value)``, as in pyarrow's ``filters=``, that must all hold.
 
     A column is looked up in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the table.
+    ``contains`` and ``matches`` (a regular expression, found anywhere) compare texts.
     A record has the values of its episode and of its step t. A missing value fulfils no condition. Numbers are compared
     in the type of the column: a value for a float32 column is rounded to float32 first.
     """
@@ -109,7 +115,7 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
 
     Args:
         filters: None, a list of ``(column, operator, value)`` for all datasets, or a mapping of dataset names to such
-            lists. Operators: == != < <= > >= in "not in".
+            lists. Operators: == != < <= > >= in "not in" contains matches.
         datasets: Names of the datasets.
 
     Raises:
@@ -137,7 +143,16 @@ def _condition(condition: Any) -> list[Any]:
     column, how, value = condition
     if how not in OPERATORS or not isinstance(column, str):
         raise ArgumentError(f"{where}; operators are {' '.join(OPERATORS)}")
-    return [column, how, plain_scalar(value, where=where) if how in _COMPARE else plain_values(value, where=where)]
+    if how in ("in", "not in"):
+        return [column, how, plain_values(value, where=where)]
+    if how in _MATCH and not isinstance(value, str):
+        raise ArgumentError(f"{where}; {how} takes a text")
+    if how == "matches":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ArgumentError(f"{where}; the regular expression has an error: {error}") from None
+    return [column, how, plain_scalar(value, where=where)]
 
 
 def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Literal["records", "steps"]) -> np.ndarray:
@@ -206,6 +221,8 @@ def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:
     with np.errstate(over="ignore"):
         if how in _COMPARE:
             return np.asarray(_COMPARE[how](values, given))
+        if how in _MATCH:
+            return np.array([_MATCH[how](text, given) for text in values.tolist()], bool)
         if kind == "a text":
             texts = set(given)
             found = np.array([text in texts for text in values.tolist()], bool)

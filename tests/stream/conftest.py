@@ -1,7 +1,8 @@
-"""Converted datasets to load from, made once for all processes of a test run."""
+"""Converted datasets to load from, in both layouts, made once for all processes of a test run."""
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,14 @@ def _make(folder: Path) -> None:
     _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "1")
 
 
+def _make_frames(folder: Path, source: Path) -> None:
+    """Every frame of every camera of the same datasets, once."""
+    chosen = ("--datasets", "oxe29", "--source", str(source), "--output", str(folder / "frames"))
+    _command(
+        "convert.run", *chosen, "--layout", "frames", "--cameras", "all", "--image-size", "64", "--num-workers", "1"
+    )
+
+
 def _command(module: str, *arguments: str) -> None:
     done = run(*arguments, module=module)
     assert done.code == 0, f"{module} {arguments}: {done.err}"
@@ -39,3 +48,17 @@ def oxe_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     with shared_folder(run_folder(tmp_path_factory) / "stream-oxe", _make) as folder:
         yield folder / "oxe"
+
+
+@pytest.fixture(scope="session")
+def frames_root(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The datasets of ``oxe_root`` in the layout ``frames``, all cameras; not to be written to.
+
+    PAIRSTREAM_TEST_FRAMES names one that is there already.
+    """
+    if ready := os.environ.get("PAIRSTREAM_TEST_FRAMES"):
+        yield Path(ready)
+        return
+    make = functools.partial(_make_frames, source=oxe_root.parent / "source")
+    with shared_folder(run_folder(tmp_path_factory) / "stream-frames", make) as folder:
+        yield folder / "frames"

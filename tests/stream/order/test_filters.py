@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,32 @@ COMPARED: dict[str, Any] = {
     "in": lambda value, given: value in given,
     "not in": lambda value, given: value not in given,
 }
+
+
+@pytest.mark.parametrize("column", ["note", "plain note"])
+@pytest.mark.parametrize(
+    ("how", "given", "wanted"),
+    [("contains", "b", {"b"}), ("matches", "^[ab]$", {"a", "b"}), ("matches", "c|^b", {"b"})],
+)
+def test_a_text_is_found_by_a_part_or_an_expression(
+    index: SmallIndex, column: str, how: str, given: str, wanted: set[str]
+) -> None:
+    union = {row for text in wanted for row in selected(index, (column, "==", text))}
+    assert selected(index, (column, how, given)) == sorted(union)
+    assert union
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (("note", "matches", "("), "the regular expression has an error: missing"),
+        (("note", "contains", 3), "contains takes a text"),
+        (("step", "contains", "3"), "cannot compare int32 by contains with '3'"),
+    ],
+)
+def test_a_wrong_search_in_texts_is_an_error(index: SmallIndex, condition: tuple[str, str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        selected(index, condition)
 
 
 @pytest.mark.parametrize("operator", COMPARED)
