@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.measure.sweep import duration, one_of, option
@@ -13,7 +14,7 @@ from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData, Options
 from stream.loader.normalize import Normalize
 from stream.loader.running import Running
-from stream.order.mixture import Member, resolve_mixture
+from stream.order.mixture import Member, Mixture, resolve_mixture
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError, closest
 
@@ -65,20 +66,20 @@ def open_loader(parameters: Parameters) -> Loader:
         stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
     catalog = Catalog(parameters.root)
-    members = resolve_mixture(parameters.mixture, parameters.split, catalog)
+    members = resolve_mixture(parameters.mixture, parameters.split, catalog).members
     if parameters.datasets is not None:
         if parameters.datasets > len(members):
             raise ArgumentError(
                 f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
             )
-        members = [dataclasses.replace(member, weight=1.0) for member in members[: parameters.datasets]]
+        members = tuple(dataclasses.replace(member, weights=(1.0,)) for member in members[: parameters.datasets])
     options = Options(
         seed=parameters.seed,
         shuffle=parameters.shuffle,
         samples_per_episode=parameters.samples_per_episode,
         metadata=parameters.metadata,  # type: ignore[arg-type]
     )
-    data = MixedData(parameters.root, _weighted(members, parameters.weight), options, catalog=catalog)
+    data = MixedData(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
     running = Running(
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
@@ -89,12 +90,15 @@ def open_loader(parameters: Parameters) -> Loader:
     return Loader(data, running)
 
 
-def _weighted(members: list[Member], text: str) -> list[Member]:
+def _weighted(members: Sequence[Member], text: str) -> tuple[Member, ...]:
     """Return the members with the weights of ``--weight``, without members of weight 0."""
     known = [member.dataset for member in members]
     other = _weights_of(text)
     for name in other:
         if name not in known:
             raise ArgumentError(f"weight {name}: no such member; {closest(name, known, noun='members')}")
-    changed = [dataclasses.replace(member, weight=other.get(member.dataset, member.weight)) for member in members]
-    return [member for member in changed if member.weight != 0]
+    changed = [
+        dataclasses.replace(member, weights=(other[member.dataset],)) if member.dataset in other else member
+        for member in members
+    ]
+    return tuple(member for member in changed if any(member.weights))

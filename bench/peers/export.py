@@ -156,7 +156,7 @@ def _write_frames(loader: Loader, places: np.ndarray, folder: Path) -> tuple[lis
 def _describe(parameters: Parameters, loader: Loader) -> list[dict[str, Any]]:
     catalog = Catalog(parameters.root)
     described = []
-    for member in resolve_mixture(parameters.mixture, parameters.split, catalog):
+    for member in resolve_mixture(parameters.mixture, parameters.split, catalog).members:
         dataset = catalog.open(member.dataset)
         manifest = dataset.manifest
         described.append(

@@ -173,7 +173,7 @@ class DatasetSpec(Entry):
     state: tuple[Part, ...] = ()
     robot_path: FeaturePath | None = None
     robot: Text | None = None
-    control_frequency: Annotated[float, Field(gt=0, le=1e5)] | None = None
+    control_frequency: Annotated[float, Field(strict=True, gt=0, le=1e5)] | None = None
     offset: Offset = 5
     splits: dict[Text, Int] = Field(default_factory=dict)
     steps_per_episode: Annotated[float, Field(gt=0, le=1e9)] | None = None

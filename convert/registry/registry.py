@@ -5,106 +5,39 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from convert.registry.config_file import ConfigError, Entry, build, read_yaml
-from convert.registry.dataset import DatasetSpec, Name, Offset, Part, Text
+from convert.registry.dataset import DatasetSpec, Name, Part
+from stream.format.mixture_file import MemberEntry, MixtureFile
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
 
-__all__ = ["DatasetSpec", "Mixture", "MixtureMember", "Part", "Registry", "Selected", "SizePower", "load_registry"]
-
-_BOUND = r"-?[0-9][0-9_]*(\.[0-9]+)?(%|shard)?"
-_TERM = rf"\s*[A-Za-z0-9_-]+(\[({_BOUND})?(:({_BOUND})?)?\])?\s*"
-SplitExpression = Annotated[str, Field(pattern=rf"^{_TERM}(\+{_TERM})*$")]
+__all__ = ["DatasetSpec", "MemberEntry", "Mixture", "Part", "Registry", "Selected", "load_registry"]
 
 
-class SizePower(Entry):
-    """A weight of ``factor * size ** size_power``, size in pairs: power 1 is by size, 0 is equal."""
-
-    size_power: Annotated[float, Field(ge=0, le=4)]
-    factor: Annotated[float, Field(gt=0, lt=1e12)] = 1.0
-
-
-def _read_weight(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return validate(value)
-    except ValidationError:
-        raise ValueError(
-            f"found {value!r:.80}; expected a finite number >= 0 (0 leaves the member out), `size`, or "
-            "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
-        ) from None
-
-
-Weight = Annotated[float, Field(ge=0, lt=1e12)] | Literal["size"] | SizePower
-
-
-class MixtureMember(Entry):
-    """A dataset in a mixture.
-
-    Attributes:
-        dataset: Name in the registry.
-        weight: Weight relative to the other members.
-        offset: Distance of a pair, None for the dataset's default.
-        splits: TFDS split expression of each role of the mixture.
-    """
-
-    dataset: Text
-    weight: Annotated[Weight, WrapValidator(_read_weight)]
-    offset: Offset | None = None
-    splits: dict[Text, SplitExpression] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
-
-
-def _named(entries: Any, key: str) -> Any:
+def _named(entries: Any) -> Any:
     """Write the name of each entry of a mapping into the entry itself."""
     if not isinstance(entries, dict):
         return {} if entries is None else entries
-    return {name: {**entry, key: name} if isinstance(entry, dict) else entry for name, entry in entries.items()}
+    return {name: {**entry, "name": name} if isinstance(entry, dict) else entry for name, entry in entries.items()}
 
 
-def _named_members(entries: Any) -> Any:
-    """Name members as ``_named`` does; a weight alone stands for ``{weight: ...}``."""
-    if isinstance(entries, dict):
-        alone = {name for name, entry in entries.items() if not isinstance(entry, dict) or "size_power" in entry}
-        entries = {name: {"weight": entry} if name in alone else entry for name, entry in entries.items()}
-    return _named(entries, "dataset")
-
-
-class Mixture(Entry):
+class Mixture(MixtureFile):
     """Datasets and how often each is drawn."""
 
     name: Name
-    description: Text
-    by_dataset: Annotated[dict[str, MixtureMember], BeforeValidator(_named_members)] = Field(alias="members")
-
-    @model_validator(mode="after")
-    def _check(self) -> Mixture:
-        if all(member.weight == 0 for member in self.members):
-            raise ValueError("no member has a weight above 0")
-        return self
-
-    @property
-    def members(self) -> tuple[MixtureMember, ...]:
-        """The datasets of the mixture."""
-        return tuple(self.by_dataset.values())
 
 
 class Selected(NamedTuple):
     """A dataset that was asked for, and how."""
 
-    member: MixtureMember
+    member: MemberEntry
     spec: DatasetSpec
 
     @property
@@ -116,8 +49,8 @@ class Selected(NamedTuple):
 class Registry(Entry):
     """The datasets and mixtures by name."""
 
-    datasets: Annotated[dict[str, DatasetSpec], BeforeValidator(partial(_named, key="name"))] = Field(default={})
-    mixtures: Annotated[dict[str, Mixture], BeforeValidator(partial(_named, key="name"))] = Field(default={})
+    datasets: Annotated[dict[str, DatasetSpec], BeforeValidator(_named)] = Field(default={})
+    mixtures: Annotated[dict[str, Mixture], BeforeValidator(_named)] = Field(default={})
 
     @model_validator(mode="after")
     def _check(self) -> Registry:
@@ -162,7 +95,7 @@ class Registry(Entry):
         for name, count in Counter(spec.name for spec in specs).items():
             if count > 1:
                 raise ConfigError(f"dataset {name} is named {count} times; name it once")
-        return [Selected(MixtureMember(dataset=spec.name, weight=1.0), spec) for spec in specs]
+        return [Selected(MemberEntry(), spec) for spec in specs]
 
     def _resolve_file(self, path: str) -> list[Selected]:
         added = _read_file(Path(path), path)
@@ -175,9 +108,12 @@ class Registry(Entry):
         return _join(self, added, file=path).resolve(",".join(names))
 
     def _members(self, mixture: Mixture) -> list[Selected]:
-        members = []
-        for member in mixture.members:
-            name, place = member.dataset, f"mixture {mixture.name}: members.{member.dataset}"
+        """Return the datasets to convert: each once, without members whose data have a root of their own."""
+        found: dict[str, Selected] = {}
+        for key, member in mixture.members.items():
+            name, place = (member.dataset or key).partition(":")[0], f"mixture {mixture.name}: members.{key}"
+            if member.root is not None:
+                continue
             if name not in self.datasets:
                 same = [spec.name for spec in self.datasets.values() if spec.tfds_name == name]
                 hint = f"write {same[0]}" if same else closest(name, self.datasets, noun="datasets")
@@ -186,8 +122,15 @@ class Registry(Entry):
             for split in re.findall(r"([\w-]+)(?:\[[^]]*\])?", ",".join(member.splits.values())):
                 if spec.splits and split not in (*spec.splits, "all"):
                     raise ConfigError(f"{place}: no split {split!r}; {closest(split, spec.splits, noun='splits')}")
-            members.append(Selected(member, spec))
-        return members
+            other = found.setdefault(name, Selected(member, spec)).member
+            if other.offset != member.offset:
+                raise ConfigError(
+                    f"{place}: offset {member.offset}, another member of {name} has {other.offset}; a conversion has "
+                    "one offset, give both the same"
+                )
+        if not found:
+            raise ConfigError(f"mixture {mixture.name}: every member has a root of its own, so nothing is converted")
+        return list(found.values())
 
     def _dataset_names(self) -> set[str]:
         return {*self.datasets, *(spec.tfds_name for spec in self.datasets.values())}

@@ -251,11 +251,12 @@ def test_datasets_that_are_broken_or_no_video_warn() -> None:
 
 def test_oxe29_has_all_datasets_but_bridge_dataset_with_equal_weights() -> None:
     members = REGISTRY.mixtures["oxe29"].members
-    assert {member.dataset: member.weight for member in members} == dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+    wanted = dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+    assert {name: member.weight for name, member in members.items()} == wanted
 
 
 def test_oxe29_has_the_offsets_of_the_source_project() -> None:
-    offsets = {member.dataset: member.offset for member in REGISTRY.mixtures["oxe29"].members}
+    offsets = {name: member.offset for name, member in REGISTRY.mixtures["oxe29"].members.items()}
     assert {name: offset for name, offset in offsets.items() if offset != 5} == {
         "language_table": 10,
         "rt1": 3,
@@ -268,7 +269,7 @@ def test_oxe29_offsets_are_those_of_the_datasets() -> None:
 
 
 def test_oxe29_validates_on_the_last_tenth() -> None:
-    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members]
+    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members.values()]
     assert splits == [{"train": "train[:90%]", "val": "train[90%:]"}] * 29
 
 

@@ -41,11 +41,11 @@ def read(tmp_path: Path, text: str | bytes) -> Any:
     return read_yaml(path, name="my.yaml")
 
 
-def test_a_file_is_read_as_texts_nulls_lists_and_mappings(tmp_path: Path) -> None:
-    content = read(tmp_path, "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s}\nc:\n")
+def test_a_file_is_read_by_the_core_schema_of_yaml(tmp_path: Path) -> None:
+    content = read(tmp_path, "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s, 1: no, y: '3'}\nc:\n")
     assert content == {
-        "a": ["1", "2.5", "true", None, None, "null", "2024-02-30"],
-        "b": {"on": "0.6s"},
+        "a": [1, 2.5, True, None, None, "null", "2024-02-30"],
+        "b": {"on": "0.6s", "1": "no", "y": "3"},
         "c": None,
     }
 
