@@ -14,6 +14,7 @@ from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
 from convert.source.source import SourceDataset, SourceShard, Span
+from stream.format.episode_list import EpisodeList
 from stream.format.manifest import ShardEntry
 from stream.format.names import FORMAT_VERSION, Layout
 from stream.storage.errors import closest
@@ -35,6 +36,8 @@ class Options:
     Attributes:
         cameras: Roles, names or ``all``, for the layout ``frames``.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
+        episodes: Episodes in TFDS's grammar.
+        episode_lists: Episodes to keep or to leave out, by dataset.
         leave_out: Patterns in the registry's notation that replace the patterns of the registry.
     """
 
@@ -43,6 +46,7 @@ class Options:
     image_sizes: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
+    episode_lists: Mapping[str, EpisodeList] = field(default_factory=dict)
     camera: str | None = None
     policy: FramePolicy = field(default_factory=FramePolicy)
     offset: str | None = None
@@ -82,6 +86,7 @@ class DatasetPlan:
         action: Parts of the derived column ``action``.
         state: Parts of the derived column ``state``.
         staging: Local folder for files on their way to an object store, None for the system's.
+        episode_list: Episodes to keep or to leave out, or None.
     """
 
     dataset: str
@@ -103,6 +108,7 @@ class DatasetPlan:
     staging: str | None = None
     layout: Layout = "pairs"
     cameras: tuple[PlannedCamera, ...] = ()
+    episode_list: EpisodeList | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +270,7 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         staging=options.staging,
         layout=options.layout,
         cameras=cameras,
+        episode_list=options.episode_lists.get(spec.name),
     )
     return Conversion(
         spec=selected.spec,
@@ -335,7 +342,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "resize": plan.policy.resize,
         "quality": plan.policy.quality,
         "offset": plan.offset,
-        "episodes": options.episodes,
+        "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
         "columns": [_notation(feature) for feature in plan.features],
         "language": [_notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,

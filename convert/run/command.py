@@ -14,13 +14,14 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from convert.command import run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE, ConvertError, ShardError, UsageError
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
 from convert.registry.registry import load_registry
-from convert.run.arguments import build_parser, check_arguments
+from convert.run.arguments import build_parser, check_arguments, read_episode_lists
 from convert.run.finish import finalise
 from convert.run.limits import check_address_space
 from convert.run.progress import Progress
@@ -117,6 +118,8 @@ def _flags() -> list[str]:
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
     selection = load_registry(config=parsed.config).resolve(parsed.datasets)
     check_rates(selection, options.offset)
+    lists = read_episode_lists(parsed.episodes, [selected.spec.name for selected in selection])
+    options = replace(options, episode_lists=lists)
     if options.layout == "frames":
         check_cameras(selection, (*options.cameras, *options.image_sizes))
     conversions = []

@@ -144,6 +144,11 @@ def barren_split(conversion: Conversion) -> str | None:
         statuses = journal.statuses(job.stem for job in jobs).values()
         useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
         if len(statuses) == len(jobs) and not useful:
+            if any(status.entry.left_out.get("not_chosen") for status in statuses):
+                return (
+                    f"{conversion.spec.name}: split {split}: the list of --episodes leaves no pair; change it, or "
+                    "leave the split out with --splits"
+                )
             longest = max(status.longest for status in statuses)
             return (
                 f"{conversion.spec.name}: split {split} gives no pair at offset {offset}: its longest episode has "

@@ -18,12 +18,13 @@ from convert.plan import DatasetPlan, ShardJob
 from convert.shard.images import EncodedFrame, convert_frame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps, frame_offsets
-from convert.shard.part_rows import PartRows
+from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.source.features import Feature
 from convert.source.rlds import Episode, EpisodeParser
 from convert.source.tfrecord import TFRecordFile
 from convert.storage.durable import describe_durably, writing
+from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TableKind
 from stream.format.table import open_table
@@ -188,6 +189,9 @@ class _ShardWriter:
             self._leave_out("undeclared", position, f"the file goes on after its {declared} declared records")
             return
         episode, status, detail = self._read(item)
+        if not self._is_chosen(episode, position):
+            self._left_out["not_chosen"] += 1
+            return
         if status != "ok":
             self._leave_out(status, position, detail)
         kept: list[int] = []
@@ -212,6 +216,16 @@ class _ShardWriter:
             offset=0 if self._plan.layout == "frames" else self._plan.offset,
             cameras=cameras,
         )
+
+    def _is_chosen(self, episode: Episode | None, position: int) -> bool:
+        """Return whether the list of episodes has an episode; an unreadable one is known by its place alone."""
+        if self._plan.episode_list is None:
+            return True
+        names = [episode_id(self._job.shard.name, position)]
+        texts = [column.values for name in OPENPI if episode and (column := episode.episode.get(name))]
+        if len(texts) == len(OPENPI):
+            names.append("--".join(str(text[0]) for text in texts if text is not None and len(text)))
+        return self._plan.episode_list.chooses(names)
 
     def _read(self, item: bytes | DamagedRecord) -> tuple[Episode | None, str, str]:
         """Return the episode of a record, None if it is damaged; its status; and the reason if that is not "ok"."""

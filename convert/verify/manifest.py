@@ -23,7 +23,7 @@ from stream.format.names import QUARANTINE_NAME, split_of
 _SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 _MAX_OFFSET = 10_000
 _MAX_LINE = 1_000_000
-_UNLISTED = "pair_of_corrupt_frame"
+_UNLISTED = ("pair_of_corrupt_frame", "not_chosen")
 """The one reason that is counted and not listed: the list has the corrupt frame once, not each of its pairs."""
 
 
@@ -125,7 +125,7 @@ def check_quarantine(folder: Path, manifest: Manifest, *, journal: bool, finding
         (shard.name, reason): count
         for shard in shards.values()
         for reason, count in shard.left_out.items()
-        if reason != _UNLISTED
+        if reason not in _UNLISTED
     }
     listed: Counter[tuple[str, str]] = Counter()
     path, report = folder / QUARANTINE_NAME, partial(findings.add, QUARANTINE_NAME)

@@ -8,24 +8,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from stream.order.plain_values import plain_values
+from stream.format.episode_list import OPENPI, EpisodeList, read_by_name, read_list, read_value
 from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError, closest
-from stream.storage.files import read_whole
+from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.format.index import SplitIndex
     from stream.format.names import TableKind
 
-_MAX_BYTES = 1 << 30
-_OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
-"""Columns of ``episodes`` that openpi joins with ``--`` to the key of a DROID episode
-(openpi, src/openpi/training/droid_rlds_dataset.py)."""
 _STEP_BITS = 31
 Samples = Literal["records", "steps"]
 """Table whose rows are the samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``."""
@@ -63,7 +57,7 @@ class _ByEpisode(Choice):
     def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
         yield "episodes", "episode_id"
         if _has_openpi_keys(index):
-            yield from (("episodes", name) for name in _OPENPI)
+            yield from (("episodes", name) for name in OPENPI)
         yield samples, "episode"
 
     def unknown_in(self, splits: Sequence[SplitIndex]) -> list[str]:
@@ -81,13 +75,18 @@ class _ByEpisode(Choice):
         table = index.episodes.arrow()
         keys = [table.column("episode_id")]
         if _has_openpi_keys(index):
-            folder, path = (table.column(name).cast(pa.large_string()) for name in _OPENPI)
+            folder, path = (table.column(name).cast(pa.large_string()) for name in OPENPI)
             keys.append(pc.binary_join_element_wise(folder, path, pa.scalar("--", pa.large_string())))
         numbers = np.full(stop - first, -1, np.int64)
         for key in keys:
             texts = key.slice(first, stop - first).cast(pa.large_string())
             found = pc.index_in(texts, pa.array(self.ids, pa.large_string())).fill_null(-1).to_numpy()
             numbers = np.where(numbers < 0, found, numbers)
+            for number, name in enumerate(self.ids):
+                if "*" in name:
+                    like = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%").replace("*", "%")
+                    is_like = pc.match_like(texts, like).fill_null(False).to_numpy(zero_copy_only=False)
+                    numbers[is_like & (numbers < 0)] = number
         return numbers
 
     def _of_samples(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
@@ -100,30 +99,29 @@ class _ByEpisode(Choice):
 
 
 def _has_openpi_keys(index: SplitIndex) -> bool:
-    return all(name in index.episodes.columns for name in _OPENPI)
+    return all(name in index.episodes.columns for name in OPENPI)
 
 
 @dataclass(frozen=True)
 class EpisodeChoice(_ByEpisode):
-    """Episodes to keep, or to leave out.
+    """Episodes to keep, or to leave out."""
 
-    Attributes:
-        ids: Names of the episodes, sorted.
-        keeps: True to keep them alone, False to leave them out.
-    """
-
-    ids: tuple[str, ...]
-    keeps: bool
+    listed: EpisodeList
     reason = "episodes"
+
+    @property
+    def ids(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the episodes."""
+        return self.listed.names
 
     @property
     def fingerprint(self) -> str:
         """Hash of the choice."""
-        return _hash([self.keeps, self.ids])
+        return _hash([self.listed.keeps, self.listed.names])
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        return (self._of_samples(index, rows, samples) >= 0) == self.keeps
+        return (self._of_samples(index, rows, samples) >= 0) == self.listed.keeps
 
 
 @dataclass(frozen=True)
@@ -174,14 +172,14 @@ def parse_episodes(given: Any, members: Sequence[str]) -> dict[str, EpisodeChoic
     """Return the choices of ``episodes``, by member.
 
     Args:
-        given: None; a mapping of members to lists of ids (``episode_id``) to keep, ``{"leave_out": ids}`` or a file of
-            such a value; or a JSON file of such a mapping. A text file has an id in each line.
+        given: None, a mapping of members to lists of episodes (``stream.format.episode_list``), or a JSON file of one.
         members: Names of the members.
 
     Raises:
         ArgumentError: The argument has another form, a file cannot be read, or a member is unknown.
     """
-    return {name: _episodes(value, f"episodes: {name}") for name, value in _by_member(given, members, "episodes")}
+    values = read_by_name(given, members, "episodes")
+    return {name: EpisodeChoice(read_list(value, f"episodes: {name}")) for name, value in values.items()}
 
 
 def parse_keep_ranges(given: Any, members: Sequence[str]) -> dict[str, KeepRanges]:
@@ -195,39 +193,12 @@ def parse_keep_ranges(given: Any, members: Sequence[str]) -> dict[str, KeepRange
     Raises:
         ArgumentError: The argument has another form, a file cannot be read, a member is unknown, or ranges overlap.
     """
-    return {name: _ranges(value, f"keep_ranges: {name}") for name, value in _by_member(given, members, "keep_ranges")}
-
-
-def _by_member(given: Any, members: Sequence[str], what: str) -> Iterator[tuple[str, Any]]:
-    if given is None:
-        return
-    content = _content(given, what)
-    if not isinstance(content, Mapping):
-        raise ArgumentError(f"{what}={given!r:.100}; expected a mapping of members, or a JSON file of one")
-    for name, value in content.items():
-        if name not in members:
-            raise ArgumentError(f"{what}: no member {name!r:.80}; {closest(str(name), members, noun='members')}")
-        if value is not None:
-            yield name, value
-
-
-def _episodes(given: Any, where: str) -> EpisodeChoice:
-    content = _content(given, where)
-    keeps = True
-    if isinstance(content, Mapping):
-        if len(content) != 1 or not set(content) <= {"keep", "leave_out"}:
-            raise ArgumentError(f"{where}: keys {list(content)!r:.100}; expected `keep` or `leave_out`")
-        ((how, content),) = content.items()
-        keeps = how == "keep"
-        content = _content(content, where)
-    ids = plain_values(content, where=where)
-    if not ids or not all(isinstance(each, str) for each in ids):
-        raise ArgumentError(f"{where}: {content!r:.100}; expected a list of texts, the ids of episodes")
-    return EpisodeChoice(tuple(map(str, ids)), keeps)
+    values = read_by_name(given, members, "keep_ranges")
+    return {name: _ranges(value, f"keep_ranges: {name}") for name, value in values.items()}
 
 
 def _ranges(given: Any, where: str) -> KeepRanges:
-    content = _content(given, where)
+    content = read_value(given, where)
     if not isinstance(content, Mapping):
         raise ArgumentError(f"{where}: {content!r:.100}; expected a mapping of episodes to lists of [start, stop]")
     return KeepRanges({str(name): _edges(edges, f"{where}: {name}") for name, edges in content.items()})
@@ -247,21 +218,6 @@ def _edges(given: Any, where: str) -> tuple[tuple[int, int], ...]:
         if stop > after:
             raise ArgumentError(f"{where}: [{start}, {stop}) goes beyond {after}, where the next range starts")
     return tuple(edges)
-
-
-def _content(given: Any, where: str) -> Any:
-    """Return a value, or the content of the file that it names."""
-    if not isinstance(given, str | Path):
-        return given
-    try:
-        content = read_whole(given, _MAX_BYTES).decode()
-        if not str(given).endswith(".json"):
-            return [line.strip() for line in content.splitlines() if line.strip()]
-        return json.loads(content)
-    except OSError as error:
-        raise ArgumentError(f"{where}: {given}: cannot be read ({error.strerror}); give a file, or the value") from None
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{where}: {given}: not a JSON file ({error!s:.100})") from None
 
 
 def _hash(content: Any) -> str:
