@@ -280,3 +280,14 @@ def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_
     assert list(both.manifest.splits) == ["train", "val"]
     assert {path: path.stat().st_mtime_ns for path in (both.folder / "train").iterdir()} == before
     assert tree(both.folder) == tree(native.folder)
+
+
+def test_the_layout_frames_has_the_jpegs_of_all_cameras(convert: Convert, stored: dict[str, Any]) -> None:
+    converted = convert("--layout", "frames", "--cameras", "all", "--image-size", "native")
+    assert converted.manifest.records == 2 * EPISODES * 4 * STEPS
+    assert converted.manifest.image["transcoded"] == 0
+    for shard in converted.shards:
+        cameras = shard.records["camera"].to_pylist()
+        for record, (camera, frame) in enumerate(zip(cameras, shard.pairs, strict=True)):
+            jpegs = images(stored[frame.episode_id], f"observation/image_{camera}")
+            assert shard.frames(record) == [jpegs[frame.step]]

@@ -1,7 +1,8 @@
 """All 29 datasets, generated and converted by the commands that users run, against what TFDS decodes of the source.
 
-Each is converted three times: at its native size, where pixels and bytes can be compared one by one; at the default
-256x256; and, where the camera on the wrist is stored with red and blue swapped, from that camera.
+Each is converted four times: at its native size, where pixels and bytes can be compared one by one; at the default
+256x256; where the camera on the wrist is stored with red and blue swapped, from that camera; and as frames of all
+cameras.
 """
 
 from __future__ import annotations
@@ -206,6 +207,38 @@ def test_frames_of_the_default_size_show_the_same_picture(
             wanted = picture(reference, pair.episode_id, step, camera=spec.primary.path, spec=spec)
             assert difference(found, resize(wanted, 256, 256)) <= MEAN_ERROR
             assert difference(found[:, :, ::-1], resize(wanted, 256, 256)) > 4 * MEAN_ERROR
+
+
+@every_dataset
+def test_the_layout_frames_has_every_frame_of_every_camera_once(
+    root: Path, converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    frames = read_converted(root, "frames", name)
+    pairs = {(pair.episode_id, pair.step + at): frame for pair in converted.pairs for at, frame in pair.both}
+    cameras = list(spec.cameras.values())
+    wanted = [
+        (e.tfds_id, number, step)
+        for split in reference.splits
+        for e in reference.of_split(split)
+        for number in range(len(cameras))
+        for step in range(len(e.steps))
+    ]
+    found = []
+    for shard in frames.shards:
+        numbers = shard.records["camera"].to_pylist()
+        for record, (number, frame) in enumerate(zip(numbers, shard.pairs, strict=True)):
+            camera, key = cameras[number], (frame.episode_id, frame.step)
+            found.append((frame.episode_id, number, frame.step))
+            (stored,) = shard.frames(record)
+            if camera.storage == "jpeg" and camera.channels == "rgb":
+                assert stored == reference.episodes[frame.episode_id].steps[frame.step][camera.path]
+            elif camera.role == "primary" and key in pairs:
+                assert stored == pairs[key]
+            elif frame.step in (0, 5):
+                wanted_pixels = picture(reference, *key, camera=camera.path, spec=spec)
+                assert difference(decode_jpeg(stored).astype(np.int16), wanted_pixels) <= MEAN_ERROR
+    assert sorted(found) == sorted(wanted)
+    assert found
 
 
 # Everything else of the source
