@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,14 +12,11 @@ from convert.index.derived import part_names
 from convert.registry.dataset import Part
 from stream.format.manifest import Statistics
 from stream.format.names import table_file
+from stream.format.statistics import describe_values
 from stream.format.table import Table, open_table
 from stream.storage.errors import FormatError
 
-_DIGITS = 9
 _BLOCK = 4 << 20
-_CHUNK = 1 << 16
-"""Count of numbers that are added up at once, the same on every machine."""
-_QUANTILES = {"q01": 0.01, "q99": 0.99}
 
 
 def split_statistics(
@@ -69,41 +65,3 @@ def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
             file.seek(column.data + 4 * width * start)
             out[start : start + count] = np.fromfile(file, np.float32, count * width).reshape(count, width)[:, dim]
     return out
-
-
-def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
-    """Return the statistics of one dimension, float32 [n]; ``values`` may be reordered.
-
-    Numbers are rounded to nine digits, more than a float32 has: the last bits of sums depend on the processor.
-    """
-    counted = np.isfinite(values)
-    finite = values if counted.all() else values[counted]
-    nonfinite = len(values) - len(finite)
-    if not len(finite):
-        return {"nonfinite": nonfinite, **dict.fromkeys(("mean", "std", "min", "max", *_QUANTILES))}
-    mean = _sum(finite, 0.0, power=1) / len(finite)
-    numbers = {
-        "mean": mean,
-        "std": math.sqrt(_sum(finite, mean, power=2) / len(finite)),
-        "min": float(finite.min()),
-        "max": float(finite.max()),
-        **_quantiles(finite),
-    }
-    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
-
-
-def _sum(values: np.ndarray, less: float, *, power: int) -> float:
-    chunks = (values[start : start + _CHUNK].astype(np.float64) - less for start in range(0, len(values), _CHUNK))
-    return math.fsum(float((chunk**power).sum()) for chunk in chunks)
-
-
-def _quantiles(values: np.ndarray) -> dict[str, float]:
-    """Return the quantiles as numpy interpolates them in float64; reorders the values."""
-    last = len(values) - 1
-    ranks = {key: share * last for key, share in _QUANTILES.items()}
-    values.partition(sorted({min(int(rank) + more, last) for rank in ranks.values() for more in (0, 1)}))
-    found = {}
-    for key, rank in ranks.items():
-        low, high = float(values[int(rank)]), float(values[min(int(rank) + 1, last)])
-        found[key] = low + (high - low) * (rank - int(rank))
-    return found

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from convert.index.derived import part_names, vector_field
-from convert.index.statistics import describe_values, split_statistics
+from convert.index.statistics import split_statistics
 from convert.index.table_writer import write_part
 from convert.registry.dataset import Part
 from stream.format.manifest import Statistics
 from stream.format.names import table_file
 from stream.format.schema import STEP_FIELDS
+from stream.format.statistics import describe_values
 from stream.storage.errors import FormatError
 
 NUMBERS = ("mean", "std", "min", "max", "q01", "q99")
