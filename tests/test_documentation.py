@@ -84,7 +84,15 @@ def closing() -> Iterator[dict[str, Any]]:
 def test_every_block_of_python_is_run_below() -> None:
     marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
     marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
-    marks |= {"Normalize(", "loader.save", "load_loader(", "frames_mask/wrist", "curriculum", "left_out ="}
+    marks |= {
+        "tables = make_loader",
+        "loader.save",
+        "load_loader(",
+        "frames_mask/wrist",
+        "curriculum",
+        "left_out =",
+        "denormalize",
+    }
     blocks = _python()
     assert len(blocks) == len(marks)
     for mark in marks:
@@ -100,7 +108,7 @@ def test_the_first_lines(oxe_root: Path) -> None:
 def test_a_policy(oxe_root: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     seen: list[Any] = []
-    code = _block(oxe_root, "Normalize(", **{'"cuda"': '"cpu"'})
+    code = _block(oxe_root, "tables = make_loader", **{'"cuda"': '"cpu"'})
     _run(code, {"train_step": lambda model, *given: seen.append(given), "model": None})
     for images, actions, real in seen:
         assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)
@@ -115,6 +123,16 @@ def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
     shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
     assert sum(shown, ()) == names["loader"].action_names["bridge"]
     assert [len(names["loader"].action_names[name]) for name in ("bridge", "rt1")] == [8, 13]
+
+
+def test_normalising_there_and_back(oxe_root: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    code = _block(oxe_root, "denormalize", **{"run/normalize.json": str(tmp_path / "normalize.json")})
+    names = _run(code, {"loader": loader, "predicted": np.zeros((2, 8), np.float32)})
+    assert names["action"].shape == (2, 8)
+    assert names["action"].any()
 
 
 def test_a_schedule(oxe_root: Path) -> None:

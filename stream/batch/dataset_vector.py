@@ -50,8 +50,9 @@ def dataset_vector(
 def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
     names = [name for part in parts for name in part.names or [f"{part.path}[{i}]" for i in part.indices]]
     modes = [part.mode for part in parts for _ in part.indices]
+    quantities = [part.quantity for part in parts for _ in part.indices]
     columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
-    return Vector(tuple(names), tuple(modes), columns if chosen else None)
+    return Vector(tuple(names), tuple(modes), columns if chosen else None, tuple(quantities))
 
 
 def _chosen_part(column: Any, steps: Table, where: str) -> Part:

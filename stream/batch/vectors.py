@@ -22,16 +22,26 @@ class Vector:
         names: Name of each dimension.
         modes: Mode of each dimension: ``delta``, ``velocity``, ``absolute`` or ``flag``.
         chosen: Columns of ``steps`` that a caller chose, with the indices of their values; None for the derived column.
+        quantities: Quantity of each dimension, such as ``gripper``; empty if unknown.
     """
 
     names: tuple[str, ...]
     modes: tuple[str, ...]
     chosen: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    quantities: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
         """Number of dimensions."""
         return len(self.names)
+
+    def only(self, dim: int) -> Vector:
+        """Return the vector of one dimension of chosen columns."""
+        assert self.chosen is not None, "the derived column is read as a whole"
+        places = [(column, index) for column, indices in self.chosen for index in indices]
+        column, index = places[dim]
+        one = slice(dim, dim + 1)
+        return Vector(self.names[one], self.modes[one], ((column, (index,)),), self.quantities[one])
 
     def take(self, steps: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the chosen columns at some rows of ``steps``, and the mask of their values.

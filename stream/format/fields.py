@@ -29,6 +29,7 @@ class Part(BaseModel):
     select: Annotated[tuple[_Index, ...], Field(min_length=1, max_length=_MAX_DIMS)] | None = None
     names: tuple[str, ...] | None = None
     mode: Literal["delta", "velocity", "absolute", "flag"] = "absolute"
+    quantity: str = ""
 
     @property
     def indices(self) -> Sequence[int]:
