@@ -20,7 +20,7 @@ import numpy as np
 import simplejpeg
 import yaml
 
-from convert.sample.record import SampleColumn, encode_example
+from convert.sample.record import encode_example
 from convert.sample.scene import Scene
 from convert.sample.writer import write_metadata
 from convert.shard.pairs import first_steps
@@ -183,7 +183,7 @@ def _encode_episode(number: int, frames: Sequence[bytes]) -> bytes:
         "is_first": np.arange(steps) == 0,
         "is_last": np.arange(steps) == steps - 1,
     }
-    return encode_tfrecord(encode_example({f"steps/{name}": SampleColumn(values=v) for name, v in columns.items()}))
+    return encode_tfrecord(encode_example({f"steps/{name}": values for name, values in columns.items()}))
 
 
 def _features(case: Case) -> object:

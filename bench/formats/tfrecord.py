@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.peers.protocol import Request, serve
-from convert.sample.record import SampleColumn, encode_example
+from convert.sample.record import encode_example
 from convert.source.tfrecord import encode_tfrecord
 
 _SHARD_PAIRS = 1000
@@ -23,8 +23,7 @@ def make_copy(request: Request) -> None:
         with (request.copy / f"{shard:05d}.tfrecord").open("wb") as file:
             for place in range(shard * count // shards, (shard + 1) * count // shards):
                 pair = request.pairs.pair(place)
-                frames = SampleColumn(values=[pair["first"], pair["second"]])
-                file.write(encode_tfrecord(encode_example({"frames": frames})))
+                file.write(encode_tfrecord(encode_example({"frames": [pair["first"], pair["second"]]})))
 
 
 @contextmanager
