@@ -180,7 +180,7 @@ def test_ctrl_c_is_one_line(sound: Path, capsys: pytest.CaptureFixture[str], mon
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert.doctor.dataset, "read_shard", interrupted)
+    monkeypatch.setattr(convert.doctor.dataset, "check_index", interrupted)
     assert main([str(sound)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
