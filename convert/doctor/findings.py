@@ -38,7 +38,8 @@ class Example:
         """Location for messages."""
         source = None if self.source_file is None else f"{self.source_file} #{self.source_position}"
         step = None if self.step is None else f"step {self.step}"
-        return " ".join(part for part in (source or self.shard, step) if part) or "all"
+        record = None if self.record is None else f"record {self.record}"
+        return " ".join(part for part in (source or self.shard, step, record) if part) or "all"
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from convert.journal.journal import FOLDER, Journal
-from convert.journal.status import parse_quarantine
+from convert.journal.status import QuarantineEntry
 from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
@@ -63,17 +63,20 @@ def survey(folder: Path) -> DatasetReport:
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield a sentence about each contradiction in a manifest that ``read_manifest`` does not find."""
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    shards, image = [shard for split in manifest.splits.values() for shard in split.shards], manifest.image
     try:
         cameras = {*manifest.parameters.get("cameras", ()), *(name for shard in shards for name in shard.camera_sizes)}
         counted = _counts(total_counts(shard.left_out for shard in shards), count_frames(shards, sorted(cameras)))
-        said = _counts(manifest.left_out, manifest.image)
+        said = _counts(manifest.left_out, image)
+        by_size, encoded = sum(image["sizes"].values()), image["passed"] + image["transcoded"]
     except (AttributeError, KeyError, TypeError):
-        yield f"field image is {manifest.image!r:.200}, expected sizes, passed and transcoded"
+        yield f"field image is {image!r:.200}, expected sizes, passed and transcoded"
     else:
         for what in sorted({*said, *counted}):
             if said.get(what, 0) != counted.get(what, 0):
                 yield f"says {said.get(what, 0)} {what}, its shards add up to {counted.get(what, 0)}"
+        if by_size != encoded:
+            yield f"counts {by_size} frames by size, {encoded} passed through or transcoded"
     for name, split in manifest.splits.items():
         yield from _strange_names(name, split.shards)
     if set(manifest.statistics) != set(manifest.splits):
@@ -85,14 +88,13 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
 
 def _counts(left_out: Mapping[str, int], image: Mapping[str, Any]) -> dict[str, int]:
     """Return the counts of a manifest by what is counted; raises AttributeError, KeyError or TypeError without them."""
-    cameras, encoded = image.get("cameras", {}), image["passed"] + image["transcoded"]
+    cameras = image.get("cameras", {})
     return {
         **{f"left out as {reason}": count for reason, count in left_out.items()},
         **{f"frames of {size}": count for size, count in image["sizes"].items()},
         **{f"frames of {name} of {size}": cameras[name][size] for name in cameras for size in cameras[name]},
         "cameras": len(cameras),
         "frames passed through": image["passed"],
-        "frames by size beyond those passed through or transcoded": sum(image["sizes"].values()) - encoded,
     }
 
 
@@ -138,27 +140,29 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: F
     While a split is added, ``journal`` is true, and the list has entries of a split that the manifest does not have.
     """
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    counted = Counter[tuple[str, str, str]]()
+    counted, listed = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     for shard in shards:
         for reason in {*shard.left_out} - _UNLISTED:
             counted[shard.name, shard.source_file, reason] = shard.left_out[reason]
-    if not path.exists():
+    try:
+        lines = read_whole(path, _MAX_QUARANTINE).splitlines()
+    except FileNotFoundError:
         if counted:
             findings.add(path, f"is not there, the manifest left out {dict(manifest.left_out)}")
-        return
-    changed = manifest.quarantine and not journal and not findings.check_file(path, manifest.quarantine)
-    if changed and not path.is_file():
-        return
-    try:
-        entries = [entry for found in parse_quarantine(read_whole(path, _MAX_QUARANTINE)).values() for entry in found]
-    except ValidationError as error:
-        findings.add(path, f"has a line that lists nothing: {first_fault(error)}")
         return
     except (OSError, FileTooLarge) as error:
         findings.add(path, fault(error, path))
         return
-    entries = [entry for entry in entries if not journal or split_of(entry.shard) in manifest.splits]
-    listed = Counter((entry.shard, entry.source_file, entry.reason) for entry in entries)
+    if manifest.quarantine is not None and not journal:
+        findings.check_file(path, manifest.quarantine)
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = QuarantineEntry.model_validate_json(line)
+        except ValidationError as error:
+            findings.add(path, f"line {number}: {first_fault(error)}")
+        else:
+            if not journal or split_of(entry.shard) in manifest.splits:
+                listed[entry.shard, entry.source_file, entry.reason] += 1
     known = {(shard.name, shard.source_file) for shard in shards}
     for key in sorted({*listed, *counted}):
         name, source_file, reason = key

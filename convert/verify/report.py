@@ -73,7 +73,7 @@ class Findings:
         return [*self._found.values(), *(Finding(file, f"and {n:,} more of these") for file, n in more.items())]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Problem:
     """A finding with its dataset; ``split`` is None if it concerns no single split."""
 
@@ -136,18 +136,11 @@ class Report:
         found = []
         for dataset in self.datasets:
             for file, text, sha256, times in sorted(dataset.findings, key=lambda finding: finding.file):
-                split = file.relative_to(dataset.folder).parts[0]
-                counted = f" (the first of {times:,})" if times > 1 else ""
-                owner = f"; these are the bytes of {owners[sha256]}" if sha256 in owners else ""
-                found.append(
-                    Problem(
-                        dataset=dataset.dataset,
-                        version=dataset.version,
-                        split=split if file.parent != dataset.folder or split in dataset.splits else None,
-                        file=str(file),
-                        problem=f"{text}{counted}{owner}",
-                    )
-                )
+                top = file.relative_to(dataset.folder).parts[0]
+                split = top if file.parent != dataset.folder or top in dataset.splits else None
+                text += f" (the first of {times:,})" if times > 1 else ""
+                text += f"; these are the bytes of {owners[sha256]}" if sha256 in owners else ""
+                found.append(Problem(dataset.dataset, dataset.version, split=split, file=str(file), problem=text))
         return tuple(found)
 
     @property
