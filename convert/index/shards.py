@@ -12,7 +12,7 @@ from stream.format.record_file import RecordFile
 from stream.storage.files import check_regular
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shard:
     """A shard of a split. Its rows are contiguous in each table of the index.
 
@@ -49,6 +49,6 @@ def list_shards(folder: Path, entry: SplitEntry) -> list[Shard]:
     """Return the shards of a split in the order of the manifest; ``folder`` is the folder of the split."""
     shards, first = [], dict.fromkeys(TABLE_KINDS, 0)
     for number, shard in enumerate(entry.shards):
-        shards.append(Shard(folder, number, shard, first))
+        shards.append(Shard(folder=folder, number=number, entry=shard, first=first))
         first = {kind: first[kind] + getattr(shard, kind) for kind in TABLE_KINDS}
     return shards

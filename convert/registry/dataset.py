@@ -220,7 +220,7 @@ class DatasetSpec(Entry):
         return self.camera("primary")
 
 
-def reindex_hint(old: Mapping[str, Any], spec: DatasetSpec, root: str | Path) -> str | None:
+def reindex_hint(old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path) -> str | None:
     """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
 
     Args:

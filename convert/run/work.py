@@ -96,7 +96,7 @@ def _find_work(conversion: Conversion, redo: frozenset[str]) -> Work:
     if repaired:
         found = survey(conversion, again=redo | set(repaired), redo=redo)
     output = conversion.plan.output
-    if hint := reindex_hint(before.spec, conversion.spec, output.rsplit("/", 2)[0]):
+    if hint := reindex_hint(before.spec, conversion.spec, root=output.rsplit("/", 2)[0]):
         if not found.complete:
             raise ConflictError(f"{output} {hint}. Run it before anything is added, or use the entry as it was")
         print(f"warning: {output} {hint}", file=sys.stderr)
