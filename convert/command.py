@@ -14,14 +14,6 @@ from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageErr
 from stream.storage.arguments import Parser, interrupt_on_kill
 
 
-def add_root(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments ``ROOT`` and ``--datasets``."""
-    parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
-    )
-    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
-
-
 def root_parser(module: str, *, description: str, epilog: str) -> Parser:
     """Return the parser of a command that looks at converted datasets, with ``ROOT``, ``--datasets`` and ``--json``."""
     parser = Parser(
@@ -31,7 +23,10 @@ def root_parser(module: str, *, description: str, epilog: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_root(parser)
+    parser.add_argument(
+        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
+    )
+    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
