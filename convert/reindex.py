@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.command import print_result, root_parser, run_command, split_names
+from convert.datasets import find_datasets
 from convert.errors import ConvertError, UsageError
 from convert.index.derived import find_fault
 from convert.index.statistics import split_statistics
@@ -24,7 +25,6 @@ from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
 from convert.storage.durable import describe_file, writing
-from convert.verify.dataset import find_datasets
 from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table

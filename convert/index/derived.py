@@ -6,9 +6,28 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ValidationError
 
-from convert.registry.dataset import Part
+from convert.registry.dataset import Instruction, Part
+from stream.format.manifest import Manifest
 from stream.format.schema import feature_column
+from stream.storage.errors import FormatError, first_fault
+
+
+class Vectors(BaseModel):
+    """Parts of action and state, and the instruction, in the registry entry of a manifest."""
+
+    action: tuple[Part, ...] = ()
+    state: tuple[Part, ...] = ()
+    instruction: Instruction | None = None
+
+
+def read_vectors(manifest: Manifest) -> Vectors:
+    """Return the vectors of a manifest; raises FormatError that names the field if the entry has another form."""
+    try:
+        return Vectors.model_validate(manifest.spec)
+    except ValidationError as error:
+        raise FormatError(f"field spec.{first_fault(error)}") from None
 
 
 def vector_field(name: str, parts: Sequence[Part]) -> pa.Field:
@@ -23,6 +42,12 @@ def part_names(parts: Sequence[Part]) -> tuple[str, ...]:
         selected = part.select if part.select is not None else range(part.dims)
         names += part.names if part.names is not None else [f"{part.path}[{i}]" for i in selected]
     return tuple(names)
+
+
+def dimensions(parts: Sequence[Part]) -> list[tuple[str, Part]]:
+    """Return the name and the part of each dimension of the vector."""
+    owners = [part for part in parts for _ in range(part.dims)]
+    return list(zip(part_names(parts), owners, strict=True))
 
 
 def find_fault(schema: pa.Schema, part: Part) -> str | None:

@@ -1,10 +1,10 @@
-"""Exact statistics of the action and state of a split, from the derived columns of its index."""
+"""Exact statistics of the action and state of a split, from the derived columns of its index; comparisons of such."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,11 +12,16 @@ from convert.index.derived import part_names
 from convert.registry.dataset import Part
 from stream.format.manifest import Statistics
 from stream.format.names import table_file
-from stream.format.statistics import describe_values
+from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table, open_table
 from stream.storage.errors import FormatError
 
 _BLOCK = 4 << 20
+_SPREAD_FLOOR = 0.01
+"""Least unit of a robust z-score, relative to q99 - q01: with a MAD of zero, every episode would be an outlier."""
+_FIGURES = ("nonfinite", *NUMBERS)
+_TOLERANCE = 1e-6
+"""Relative to a value and to the standard deviation: the order of sums, and so their last bits, depend on the CPU."""
 
 
 def split_statistics(
@@ -65,3 +70,49 @@ def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
             file.seek(column.data + 4 * width * start)
             out[start : start + count] = np.fromfile(file, np.float32, count * width).reshape(count, width)[:, dim]
     return out
+
+
+def differing_statistics(
+    stored: Mapping[Any, Statistics], computed: Mapping[Any, Statistics]
+) -> Iterator[tuple[str, str]]:
+    """Yield each vector or dimension with other statistics in the manifest than the computed ones, with a sentence."""
+    for vector, expected in computed.items():
+        found = stored.get(vector)
+        if found is None or found.names != expected.names:
+            names = ", ".join(found.names) if found else "nothing"
+            yield vector, f"has statistics of {names}, expected of {', '.join(expected.names)}"
+            continue
+        if found.count != expected.count:
+            yield vector, f"count is {found.count:,}, the steps give {expected.count:,}"
+        for dim, name in enumerate(expected.names):
+            figures = {key: (getattr(found, key)[dim], getattr(expected, key)[dim]) for key in _FIGURES}
+            slack = _TOLERANCE * (expected.std[dim] or 0.0)
+            if differing := [key for key, (one, other) in figures.items() if not _is_close(one, other, slack)]:
+                key, *others = differing
+                told = f"{key} of {name} is {figures[key][0]}, the steps give {figures[key][1]}"
+                yield vector, told + (f"; {', '.join(others)} differ too" if others else "")
+    for vector in sorted(set(stored) - set(computed)):
+        yield vector, "has statistics, the registry entry has no such vector"
+
+
+def _is_close(found: float | None, expected: float | None, slack: float) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    return bool(np.isclose(found, expected, rtol=_TOLERANCE, atol=slack))
+
+
+def robust_scores(values: np.ndarray) -> np.ndarray:
+    """Return the distance of each value from the median, in units of the scaled median absolute deviation.
+
+    NaN has 0. The unit is at least ``_SPREAD_FLOOR`` of q99 - q01; if both are zero, all values have 0.
+
+    >>> robust_scores(np.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(2).tolist()
+    [1.35, 0.67, 0.0, 0.67, 1.35]
+    """
+    finite = np.isfinite(values)
+    if not finite.any():
+        return np.zeros(len(values))
+    low, middle, high = np.quantile(values[finite], (0.01, 0.5, 0.99))
+    apart = np.where(finite, np.abs(values - middle), 0)
+    unit = max(1.4826 * float(np.median(apart[finite])), _SPREAD_FLOOR * float(high - low))
+    return apart / unit if unit > 0 else np.zeros(len(values))

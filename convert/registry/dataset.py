@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
@@ -219,10 +220,22 @@ class DatasetSpec(Entry):
         return self.camera("primary")
 
 
-def changed_fields(old: Mapping[str, Any], spec: DatasetSpec) -> list[str]:
-    """Return the fields of a registry entry that differ from an older entry, as a manifest has it."""
+def reindex_hint(old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path) -> str | None:
+    """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
+
+    Args:
+        old: Registry entry in the manifest.
+        spec: Registry entry now.
+        root: Root of the dataset.
+    """
     try:
         before = DatasetSpec.model_validate(old)
+        changed = [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]
     except ValidationError:
-        return ["all"]
-    return [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]
+        changed = ["all"]
+    if not changed:
+        return None
+    return (
+        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); "
+        f"`python -m convert.reindex {root} --datasets {spec.name}` brings derived columns and statistics up to date"
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convert.doctor.checks import robust_scores
+from convert.index.statistics import robust_scores
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.manifest import read_manifest
@@ -41,7 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_sound_root_has_no_findings(sound: Path) -> None:
     diagnosis = diagnose(sound)
     assert found(diagnosis) == {}
-    assert [(d.dataset, d.counts()["episodes"], d.total.pairs) for d in diagnosis.datasets] == [
+    assert [(d.dataset, d.to_json()["episodes"], d.total.pairs) for d in diagnosis.datasets] == [
         ("demo", 8, 8 * (STEPS - 2))
     ]
 

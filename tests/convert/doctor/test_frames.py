@@ -9,8 +9,9 @@ import pytest
 
 from convert.doctor.dataset import choose_records
 from convert.doctor.findings import Notes
-from convert.doctor.frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
-from convert.shard.images import decode_jpeg
+from convert.doctor.frames import check_shares, same_picture, swapped_colours
+from convert.doctor.split import FrameFacts
+from convert.shard.images import decode_jpeg, thumbnail
 from convert.shard.record_file import encode_record
 from stream.format.manifest import read_manifest
 from stream.format.names import decode_record

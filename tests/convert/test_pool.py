@@ -7,7 +7,7 @@ import subprocess
 import sys
 from functools import partial
 
-from convert.verify.pool import Crashed, WorkerPool, progress_bar
+from convert.pool import Crashed, WorkerPool, progress_bar
 
 
 def test_a_process_that_dies_costs_only_its_task() -> None:
@@ -21,7 +21,7 @@ def test_no_process_gets_ctrl_c_while_it_starts() -> None:
     # In a new process: the first worker is started with the resource tracker of multiprocessing.
     code = """
 import functools, signal
-from convert.verify.pool import WorkerPool, progress_bar
+from convert.pool import WorkerPool, progress_bar
 blocked = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, ())
 with WorkerPool(2) as pool:
     found = pool.run([blocked, blocked], shown=progress_bar(2, "", None), sizes=[1, 1])

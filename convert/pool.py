@@ -29,6 +29,12 @@ class Crashed:
 
     reason: str
 
+    def __str__(self) -> str:
+        return (
+            f"the process that checked it was ended by {self.reason}, expected it to finish; out of memory, or damage "
+            "that the manifest does not show"
+        )
+
 
 class WorkerPool:
     """Up to ``jobs`` processes, started on demand and terminated when the context ends.
