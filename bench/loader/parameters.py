@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from dataclasses import dataclass
 
-from bench.measure.sweep import duration, one_of, option
+from bench.measure.options import number, one_of, option
 from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
@@ -52,9 +52,9 @@ class Parameters:
     transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
     warmup: int = option(8, whole(1), "batches that are not measured, the first one included")
     steps: int = option(160, whole(1), "batches that are measured")
-    compute_sleep_ms: float = option(0.0, duration, "milliseconds that the trainer sleeps after each batch")
+    compute_sleep_ms: float = option(0.0, number(0), "milliseconds that the trainer sleeps after each batch")
     seed: int = option(0, whole(0), "seed of the order of samples")
-    limit_s: float = option(1.0, duration, "seconds of each slice of decoding alone; 0 is the same as --no-limit")
+    limit_s: float = option(1.0, number(0), "seconds of each slice of decoding alone; 0 is the same as --no-limit")
 
 
 def open_loader(parameters: Parameters) -> Loader:
