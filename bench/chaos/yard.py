@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import random
 import re
-import shutil
 import signal
 import subprocess
-import threading
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +19,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from bench.measure.child import ChildFailed
-from bench.measure.session import Command, Result, is_alive, run, start, tree, wait_until
+from bench.measure.child import BenchFailed, ChildFailed
+from bench.measure.session import Command, Result, is_alive, run, shared_memory, start, tree, wait_until
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
@@ -32,7 +30,7 @@ _ENOUGH_PROBLEMS = 3
 _NUMBERED = re.compile(r"(process|worker) \d+")
 
 
-class Broken(Exception):
+class Broken(BenchFailed):
     """A condition that must hold after a fault does not hold."""
 
 
@@ -45,18 +43,28 @@ class Program(Protocol):
 
     Attributes:
         where: Way of running, for the result.
+        kills: Kills in one place before the program must end.
         handles: Limits on open files to try in turn.
         address_space: Ranges of limits on address space to try in turn, in MB.
         memory: Range of limits on memory, in MB.
+        worker_lost: Words of the error after a worker was killed, None if the program may end well.
     """
 
     where: str
+    kills: int
     handles: tuple[int, ...]
     address_space: tuple[tuple[int, int], ...]
     memory: tuple[int, int]
+    worker_lost: str | None
 
     def running(self, place: Place, *, through: Sequence[str] = ()) -> AbstractContextManager[Command]:
         """Start the program, or start it again: it resumes its work."""
+
+    def wait(self, place: Place, command: Command) -> None:
+        """Wait until a random moment of its work."""
+
+    def workers(self, command: Command) -> list[psutil.Process]:
+        """Return its workers."""
 
     def check(self, place: Place, result: Result) -> None:
         """Check a run that ended with exit code 0."""
@@ -84,7 +92,7 @@ class Fault:
 
     name: str
     program: Program
-    run: Callable[[Place, Fault, random.Random], None]
+    run: Callable[[Place, Fault], None]
     count: int
     what: str = ""
     tried: int = 0
@@ -99,8 +107,8 @@ class Fault:
         began = time.monotonic()
         try:
             while self.tried < self.count and len(self.problems) < _ENOUGH_PROBLEMS:
-                with self.attempt(), yard.place() as place:
-                    self.run(place, self, chance)
+                with self.attempt(), yard.place(chance) as place:
+                    self.run(place, self)
         except NotPossible as reason:
             self.tried -= 1
             self.skipped = str(reason)
@@ -122,10 +130,12 @@ class Fault:
         else:
             self.survived += 1
 
-    def note(self, line: str, place: Place) -> None:
-        """Keep an error line, without the parts that differ from run to run."""
-        line = line.replace(str(place.out), "ROOT").replace(str(place.folder), "DIR")
-        self.told[_NUMBERED.sub(r"\1 N", line)] += 1
+    def note(self, place: Place, result: Result) -> str:
+        """Check that a run was refused; keep its error line, without the parts that differ from run to run."""
+        line = place.check_refused(result)
+        told = line.split(" The iterator")[0].replace(str(place.out), "ROOT").replace(str(place.folder), "DIR")
+        self.told[_NUMBERED.sub(r"\1 N", told)] += 1
+        return line
 
     def check_refused_or_done(self, place: Place, result: Result) -> None:
         """Check a run that may succeed, end with one error line, or be killed by the kernel."""
@@ -134,19 +144,17 @@ class Fault:
         elif result.code == -signal.SIGKILL:
             self.told["(killed by the kernel)"] += 1
         else:
-            self.note(place.check_refused(result), place)
+            self.note(place, result)
             place.check_clean()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for JSON."""
+        names = ("tried", "survived", "problems", "skipped")
         return {
             "fault": self.name,
             "where": self.program.where,
-            "tried": self.tried,
-            "survived": self.survived,
+            **{name: getattr(self, name) for name in names},
             "told": dict(self.told.most_common()),
-            "problems": self.problems,
-            "skipped": self.skipped,
             "seconds": round(self.seconds, 1),
         }
 
@@ -167,8 +175,6 @@ class Yard:
         self.datasets, self.shards, self.size = datasets, shards, size
         self.reference: dict[str, str] = {}
         self.seconds = 0.0
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
 
     def make(self, *, episodes: int, steps: int) -> None:
         """Make the sample, and convert it without disturbance.
@@ -177,11 +183,11 @@ class Yard:
             Broken: One of the commands failed.
         """
         numbers = ["--episodes", str(episodes), "--steps", str(steps), "--shards", str(self.shards), "--jobs", "2"]
-        commands = [
-            ("convert.sample", ["--datasets", self.datasets, "--output", str(self.source), *numbers]),
-            ("convert.run", [*self.arguments(self.root), "--num-workers=1"]),
-        ]
-        for module, arguments in commands:
+        commands = {
+            "convert.sample": ["--datasets", self.datasets, "--output", str(self.source), *numbers],
+            "convert.run": [*self.arguments(self.root), "--num-workers=1"],
+        }
+        for module, arguments in commands.items():
             began = time.monotonic()
             done = run(*arguments, module=module)
             if done.code:
@@ -205,26 +211,21 @@ class Yard:
         return sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[Place]:
+    def place(self, chance: random.Random | None = None) -> Iterator[Place]:
         """Make a folder for one attempt, and remove it at the end."""
-        with self._lock:
-            folder = self.folder / f"place-{next(self._numbers):03d}"
-        try:
-            yield Place(self, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="place-", dir=self.folder, ignore_cleanup_errors=True) as folder:
+            yield Place(self, Path(folder), chance or random.Random(0))
 
 
 class Place:
-    """An output, and its own TMPDIR, in which nothing may be left."""
+    """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt."""
 
-    def __init__(self, yard: Yard, folder: Path) -> None:
-        self.yard = yard
-        self.folder = folder
+    def __init__(self, yard: Yard, folder: Path, chance: random.Random) -> None:
+        self.yard, self.folder, self.chance = yard, folder, chance
         self.name = f"{yard.folder.name}-{folder.name}"
         self.out, self.tmp = folder / "out", folder / "tmp"
         self.tmp.mkdir(parents=True)
-        self._shm = _shared_memory()
+        self._shm = shared_memory()
 
     @contextlib.contextmanager
     def starting(self, module: str, *arguments: str, through: Sequence[str] = ()) -> Iterator[Command]:
@@ -232,6 +233,11 @@ class Place:
         quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3"}
         with start(*arguments, module=module, environment=quiet, through=through) as command:
             yield command
+
+    def run(self, program: Program, *, through: Sequence[str] = ()) -> Result:
+        """Run a program to its end, and check that none of its processes is left."""
+        with program.running(self, through=through) as command:
+            return self.end(command)
 
     def end(self, command: Command) -> Result:
         """Wait for the end of a command, and check that none of its processes is left."""
@@ -256,18 +262,12 @@ class Place:
 
     def wait_for(self, shards: float, command: Command) -> None:
         """Wait until a number of shards is finished, or the command has ended."""
-        if not wait_until(
-            lambda: self.finished() >= shards or command.process.poll() is not None, seconds=LIMIT_S, poll=0.01
-        ):
-            raise Broken(f"hangs with {self.finished()} shards finished after {LIMIT_S:.0f} s")
+        self.wait_until(lambda: self.finished() >= shards, command, what=f"{shards:.0f} shards are finished")
 
-    def wait_at_random(self, command: Command, chance: random.Random) -> None:
-        """Wait until a random moment of a conversion that resumes: its start, a shard, its end."""
-        if chance.random() < 0.25:
-            time.sleep(chance.uniform(0, 2 * self.yard.seconds))
-        else:
-            self.wait_for(chance.uniform(self.finished(), self.yard.total_shards), command)
-            time.sleep(chance.uniform(0, 0.3))
+    def wait_until(self, reached: Callable[[], bool], command: Command, *, what: str) -> None:
+        """Wait for a condition, or until the command has ended."""
+        if not wait_until(lambda: reached() or command.process.poll() is not None, seconds=LIMIT_S):
+            raise Broken(f"hangs: after {LIMIT_S:.0f} s it does not hold that {what}")
 
     def check_gone(self, command: Command) -> None:
         """Check that no process of a command is left, in whichever session."""
@@ -284,8 +284,10 @@ class Place:
         found, expected = tree(self.out), self.yard.reference if expected is None else expected
         differ = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if differ:
-            kinds = ("missing" if name not in found else "other" if name in expected else "new" for name in differ)
-            told = ", ".join(f"{name} ({kind})" for name, kind in list(zip(differ, kinds, strict=True))[:5])
+            kinds = {
+                name: "missing" if name not in found else "other" if name in expected else "new" for name in differ
+            }
+            told = ", ".join(f"{name} ({kinds[name]})" for name in differ[:5])
             raise Broken(f"{len(differ)} files are not those of an undisturbed conversion: {told}")
 
     def check_refused(self, result: Result) -> str:
@@ -296,16 +298,14 @@ class Place:
             raise Broken(f"exit code {result.code}, not one error line but: {_shown(result.err)}")
         return result.errors[0]
 
-    def check_complete(self, result: Result) -> None:
-        """Check that a conversion succeeded and is complete."""
+    def check_done(self, result: Result) -> None:
+        """Check that a program ended without an error."""
         if result.code or result.errors:
             raise Broken(f"exit code {result.code}: {_shown(result.err)}")
-        self.check_same()
-        self.check_clean()
 
     def _left(self) -> list[str]:
         paths = [*self.tmp.rglob("*"), *self.out.rglob("*.tmp")]
-        shared = [f"/dev/shm/{name}" for name in sorted(_shared_memory() - self._shm) if not _is_mapped(name)]
+        shared = [f"/dev/shm/{name}" for name in sorted(shared_memory() - self._shm) if not _is_mapped(name)]
         return [str(path.relative_to(self.folder)) for path in paths] + shared
 
     def _processes(self, command: Command) -> list[str]:
@@ -326,11 +326,6 @@ def _shown(text: str) -> str:
     """Return the end of a command's output as one line."""
     lines = [line for line in text.splitlines() if line.strip()]
     return json.dumps(" | ".join(lines[-6:])[-500:])
-
-
-def _shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def _is_mapped(name: str) -> bool:

@@ -6,13 +6,6 @@ from decoder to encoder.
 
 from __future__ import annotations
 
-import multiprocessing
-import threading
-import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -20,7 +13,7 @@ import numpy as np
 import simplejpeg
 
 from bench.convert.source import BenchSource, Case, read_episodes, used_steps
-from bench.measure.machine import busy_seconds
+from bench.measure.child import Team
 
 SIZE = 256
 QUALITY = 95
@@ -28,7 +21,7 @@ QUALITY = 95
 _OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
 _OPTIONS += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
 
-_barrier: threading.Barrier
+_held: tuple[Case, list[bytes]]
 
 
 def transcode(data: bytes, case: Case) -> bytes:
@@ -61,32 +54,27 @@ def run_bare(source: BenchSource, *, num_workers: int) -> dict[str, Any]:
         others_cpu_seconds: CPU time of everything else on the machine.
         frames: Number of frames.
     """
-    context = multiprocessing.get_context("spawn")
-    slices = [source.files[index::num_workers] for index in range(num_workers)]
-    barrier = context.Barrier(num_workers)
-    with ProcessPoolExecutor(num_workers, mp_context=context, initializer=_set_up, initargs=(barrier,)) as pool:
-        done = list(pool.map(partial(_work, case=source.case), slices))
-    cpu = sum(run["cpu"] for run in done)
-    busy = max(run["busy"][1] for run in done) - min(run["busy"][0] for run in done)
+    with Team(num_workers) as team:
+        frames = team.run(_hold, [(source.case, source.files[index::num_workers]) for index in range(num_workers)])
+        turn = team.run(_transcode, range(num_workers))
     return {
-        "seconds": max(run["time"][1] for run in done) - min(run["time"][0] for run in done),
-        "cpu_seconds": cpu,
-        "others_cpu_seconds": max(0.0, busy - cpu),
-        "frames": sum(run["frames"] for run in done),
+        "seconds": turn.seconds,
+        "cpu_seconds": turn.cpu_seconds,
+        "others_cpu_seconds": turn.others_cpu_seconds,
+        "frames": sum(frames.results),
     }
 
 
-def _set_up(barrier: threading.Barrier) -> None:
-    global _barrier
-    _barrier = barrier
+def _hold(share: tuple[Case, tuple[Any, ...]]) -> int:
+    """Read the frames of a share of the files, and return their number."""
+    global _held
+    case, files = share
+    _held = case, [episode[step] for episode in read_episodes(files, case) for step in used_steps(len(episode))]
     set_up_opencv()
+    return len(_held[1])
 
 
-def _work(files: Sequence[Path], case: Case) -> dict[str, Any]:
-    frames = [episode[step] for episode in read_episodes(files, case) for step in used_steps(len(episode))]
-    _barrier.wait()
-    began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
+def _transcode(number: int) -> None:
+    case, frames = _held
     for frame in frames:
         transcode(frame, case)
-    cpu = time.process_time() - cpu
-    return {"frames": len(frames), "time": (began, time.monotonic()), "busy": (busy, busy_seconds()), "cpu": cpu}

@@ -17,33 +17,66 @@ read, usually from the page cache.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from array_record.python import array_record_module
 
 from bench.convert.bare import QUALITY, SIZE, run_bare, set_up_opencv, transcode
-from bench.convert.source import CASES, OFFSET, VERSION, BenchSource, make_source, read_episodes
+from bench.convert.source import CASES, OFFSET, BenchSource, make_source, read_episodes
 from bench.convert.watch import ConversionFailed, run_conversion
-from bench.measure.command import print_result, run_command
-from bench.measure.machine import describe_machine
+from bench.measure.command import Command, Output, Result, say, work_folder
+from bench.measure.options import known, option, several
+from bench.measure.tables import Table, megabytes
+from bench.source import VERSION
 from convert.plan import shard_stem
-from convert.report import format_table
 from stream.format.names import decode_record, shard_file
-from stream.storage.arguments import Parser, whole
-from stream.storage.errors import ArgumentError, closest
+from stream.storage.arguments import whole
+from stream.storage.errors import ArgumentError
 
 _QUIET = 0.05
 """Up to this share of other programs' CPU time, times count as undisturbed."""
-_LIBRARIES = ("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(Output):
+    """Options of the command, and the fixed parameters of the conversion."""
+
+    pairs: int | None = option(None, whole(1), "least number of pairs in each case; by default about 20 s of work")
+    steps: int = option(60, whole(OFFSET + 1), "steps of each episode")
+    num_workers: int = option(2, whole(1), "processes of both")
+    repeat: int = option(3, whole(1), "measurements of each")
+    cases: tuple[str, ...] = option(tuple(CASES), several(known(CASES, "case")), "cases", metavar="A,B")
+    keep: Path | None = option(None, Path, "empty or new folder in which sources and outputs stay", metavar="DIR")
+    offset: int = field(default=OFFSET, init=False)
+    image_size: int = field(default=SIZE, init=False)
+    quality: int = field(default=QUALITY, init=False)
+
+
+def _work(given: ConvertOptions) -> Iterator[dict[str, Any]]:
+    workers, cases = given.num_workers, []
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+        if any(given.keep.iterdir()):
+            raise ArgumentError(f"--keep {given.keep}: the folder is not empty; name a new one")
+    with contextlib.nullcontext(given.keep) if given.keep else work_folder("bench-convert", None) as folder:
+        sources, outputs = folder / "source", folder / "output"
+        for case in (CASES[name] for name in given.cases):
+            began, pairs = time.monotonic(), given.pairs or case.pairs
+            source = make_source(case, pairs=pairs, steps=given.steps, root=sources, num_workers=workers)
+            took = time.monotonic() - began
+            say(f"{case.name}: {source.pairs:,} pairs in {len(source.files)} shards, made in {took:.0f} s")
+            cases.append(measure_case(source, num_workers=workers, repeat=given.repeat, outputs=outputs))
+            if given.keep is None:
+                shutil.rmtree(sources)
+                shutil.rmtree(outputs)
+    yield {"cases": cases}
 
 
 def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs: Path) -> dict[str, Any]:
@@ -65,7 +98,7 @@ def measure_case(source: BenchSource, *, num_workers: int, repeat: int, outputs:
         if number < repeat - 1:
             shutil.rmtree(output)
         runs.append({"ours": ours, "bare": bare})
-        _say(
+        say(
             f"{source.case.name} {number + 1}/{repeat}: ours {source.pairs / ours['steady_seconds']:,.1f} pairs/s "
             f"(start-up {ours['startup_seconds']:.1f} s), bare {source.pairs / bare['seconds']:,.1f}, "
             f"ratio {bare['seconds'] / ours['steady_seconds']:.3f}, others' CPU {_others_share(ours):.0%} and "
@@ -87,7 +120,7 @@ def summarise(source: BenchSource, runs: Sequence[dict[str, Any]]) -> dict[str, 
         "source": {
             "frames": f"{source.case.height}x{source.case.width} {source.case.encoding.upper()}",
             "bytes": size,
-            "shards": source.shards,
+            "shards": len(source.files),
             "episodes": source.episodes,
             "steps": source.steps,
             "bytes_per_step": round(size / (source.episodes * source.steps)),
@@ -134,107 +167,50 @@ def _check_frames(source: BenchSource, output: Path) -> None:
     """Check that the first episode was stored as the bare work makes it; otherwise the two cannot be compared."""
     set_up_opencv()
     frames = [transcode(frame, source.case) for frame in read_episodes(source.files[:1], source.case)[0]]
-    path = output / source.case.dataset / VERSION / "train" / shard_file(shard_stem("train", 0, source.shards))
+    path = output / source.case.dataset / VERSION / "train" / shard_file(shard_stem("train", 0, len(source.files)))
     with contextlib.closing(array_record_module.ArrayRecordReader(str(path))) as reader:
         for start in range(len(frames) - OFFSET):
             if decode_record(reader.read(start, start + 1)[0]) != [frames[start], frames[start + OFFSET]]:
                 raise ConversionFailed(f"{path}: record {start} has other frames than the bare codec work gives")
 
 
-def format_result(result: dict[str, Any]) -> str:
+_COLUMNS = {
+    "source MB": lambda case: round(case["source"]["bytes"] / 1e6),
+    "pairs": lambda case: case["pairs"],
+    "ours pairs/s": lambda case: round(case["ours"]["pairs_per_s"]),
+    "bare pairs/s": lambda case: round(case["bare"]["pairs_per_s"]),
+    "ratio": lambda case: f"{case['ratio']:.3f}",
+    "(range)": lambda case: f"{case['ratio_min']:.3f}-{case['ratio_max']:.3f}",
+    "CPU ratio": lambda case: f"{case['cpu_ratio']:.3f}",
+    "others' CPU": lambda case: f"{case['others_cpu_share']:.0%}",
+    "MB/s": lambda case: round(case["ours"]["mb_per_s"]),
+    "start-up s": lambda case: f"{case['ours']['startup_s']:.1f}",
+    "end-to-end pairs/s": lambda case: round(case["ours"]["end_to_end_pairs_per_s"]),
+    "worker MB": lambda case: megabytes(case["peak_worker_rss_bytes"]),
+    "parent MB": lambda case: megabytes(case["peak_parent_rss_bytes"]),
+}
+
+
+def format_result(result: Result) -> str:
     """Return the table of a result."""
-    rows = [
-        {
-            "case": case["case"],
-            "source MB": round(case["source"]["bytes"] / 1e6),
-            "pairs": case["pairs"],
-            "ours pairs/s": round(case["ours"]["pairs_per_s"]),
-            "bare pairs/s": round(case["bare"]["pairs_per_s"]),
-            "ratio": f"{case['ratio']:.3f}",
-            "(range)": f"{case['ratio_min']:.3f}-{case['ratio_max']:.3f}",
-            "CPU ratio": f"{case['cpu_ratio']:.3f}",
-            "others' CPU": f"{case['others_cpu_share']:.0%}",
-            "MB/s": round(case["ours"]["mb_per_s"]),
-            "start-up s": f"{case['ours']['startup_s']:.1f}",
-            "end-to-end pairs/s": round(case["ours"]["end_to_end_pairs_per_s"]),
-            "worker MB": round(case["peak_worker_rss_bytes"] / 1e6),
-            "parent MB": round(case["peak_parent_rss_bytes"] / 1e6),
-        }
-        for case in result["cases"]
-    ]
     machine, parameters = result["machine"], result["parameters"]
-    lines = [
-        format_table(list(rows[0]), [list(row.values()) for row in rows]),
+    notes = [
         f"{parameters['num_workers']} workers, medians of {parameters['repeat']} on {machine['cores']} cores of "
         f"{machine['cpu']}; MB are 10^6 bytes, memory is the largest resident set",
     ]
     if max(case["others_cpu_share"] for case in result["cases"]) > _QUIET:
-        lines.append("other programs used the machine: read the CPU ratio, or measure again when it is quiet")
-    return "\n".join(lines)
+        notes.append("other programs used the machine: read the CPU ratio, or measure again when it is quiet")
+    rows = [[case["case"], *(column(case) for column in _COLUMNS.values())] for case in result["cases"]]
+    return Table(["case", *_COLUMNS], rows, notes).text()
 
 
-def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all cases and return the content of ``--json``."""
-    machine, workers, keep = describe_machine(_LIBRARIES), options.num_workers, options.keep
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise ArgumentError(f"--keep {keep}: the folder is not empty; name a new one")
-    cases = []
-    with contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory(prefix="bench-convert-") as folder:
-        sources, outputs = Path(folder, "source"), Path(folder, "output")
-        for case in (CASES[name] for name in options.cases):
-            began, pairs = time.monotonic(), options.pairs or case.pairs
-            source = make_source(case, pairs=pairs, steps=options.steps, root=sources, num_workers=workers)
-            took = time.monotonic() - began
-            _say(f"{case.name}: {source.pairs:,} pairs in {source.shards} shards, made in {took:.0f} s")
-            cases.append(measure_case(source, num_workers=workers, repeat=options.repeat, outputs=outputs))
-            if keep is None:
-                shutil.rmtree(sources)
-                shutil.rmtree(outputs)
-    given = {name: getattr(options, name) for name in ("num_workers", "repeat", "cases", "pairs", "steps")}
-    return {
-        "parameters": {**given, "offset": OFFSET, "image_size": SIZE, "quality": QUALITY},
-        "machine": machine,
-        "cases": cases,
-    }
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m bench.convert",
-        description="Measure conversion beside the bare codec work of the same frames.",
-        epilog="The defaults take about eight minutes on two idle cores, and 5 GB of the temporary folder.",
-    )
-    add = parser.add_argument
-    add("--pairs", type=whole(1), help="least number of pairs in each case (default: about 20 s of work)")
-    add("--steps", type=whole(OFFSET + 1), default=60, help="steps of each episode (default: 60)")
-    add("--num-workers", type=whole(1), default=2, help="processes of both (default: 2)")
-    add("--repeat", type=whole(1), default=3, help="measurements of each (default: 3)")
-    add("--cases", type=_cases, default=list(CASES), help=f"cases out of {','.join(CASES)} (default: all)")
-    add("--keep", type=Path, metavar="DIR", help="empty or new folder in which sources and outputs stay")
-    add("--json", action="store_true", help="print all figures, raw ones too, instead of a table")
-    return parser
-
-
-def _cases(text: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name not in CASES:
-            raise argparse.ArgumentTypeError(f"no case {name!r}; {closest(name, CASES, noun='cases')}")
-    return names
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    options = _parser().parse_args(arguments)
-
-    def work() -> int:
-        print_result(run_benchmark(options), format_result, as_json=options.json)
-        return 0
-
-    return run_command(work, place=options.keep or tempfile.gettempdir(), failures=(RuntimeError,))
+COMMAND = Command(
+    name="convert",
+    about="Measure conversion beside the bare codec work of the same frames.",
+    epilog="The defaults take about eight minutes on two idle cores, and 5 GB of the temporary folder.",
+    options=ConvertOptions,
+    work=_work,
+    show=format_result,
+    libraries=("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg"),
+)
+main = COMMAND.main

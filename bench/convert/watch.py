@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.convert.source import VERSION, BenchSource
+from bench.convert.source import BenchSource
+from bench.measure.child import BenchFailed
 from bench.measure.machine import busy_seconds, peak_resident, proportional_set
 from bench.measure.session import start
+from bench.source import VERSION
 from convert.journal.journal import FOLDER
 
 _JOURNAL_EVERY = 0.05
@@ -35,7 +37,7 @@ _MACHINE = 0
 """Process id that stands for the machine."""
 
 
-class ConversionFailed(RuntimeError):
+class ConversionFailed(BenchFailed):
     """The conversion did not end well; the message has the end of its log."""
 
 
@@ -71,7 +73,11 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
     if result.code:
         tail = "\n".join(result.err.splitlines()[-20:])
         raise ConversionFailed(f"python -m convert.run {' '.join(arguments)}: exit code {result.code}:\n{tail}")
-    first, last = watch.activity(source.shards)
+    if len(watch.locked) != len(source.files):
+        raise ConversionFailed(f"saw {len(watch.locked)} of {len(source.files)} shards being made; use more --pairs")
+    first, last = min(watch.locked.values()), max(watch.finished.values(), default=0.0)
+    if watch.gone is not None and len(watch.finished) < len(source.files):
+        last = watch.gone
     processes = watch.processes(first, last)
     cpu = sum(process["cpu_seconds"] for process in processes)
     return {
@@ -87,15 +93,21 @@ def run_conversion(source: BenchSource, output: Path, *, num_workers: int, size:
 
 
 class _Watch:
+    """Observations of a conversion.
+
+    Attributes:
+        locked, finished: Start and end of each shard, in seconds since the epoch.
+        gone: Time at which the journal was gone, if it is.
+    """
+
     def __init__(self, pid: int, journal: Path) -> None:
-        self._journal = journal
-        self._locked: dict[str, float] = {}
-        self._finished: dict[str, float] = {}
-        self._gone: float | None = None
+        self.locked: dict[str, float] = {}
+        self.finished: dict[str, float] = {}
+        self.gone: float | None = None
+        self._journal, self._parent = journal, psutil.Process(pid)
         self._makers: dict[str, int] = {}
-        self._known = [psutil.Process(pid)]
-        self._rss: dict[int, int] = {}
-        self._pss: dict[int, int] = {}
+        self._known = [self._parent]
+        self._memory: dict[int, dict[str, int | None]] = {}
         self._cpu: dict[int, float] = {}
         self._samples: list[tuple[float, dict[int, float]]] = []
         self._next_cpu = self._next_memory = 0.0
@@ -114,23 +126,15 @@ class _Watch:
                     self._cpu[process.pid] = sum(process.cpu_times()[:2])
             self._samples.append((time.time(), {**self._cpu, _MACHINE: busy_seconds()}))
 
-    def activity(self, shards: int) -> tuple[float, float]:
-        """Return the start of the first shard and the end of the last one, in seconds since the epoch."""
-        if len(self._locked) != shards:
-            raise ConversionFailed(f"saw {len(self._locked)} of {shards} shards being made; use more --pairs")
-        last = self._gone if self._gone is not None and len(self._finished) < shards else max(self._finished.values())
-        return min(self._locked.values()), last
-
     def processes(self, first: float, last: float) -> list[dict[str, Any]]:
         """Return the figures of the parent, each worker and any other child, with CPU time between two moments."""
         found = []
-        for pid in {self._known[0].pid, *self._rss, *self._makers.values()}:
+        for pid in {self._parent.pid, *self._memory, *self._makers.values()}:
             shards = sorted(stem for stem, maker in self._makers.items() if maker == pid)
-            is_parent = pid == self._known[0].pid
-            role = " and ".join([*(["parent"] if is_parent else []), *(["worker"] if shards else [])]) or "other"
-            memory = {"rss": self._rss.get(pid, 0), "pss": self._pss.get(pid)}
-            cpu = self.cpu_between(first, last, pid)
-            found.append({"role": role, "shards": shards, **memory, "cpu_seconds": cpu})
+            roles = {"parent": pid == self._parent.pid, "worker": bool(shards)}
+            role = " and ".join(name for name, has in roles.items() if has) or "other"
+            memory = self._memory.get(pid, {"rss": 0, "pss": None})
+            found.append({"role": role, "shards": shards, **memory, "cpu_seconds": self.cpu_between(first, last, pid)})
         return sorted(found, key=lambda use: (_ROLES.index(use["role"]), use["shards"]))
 
     def cpu_between(self, first: float, last: float, pid: int) -> float:
@@ -143,10 +147,10 @@ class _Watch:
         try:
             entries = list(os.scandir(self._journal))
         except FileNotFoundError:
-            if self._locked and self._gone is None:
-                self._gone = time.time()
+            if self.locked and self.gone is None:
+                self.gone = time.time()
             return
-        times = {"lock": self._locked, "status.json": self._finished}
+        times = {"lock": self.locked, "status.json": self.finished}
         for entry in entries:
             if not (match := _SHARD_FILE.fullmatch(entry.name)):
                 continue
@@ -158,9 +162,9 @@ class _Watch:
 
     def _look_at_memory(self) -> None:
         with contextlib.suppress(psutil.Error):
-            self._known = [self._known[0], *self._known[0].children(recursive=True)]
+            self._known = [self._parent, *self._parent.children(recursive=True)]
         for pid in (process.pid for process in self._known):
-            # The latest value, not the largest: between fork and exec a child has its parent's.
-            self._rss[pid] = peak_resident(pid) or self._rss.get(pid, 0)
-            if (pss := proportional_set(pid)) is not None:
-                self._pss[pid] = max(self._pss.get(pid, 0), pss)
+            old = self._memory.get(pid, {"rss": 0, "pss": None})
+            # Of the resident set the latest value, not the largest: between fork and exec a child has its parent's.
+            found = [size for size in (proportional_set(pid), old["pss"]) if size is not None]
+            self._memory[pid] = {"rss": peak_resident(pid) or old["rss"], "pss": max(found, default=None)}

@@ -13,7 +13,7 @@ point, within a repeat.
 A point that fails is a row with its error. The other points are measured, and the exit code is 1.
 
 ``--out`` receives ``run.json`` (all figures, parameters, machine) and, for each point, ``batch_times.jsonl`` (a line a
-batch) and plots of the mixture over the batches, from the point's last repeat. With several points each has a folder.
+batch) and plots of the mixture over the batches, from the point's last repeat. With ``--sweep`` each has a folder.
 
 Memory is the proportional set size of trainer and workers, sampled between the slices; its growth is in bytes a batch.
 The files come from the page cache unless they are larger than memory; MB/s is the rate at which they are read.
@@ -21,47 +21,51 @@ The files come from the page cache unless they are larger than memory; MB/s is t
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-from collections.abc import Sequence
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bench.loader.mixture import plot_mixture
 from bench.loader.parameters import Parameters, open_loader
-from bench.loader.report import BATCHES_FILE, RESULT_FILE, loader_table, summarise_points, write_point
-from bench.measure.command import run_points
-from bench.measure.points import tell
-from bench.measure.sweep import add_options, make_points, measure_sweep, parse
-from stream.storage.arguments import Parser
+from bench.measure.child import ask
+from bench.measure.options import option
+from bench.measure.points import Point, Prepared, Repeated, prepare_sweep, study, sweep_over
+from bench.measure.tables import Column, Table, figure, point_table, spread
+from stream.storage.files import write_whole
 
-_LIBRARIES = ("array-record", "grain", "numpy", "pyarrow", "simplejpeg")
+RESULT_FILE = "run.json"
+BATCHES_FILE = "batch_times.jsonl"
+_QUIET = 0.05
+_RAW = ("stats", "slices", "limit_slices", "memory_samples", "datasets")
 
 
-def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all points and return the result that ``--json`` prints.
+@dataclass(frozen=True, kw_only=True)
+class LoaderOptions(Parameters, Repeated):
+    """Options of the command."""
 
-    Raises:
-        ArgumentError: A point has no such loader.
-        ChildFailed: No point could be measured.
-        OSError: ``--out`` cannot be written to.
-    """
-    points = make_points(options.sweep)
-    for point in points:
-        open_loader(dataclasses.replace(options.base, **point.parameters))
-    result = measure_sweep(
-        options,
-        points,
-        module="bench.loader.run",
-        libraries=_LIBRARIES,
-        file=RESULT_FILE,
-        describe=_line,
-        summarise=summarise_points,
-    )
-    if options.out is not None:
-        tell("writing times and plots")
-        for point in points:
-            if point.runs:
-                write_point(options.out / _folder(point.name) if len(points) > 1 else options.out, point.runs[-1])
-    return result
+    no_limit: bool = option(False, bool, "do not measure decoding alone")
+    sweep: list[tuple[str, list[Any]]] | None = sweep_over(Parameters)
+
+    def __post_init__(self) -> None:
+        if self.no_limit:
+            object.__setattr__(self, "limit_s", 0.0)
+
+
+def _prepare(given: LoaderOptions) -> AbstractContextManager[Prepared]:
+    def measure(point: Point, parameters: dict[str, Any]) -> dict[str, Any]:
+        run = ask("bench.loader.run", parameters)
+        log = run.pop("batch_log")
+        if given.out is not None and len(point.runs) == given.repeat - 1:
+            write_point(given.out / _folder(point.name) if given.sweep else given.out, run["datasets"], log)
+        return run
+
+    return prepare_sweep(given, Parameters, open_loader, measure)
 
 
 def _folder(name: str) -> str:
@@ -73,20 +77,98 @@ def _line(run: dict[str, Any]) -> str:
     return f"{run['samples_per_s']:,.0f} samples/s{beside}, others' CPU {run['others_cpu_share']:.0%}"
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m bench.loader",
-        description="Measure the loader beside decoding the same JPEGs alone.",
-        epilog="A point with the defaults takes about 15 s a repeat on two idle cores.",
-    )
-    parser.add_argument("--no-limit", action="store_true", help="do not measure decoding alone")
-    add_options(parser, Parameters, files=f"{RESULT_FILE}, {BATCHES_FILE} and plots of the mixture")
-    options = parse(parser, Parameters, arguments)
-    if options.no_limit:
-        options.base = dataclasses.replace(options.base, limit_s=0.0)
-    return options
+def summarise_points(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Return the points for the result, each compared with the first one.
+
+    ``to_first`` is the median over the repeats of the ratio divided by the first point's (samples/s without a limit),
+    None if one of them failed.
+    """
+    summaries = []
+    first = points[0].runs
+    for point in points:
+        limited = all(run["ratio"] is not None for run in [*first, *point.runs])
+        speed = "ratio" if limited else "samples_per_s"
+        compared = [run[speed] / other[speed] for run, other in zip(point.runs, first, strict=False)]
+        to_first = statistics.median(compared) if compared else None
+        summaries.append({**point.as_dict(leave_out=_RAW), "to_first": to_first})
+    return summaries
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit code."""
-    return run_points(_parse(arguments), run_benchmark, lambda result: loader_table(result).text())
+def _to_first(point: Mapping[str, Any]) -> str | None:
+    return None if point["to_first"] is None else f"{point['to_first']:.3f}"
+
+
+def _growth(point: Mapping[str, Any]) -> str | None:
+    rise, error = point["median"]["slope_bytes_per_batch"], point["median"]["slope_error"]
+    return None if rise is None else f"{rise:,.0f}" + (f" ± {error:,.0f}" if error is not None else "")
+
+
+_COLUMNS: dict[str, Column] = {
+    "samples/s": figure("samples_per_s", form=",.0f"),
+    "limit": figure("limit_samples_per_s", form=",.0f"),
+    "ratio": figure("ratio", form=".3f"),
+    "(range)": spread("ratio", ".3f"),
+    "CPU ratio": figure("cpu_ratio", form=".3f"),
+    "to first": _to_first,
+    "others' CPU": figure("others_cpu_share", form=".0%"),
+    "step p50 ms": figure("step_ms", "p50", form=".1f"),
+    "p99 ms": figure("step_ms", "p99", form=".1f"),
+    "first batch s": figure("first_batch_s", form=".2f"),
+    "end s": lambda point: f"{point['median']['close_s'] + point['median']['exit_s']:.2f}",
+    "CPU s/1000": figure("cpu_s_per_1000_pairs", form=".3f"),
+    "MB/s": figure("storage_bytes_per_s", form=",.0f", scale=1e-6),
+    "memory MB": figure("peak_pss_bytes", form=",.0f", scale=1e-6),
+    "growth B/batch": _growth,
+}
+
+
+def loader_table(result: Mapping[str, Any]) -> Table:
+    """Return the table of a result."""
+    given, machine = result["parameters"], result["machine"]
+    medians = [point["median"] for point in result["points"] if point["median"] is not None]
+    lowest = min((figures["lowest_available_bytes"] for figures in medians), default=0)
+    notes = [
+        f"Medians of {given['repeat']} on {machine['cores']} cores of {machine['cpu']}, {given['steps']:,} batches of "
+        f"{given['batch_size']} each. MB are 10^6 bytes. The machine had {lowest / 1e9:.1f} GB of memory left at least."
+    ]
+    busy = max((figures["others_cpu_share"] for figures in medians), default=0.0)
+    if busy > _QUIET:
+        notes.append(f"Other programs took {busy:.0%} of the machine: compare the CPU ratio, or repeat it when quiet.")
+    return point_table(result["points"], _COLUMNS, notes)
+
+
+def write_point(folder: Path, names: Sequence[str], log: Sequence[dict[str, Any]]) -> None:
+    """Write the times of the batches of a measurement, and plots of its mixture.
+
+    Args:
+        folder: Folder to make.
+        names: Names of the datasets.
+        log: A line for each batch (`bench.loader.run`).
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = np.array([entry["rows"] for entry in log])
+    lines = [
+        json.dumps({**entry, "rows": {names[number]: counts[number] for number in np.flatnonzero(counts).tolist()}})
+        + "\n"
+        for entry, counts in zip(log, rows.tolist(), strict=True)
+    ]
+    write_whole(folder / BATCHES_FILE, "".join(lines))
+    plot_mixture(folder, rows, names)
+
+
+COMMAND = study(
+    name="loader",
+    about="Measure the loader beside decoding the same JPEGs alone.",
+    epilog="A point with the defaults takes about 15 s a repeat on two idle cores.",
+    options=LoaderOptions,
+    prepare=_prepare,
+    describe=_line,
+    summarise=summarise_points,
+    table=loader_table,
+    libraries=("array-record", "grain", "numpy", "pyarrow", "simplejpeg"),
+    file=RESULT_FILE,
+)
+main = COMMAND.main

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.measure.sweep import duration, one_of, option
+from bench.measure.options import number, one_of, option
 from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
@@ -15,6 +15,7 @@ from stream.loader.mixed import MixedData, Options
 from stream.loader.normalize import Normalize
 from stream.loader.running import Running
 from stream.order.mixture import Member, Mixture, resolve_mixture
+from stream.order.window import BOUNDS
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError, closest
 
@@ -47,15 +48,23 @@ class Parameters:
     num_workers: int = option(2, whole(0), "worker processes; 0 makes batches in threads")
     threads: int | None = option(None, whole(1), "threads of a worker, or of the trainer without workers")
     prefetch: int = option(2, whole(1), "batches that are ready or in progress while the trainer works on one")
+    cameras: str = option("primary", str, "cameras, with + between")
+    frames: str = option("none", str, "frames of a sample, with + between (-1+0, 0+offset); none: those of a pair")
+    bounds: str = option("inside", one_of(BOUNDS), f"one of {', '.join(BOUNDS)}")
+    horizon: int | None = option(None, whole(1), "steps of the action windows")
     metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
     samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
     transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
     warmup: int = option(8, whole(1), "batches that are not measured, the first one included")
     steps: int = option(160, whole(1), "batches that are measured")
-    compute_sleep_ms: float = option(0.0, duration, "milliseconds that the trainer sleeps after each batch")
+    compute_sleep_ms: float = option(0.0, number(0), "milliseconds that the trainer sleeps after each batch")
     seed: int = option(0, whole(0), "seed of the order of samples")
-    limit_s: float = option(1.0, duration, "seconds of each slice of decoding alone; 0 is the same as --no-limit")
+    limit_s: float = option(1.0, number(0), "seconds of each slice of decoding alone; 0 is the same as --no-limit")
+
+
+def _frame(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
 
 
 def open_loader(parameters: Parameters) -> Loader:
@@ -73,11 +82,16 @@ def open_loader(parameters: Parameters) -> Loader:
                 f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
             )
         members = tuple(dataclasses.replace(member, weights=(1.0,)) for member in members[: parameters.datasets])
+    cameras = parameters.cameras.split("+")
     options = Options(
         seed=parameters.seed,
         shuffle=parameters.shuffle,
         samples_per_episode=parameters.samples_per_episode,
         metadata=parameters.metadata,  # type: ignore[arg-type]
+        cameras=cameras if len(cameras) > 1 else None if cameras == ["primary"] else cameras[0],
+        frames=None if parameters.frames == "none" else [_frame(frame) for frame in parameters.frames.split("+")],
+        bounds=parameters.bounds,  # type: ignore[arg-type]
+        horizon=parameters.horizon,
     )
     data = MixedData(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
     running = Running(

@@ -1,4 +1,4 @@
-"""One measurement of a point: ``python -m bench.loader.run``, which ``bench.loader`` starts in a fresh process.
+"""One measurement of a point, which ``bench.loader`` makes in a fresh process.
 
 The speed of a shared machine changes within seconds, so the loader and its limit are measured in turns, in short
 slices. Between its slices the iterator stays open, and the workers fill the ring and stop. Batches that were ready
@@ -16,7 +16,6 @@ import dataclasses
 import math
 import os
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +25,8 @@ import numpy as np
 import psutil
 
 from bench.loader.parameters import Parameters, open_loader
-from bench.measure.child import answer
 from bench.measure.decode_limit import DecodeLimit, LimitSlice
-from bench.measure.machine import busy_seconds
-from bench.measure.memory import MemoryLog
+from bench.measure.machine import MemoryLog, busy_seconds
 from bench.measure.points import step_times
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
@@ -116,12 +113,12 @@ class Trainer:
         for _ in range(self.depth + self.lanes):
             self._step()
         read = self.loader.stats()["bytes"]
-        busy, mine, theirs = busy_seconds(), time.process_time(), self._worker_cpu()
+        cpu = self._cpu()
         arrivals, waited = [time.perf_counter()], 0.0
         for _ in range(steps):
             waited += self._step()
             arrivals.append(time.perf_counter())
-        busy, mine, theirs = busy_seconds() - busy, time.process_time() - mine, self._worker_cpu() - theirs
+        busy, mine, theirs = (self._cpu() - cpu).tolist()
         return LoaderSlice(
             batches=steps,
             seconds=arrivals[-1] - arrivals[0],
@@ -170,13 +167,10 @@ class Trainer:
         self.batches += 1
         return ended - began
 
-    def _worker_cpu(self) -> float:
-        total = 0.0
-        for worker in self._workers:
-            with contextlib.suppress(psutil.Error):
-                times = worker.cpu_times()
-                total += times.user + times.system
-        return total
+    def _cpu(self) -> np.ndarray:
+        """Return the CPU time of the machine, of the trainer, and of the workers."""
+        workers = sum(sum(worker.cpu_times()[:2]) for worker in self._workers)
+        return np.array([busy_seconds(), time.process_time(), workers])
 
 
 def plan_slices(steps: int, *, step_seconds: float, lanes: int) -> list[int]:
@@ -193,6 +187,11 @@ def plan_slices(steps: int, *, step_seconds: float, lanes: int) -> list[int]:
     return [each] * math.ceil(steps / each)
 
 
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure a point, for ``ask``."""
+    return measure_point(Parameters(**request))
+
+
 def measure_point(parameters: Parameters) -> dict[str, Any]:
     """Measure a point once and return its figures (see ``summarise``), its raw data and its memory.
 
@@ -200,7 +199,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
     of the step (compute included), wait, rows of each dataset, and whether the batch was measured.
 
     Raises:
-        StreamError, FormatError, LimitFailed, OSError: The loader or the limit raises them.
+        StreamError, FormatError, TeamFailed, OSError: The loader or the limit raises them.
     """
     began = time.perf_counter()
     loader = open_loader(parameters)
@@ -217,18 +216,16 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         ours: list[LoaderSlice] = []
         limits: list[LimitSlice] = []
         measured: set[int] = set()
-        for steps in plan_slices(parameters.steps, step_seconds=step_seconds, lanes=trainer.lanes):
+        # The limit is measured before each slice and after the last one.
+        for steps in (*plan_slices(parameters.steps, step_seconds=step_seconds, lanes=trainer.lanes), 0):
             trainer.rest(step_seconds)
             memory.look(trainer.batches)
             if limit is not None:
                 limits.append(limit.measure(parameters.limit_s))
-            ours.append(trainer.run(steps))
-            measured.update(range(trainer.batches - steps, trainer.batches))
-            step_seconds = ours[-1].seconds / steps
-        trainer.rest(step_seconds)
-        memory.look(trainer.batches)
-        if limit is not None:
-            limits.append(limit.measure(parameters.limit_s))
+            if steps:
+                ours.append(trainer.run(steps))
+                measured.update(range(trainer.batches - steps, trainer.batches))
+                step_seconds = ours[-1].seconds / steps
         stats = loader.stats()
         close_seconds = trainer.close()
     figures = summarise(ours, limits, rows=loader.batch_size)
@@ -243,7 +240,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         "stats": stats,
         "slices": [dataclasses.asdict(part) for part in ours],
         "limit_slices": [dataclasses.asdict(part) for part in limits],
-        "memory_samples": [dataclasses.asdict(sample) for sample in memory.samples],
+        "memory_samples": memory.samples,
     }
 
 
@@ -276,7 +273,3 @@ def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows
         "storage_bytes_per_s": sum(part.bytes for part in ours) / sum(part.seconds for part in ours),
         "bytes_per_pair": sum(part.bytes for part in ours) / pairs,
     }
-
-
-if __name__ == "__main__":
-    sys.exit(answer(lambda request: measure_point(Parameters(**request))))

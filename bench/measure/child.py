@@ -1,12 +1,14 @@
-"""Fresh processes for measured points: a line of JSON in, a line out, and an end when the benchmark ends.
+"""Processes of the benchmarks: a fresh one for each measured point, and teams that work at the same moments.
 
-The benchmark calls ``ask``. The module that it starts calls ``answer`` under its main guard.
+A fresh process takes a line of JSON, gives a line, and ends when the benchmark ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,26 +16,36 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import IO, Any, NamedTuple
 
-_GRACE = 10.0
-_REPOSITORY = str(Path(__file__).resolve().parents[2])
+from bench.measure.machine import busy_seconds
+from bench.measure.session import REPOSITORY, end
+
+_DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+_barrier: threading.Barrier
 
 
-class ChildFailed(RuntimeError):
+class BenchFailed(RuntimeError):
+    """A benchmark that cannot go on; the message is complete."""
+
+
+class ChildFailed(BenchFailed):
     """A process that ended without a result; the message says how and quotes the last line of its output."""
 
 
 def ask(
     module: str, request: Mapping[str, Any], *, python: str | Path = sys.executable, timeout: float | None = None
 ) -> dict[str, Any]:
-    """Run ``python -m module`` and return what its ``answer`` gives for a request.
+    """Call ``answer(request)`` of a module in a fresh process and return its result.
 
     Args:
-        module: A module of this repository.
+        module: A module of this repository, with a function ``answer``.
         request: Request, sent as JSON.
         python: Interpreter, for example of another virtual environment.
         timeout: Seconds after which the process is ended.
@@ -45,97 +57,51 @@ def ask(
         ChildFailed: The process raised, died, or took too long.
         KeyboardInterrupt: The process is ended first.
     """
-    paths = [_REPOSITORY, *filter(None, [os.environ.get("PYTHONPATH")])]
-    late = threading.Event()
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # Files, because a pipe that is read at the end could fill up.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
-            [str(python), "-m", module],
+            [str(python), "-m", "bench.measure.answer", module],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=out,
             stderr=log,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             # Ctrl-C reaches this process alone, which then ends the child and its workers in order.
             process_group=0,
         )
-
-        def stop() -> None:
-            late.set()
-            process.terminate()
-
-        timer = threading.Timer(timeout, stop) if timeout else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        assert process.stdin is not None and process.stdout is not None
-        line, told_at = "", 0.0
+        assert process.stdin is not None
         try:
             with contextlib.suppress(BrokenPipeError):
+                # Left open: closing it would end the child.
                 process.stdin.write(json.dumps(dict(request)) + "\n")
                 process.stdin.flush()
-                # Not `communicate`: closing the input would end the child.
-                line = process.stdout.readline()
-            told_at = time.perf_counter()
-            process.wait()
-            ended_at = time.perf_counter()
+            process.wait(timeout)
+            ended = time.monotonic()
+        except subprocess.TimeoutExpired:
+            raise ChildFailed(f"took longer than {timeout:.0f} s") from None
         finally:
-            if timer is not None:
-                timer.cancel()
             end(process)
-        log.seek(0)
-        told = [text.strip() for text in log.read().splitlines() if text.strip()]
-    result = _read(line)
-    if process.returncode == 0 and result and "error" not in result:
-        return {**result, "exit_s": ended_at - told_at}
-    if late.is_set():
-        raise ChildFailed(f"took longer than {timeout:.0f} s")
-    reason = result.get("error") or f"{_fate(process.returncode)}{f': {told[-1]}' if told else ''}"
+        result, told = _read(out), _last_line(log)
+    answered = result.pop("answered", None)
+    if process.returncode == 0 and answered is not None:
+        return {**result, "exit_s": ended - answered}
+    reason = result.get("error") or f"{_fate(process.returncode)}{told and f': {told}'}"
     raise ChildFailed(" ".join(str(reason).split()))
 
 
-def answer(function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> int:
-    """Answer one request of ``ask`` with the result of a function and return the exit code.
-
-    An exception becomes the error that ``ask`` raises. The process ends when standard input closes, so it never
-    outlives the benchmark. Output of libraries to standard output goes to standard error.
-    """
-    signal.signal(signal.SIGTERM, _stop)
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _read(out: IO[str]) -> dict[str, Any]:
+    out.seek(0)
     try:
-        result: Mapping[str, Any] = function(request)
-    except Exception as error:
-        # The benchmark prints one line; the traceback is for those who run the module by hand.
-        sys.excepthook(type(error), error, error.__traceback__)
-        result = {"error": f"{type(error).__name__}: {error}"}
-    out.write(json.dumps(result) + "\n")
-    out.flush()
-    return 1 if "error" in result else 0
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    """End a process if it still runs, and close its pipes."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
-def _read(line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
+        return dict(json.load(out))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def _last_line(log: IO[str]) -> str:
+    log.seek(0)
+    lines = [line.strip() for line in log if line.strip()]
+    return lines[-1] if lines else ""
 
 
 def _fate(code: int) -> str:
@@ -145,13 +111,61 @@ def _fate(code: int) -> str:
     return f"was killed by {name}{', as the kernel does when memory runs out' if -code == signal.SIGKILL else ''}"
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+class TeamFailed(BenchFailed):
+    """A process of a team that died."""
 
 
-def _end_with_parent() -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    os.kill(os.getpid(), signal.SIGTERM)
+class Turn(NamedTuple):
+    """Work of all processes at once.
+
+    Attributes:
+        results: Result of each process.
+        times: Seconds of each process.
+        seconds: Time from the first start to the last end.
+        cpu_seconds: CPU time of the processes.
+        others_cpu_seconds: CPU time of everything else on the machine.
+    """
+
+    results: list[Any]
+    times: list[float]
+    seconds: float
+    cpu_seconds: float
+    others_cpu_seconds: float
+
+
+class Team(ProcessPoolExecutor):
+    """Processes that start each piece of work at the same moment; use them in a ``with`` statement."""
+
+    def __init__(self, size: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        super().__init__(size, context, _join, (context.Barrier(size),))
+
+    def run(self, work: Callable[[Any], Any], parts: Iterable[Any]) -> Turn:
+        """Call ``work(part)`` in each process; there are as many parts as processes.
+
+        Raises:
+            TeamFailed: A process died.
+            Exception: ``work`` raised it.
+        """
+        try:
+            results, starts, ends, busy, cpu = map(list, zip(*self.map(partial(_work, work), parts), strict=True))
+        except BrokenProcessPool:
+            raise TeamFailed("a process that works alone died; is there enough memory?") from None
+        times = [end - start for start, end in zip(starts, ends, strict=True)]
+        others = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
+        return Turn(results, times, max(ends) - min(starts), sum(cpu), max(0.0, others))
+
+
+def _join(barrier: threading.Barrier) -> None:
+    global _barrier
+    _barrier = barrier
+    # The processes of a pool do not notice that their parent was killed.
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _work(work: Callable[[Any], Any], part: Any) -> tuple[Any, ...]:
+    # All have to be here, so that no process takes two parts.
+    _barrier.wait()
+    began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
+    result = work(part)
+    return result, began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu

@@ -1,94 +1,164 @@
-"""Shared parts of the benchmark commands: lists of numbers, output, errors and exit codes."""
+"""Commands of the benchmarks: options, result, table, files, errors and exit codes.
+
+The result is what ``--json`` prints and ``--out`` receives; the table is made of the result alone.
+"""
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure.child import ChildFailed
+from bench.measure.child import BenchFailed
+from bench.measure.machine import describe_machine
+from bench.measure.options import option, options_of, parameters_of
 from convert.errors import ConvertError
-from stream.storage.arguments import whole
+from stream.storage.arguments import Parser, interrupt_on_kill
 from stream.storage.errors import ArgumentError, FormatError, StreamError
+from stream.storage.files import write_whole
 
-_FAILURES = (ChildFailed, ConvertError, FormatError, StreamError)
+Result = Mapping[str, Any]
 
 
-def wholes(least: int) -> Callable[[str], list[int]]:
-    """Return a reader of whole numbers of at least ``least``, separated by commas.
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Options of every command."""
 
-    >>> wholes(1)("64, 1_000")
-    [64, 1000]
+    out: Path | None = option(None, Path, "folder for all figures, and for plots if there are any", metavar="DIR")
+    json: bool = option(False, bool, "print all figures instead of a table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command, ``python -m bench.<name>``.
+
+    Attributes:
+        name: Name of its room.
+        about: Description for ``--help``.
+        epilog: Last line of ``--help``.
+        options: Dataclass of its options, with ``Output`` among its bases.
+        work: Yields the result, more complete each time; date, parameters and machine are added.
+        show: Returns the table of a result as text.
+        failed: Returns the exit code of a result, 0 or False where all is well.
+        files: Writes further files of a result to the folder of ``--out``.
+        libraries: Distributions whose versions are recorded.
+        file: Name of the result in ``--out``.
+        interrupted: Line to print after Ctrl-C.
     """
-    return lambda text: [whole(least)(part.strip().replace("_", "")) for part in text.split(",")]
+
+    name: str
+    about: str
+    options: type[Any]
+    work: Callable[[Any], Iterator[dict[str, Any]]]
+    show: Callable[[Result], str]
+    failed: Callable[[Result], int] = lambda result: 0
+    files: Callable[[Result, Path], None] = lambda result, folder: None
+    libraries: Sequence[str] = ()
+    epilog: str = ""
+    file: str = ""
+    interrupted: str = "interrupted"
+
+    def parse(self, arguments: Sequence[str] | None = None) -> Any:
+        """Return the options; a wrong one is one line and ends the program with exit code 2."""
+        parser = Parser(prog=f"python -m bench.{self.name}", description=self.about, epilog=self.epilog)
+        for field in options_of(self.options):
+            flag, read, more = f"--{field.name.replace('_', '-')}", field.metadata["read"], field.metadata["more"]
+            what, default = field.metadata["what"].replace("%", "%%"), field.default
+            if read is bool:
+                parser.add_argument(flag, action="store_true", help=what)
+                continue
+            if default is not None:
+                shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+                what += f" (default: {shown})".replace("%", "%%")
+            parser.add_argument(flag, type=read, default=default, help=what.strip(), **more)
+        given = parser.parse_args(arguments)
+        try:
+            return self.options(**vars(given))
+        except ArgumentError as error:
+            parser.error(str(error))
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the command and return its exit code."""
+        given = self.parse(arguments)
+        interrupt_on_kill()
+        place = getattr(given, "work", None) or given.out or tempfile.gettempdir()
+        return run_command(lambda: self._run(given), place=place, interrupted=self.interrupted)
+
+    def _run(self, given: Any) -> int:
+        if given.out is not None:
+            given.out.mkdir(parents=True, exist_ok=True)
+        recorded = {
+            "date": time.strftime("%Y-%m-%d"),
+            "parameters": {name: getattr(given, name) for name in parameters_of(self.options)},
+            "machine": describe_machine(self.libraries),
+        }
+        for part in self.work(given):
+            result = {**recorded, **part}
+            if given.out is not None:
+                write_whole(given.out / (self.file or f"{self.name}.json"), json.dumps(result, indent=1) + "\n")
+        if given.out is not None:
+            self.files(result, given.out)
+        print(json.dumps(result, indent=1) if given.json else self.show(result))
+        return int(self.failed(result))
 
 
-def run_command(
-    work: Callable[[], int],
-    *,
-    place: Path | str | None,
-    failures: tuple[type[Exception], ...] = (),
-    interrupted: str = "interrupted",
-) -> int:
+def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str = "interrupted") -> int:
     """Do the work of a command and return the exit code; an error is one line on standard error.
 
     Args:
         work: Returns the exit code of a success.
         place: File or folder to name for an OSError that names none.
-        failures: Further exceptions whose message is complete, besides those of this repository.
         interrupted: Line to print after Ctrl-C.
 
     Returns:
         The exit code of ``work``, 1 after an error, 2 for an argument that does not exist, 130 after Ctrl-C.
     """
-    told: tuple[type[Exception], ...] = (*_FAILURES, *failures)
     try:
         return work()
-    except ArgumentError as error:
-        return _fail(str(error), 2)
-    except told as error:
-        return _fail(str(error), 1)
-    except OSError as error:
-        return _fail(f"{error.filename or place}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return 130
+    except OSError as error:
+        told, code = f"{error.filename or place}: {error.strerror or error}", 1
+    except (BenchFailed, ConvertError, FormatError, StreamError) as error:
+        told, code = str(error), 2 if isinstance(error, ArgumentError) else 1
+    print(f"error: {' '.join(told.split())}", file=sys.stderr)
+    return code
 
 
-def run_points(
-    options: argparse.Namespace,
-    benchmark: Callable[[argparse.Namespace], dict[str, Any]],
-    show: Callable[[dict[str, Any]], str],
-    *,
-    place: Path | str | None = None,
-) -> int:
-    """Run a benchmark of points, print its result and return the exit code: 1 if a point failed.
+@contextlib.contextmanager
+def work_folder(name: str, place: Path | None, *, keep: bool = False) -> Iterator[Path]:
+    """Give a new folder for the work of a command, removed at the end.
 
     Args:
-        options: Options with ``out``, a folder to make or None, and ``json``.
-        benchmark: Returns the result, with ``points`` and their ``error``.
-        show: Returns the table of a result.
-        place: As for ``run_command``; by default ``out``.
+        name: Start of its name.
+        place: Folder that it is in, made if necessary; None for the temporary one.
+        keep: Leave it, and tell where it is.
     """
-
-    def work() -> int:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-        result = benchmark(options)
-        print_result(result, show, as_json=options.json)
-        return 1 if any(point["error"] is not None for point in result["points"]) else 0
-
-    return run_command(work, place=place or options.out)
-
-
-def print_result(result: dict[str, Any], show: Callable[[dict[str, Any]], str], *, as_json: bool) -> None:
-    """Print all figures as JSON, or the table that ``show`` returns."""
-    print(json.dumps(result, indent=1) if as_json else show(result))
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if keep:
+            folder = tempfile.mkdtemp(prefix=f"{name}-", dir=place)
+            stack.callback(say, f"kept: {folder}")
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix=f"{name}-", dir=place, ignore_cleanup_errors=True)
+            folder = stack.enter_context(temporary)
+        yield Path(folder).resolve()
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    return code
+def tell(line: str) -> None:
+    """Print a line of progress to standard error if it is a terminal."""
+    if sys.stderr.isatty():
+        say(line)
+
+
+def say(line: str) -> None:
+    """Print a line of progress to standard error."""
+    print(line, file=sys.stderr, flush=True)

@@ -7,34 +7,27 @@ would give a limit that no loader can reach. The processes wait between the slic
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import signal
+import dataclasses
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from types import TracebackType
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import simplejpeg
 
-from bench.measure.machine import busy_seconds
-from bench.measure.stored_records import StoredRecords
+from bench.measure.child import Team
+from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
-from stream.format.index import SplitIndex
-from stream.loader.loader import Loader
+from stream.loader.loader import Loader, make_loader
+from stream.loader.mixed import MixedData, Options
+from stream.order.mixture import Mixture
 
 PAIRS = 512
 """Number of samples that each thread holds."""
-
-_Held = tuple[Sequence[SplitIndex], list[tuple[int, int]]]
-"""Splits, and the samples of a process as number of the split and row of its records."""
-
-
-class LimitFailed(RuntimeError):
-    """A process of the limit that ended early."""
+_turns: list[_Turns]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +49,7 @@ class LimitSlice:
     others_cpu_seconds: float
 
 
-class DecodeLimit:
+class DecodeLimit(Team):
     """Processes that decode the samples of a loader; use them in a ``with`` statement.
 
     Args:
@@ -65,128 +58,95 @@ class DecodeLimit:
         threads: Number of threads of each process.
 
     Raises:
-        LimitFailed: A process ended, because a record is unreadable or memory is short.
+        TeamFailed: A process died, perhaps because memory is short.
+        stream.RecordError: A record cannot be read.
     """
 
     def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._processes: list[multiprocessing.process.BaseProcess] = []
-        self._pipes: list[Connection] = []
-        try:
-            for number in range(processes):
-                ours, theirs = context.Pipe()
-                held = _share(loader, number, of=processes, pairs=PAIRS * threads)
-                process = context.Process(target=_serve, args=(theirs, held, threads, loader.batch_size), daemon=True)
-                process.start()
-                theirs.close()
-                self._processes.append(process)
-                self._pipes.append(ours)
-            for pipe in self._pipes:
-                _receive(pipe)
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> DecodeLimit:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def measure(self, seconds: float) -> LimitSlice:
-        """Decode for some seconds; raises LimitFailed."""
-        busy = busy_seconds()
-        for pipe in self._pipes:
-            with contextlib.suppress(OSError):
-                pipe.send(seconds)
-        shares = [_receive(pipe) for pipe in self._pipes]
-        busy = busy_seconds() - busy
-        cpu = sum(share[2] for share in shares)
-        return LimitSlice(
-            pairs=sum(int(share[0]) for share in shares),
-            seconds=max(share[1] for share in shares),
-            pairs_per_s=sum(share[0] / share[1] for share in shares),
-            cpu_seconds=cpu,
-            others_cpu_seconds=max(0.0, busy - cpu),
+        super().__init__(processes)
+        self._seats = processes
+        data, rows = loader.data, loader.batch_size
+        options = dataclasses.replace(data.options, metadata="none", columns=())
+        steps = range(processes * -(-PAIRS * threads // rows))
+        self.run(
+            _hold,
+            [
+                _Share(data.root, data.mixture, options, rows, steps[number::processes], threads)
+                for number in range(processes)
+            ],
         )
 
-    def close(self) -> None:
-        """End the processes."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.terminate()
-            process.join()
+    def measure(self, seconds: float) -> LimitSlice:
+        """Decode for some seconds; raises TeamFailed."""
+        turn = self.run(_decode, [seconds] * self._seats)
+        return LimitSlice(
+            pairs=sum(turn.results),
+            seconds=max(turn.times),
+            pairs_per_s=sum(pairs / took for pairs, took in zip(turn.results, turn.times, strict=True)),
+            cpu_seconds=turn.cpu_seconds,
+            others_cpu_seconds=turn.others_cpu_seconds,
+        )
 
 
-def _share(loader: Loader, number: int, *, of: int, pairs: int) -> _Held:
-    """Return the samples of every ``of``-th batch from batch ``number`` on, about ``pairs``, in storage order."""
-    held: set[tuple[int, int]] = set()
-    plan, batch_size = loader.data.plan, loader.batch_size
-    for step in range(number, number + of * -(-pairs // batch_size), of):
-        rows = plan.rows(plan.batch_samples(step, batch_size))
-        held.update(zip(rows.split.tolist(), rows.record.tolist(), strict=True))
-    return loader.data.views.splits, sorted(held)
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure a slice, for ``ask``: of a ``loader`` (arguments), in some ``processes``, for some ``seconds``."""
+    with DecodeLimit(make_loader(**request["loader"]), processes=request["processes"], threads=1) as limit:
+        # A short slice first, because its caches are cold.
+        limit.measure(min(0.2, request["seconds"]))
+        return dataclasses.asdict(limit.measure(request["seconds"]))
 
 
-def _receive(pipe: Connection) -> tuple[float, float, float]:
-    try:
-        answer = pipe.recv()
-    except (EOFError, OSError):
-        raise LimitFailed("a process that decodes alone died; is there enough memory?") from None
-    if isinstance(answer, str):
-        raise LimitFailed(f"decoding alone: {answer}")
-    pairs, seconds, cpu = answer
-    return pairs, seconds, cpu
+class _Share(NamedTuple):
+    """What a process of the limit holds: some batches of a mixture, for some threads."""
+
+    root: Path
+    mixture: Mixture
+    options: Options
+    rows: int
+    steps: range
+    threads: int
 
 
-def _serve(pipe: Connection, held: _Held, threads: int, rows: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        samples = _read(*held)
-        # Shuffled, because a slice in storage order would decode only the first datasets.
-        order = np.random.default_rng(0).permutation(len(samples)).tolist()
-        shares = [[samples[place] for place in order[thread::threads]] for thread in range(threads)]
-        turns = [_Turns(share, rows) for share in shares]
-        pipe.send((len(samples), 0.0, 0.0))
-    except Exception as error:
-        pipe.send(f"{type(error).__name__}: {error}")
-        return
-    with contextlib.suppress(EOFError, OSError), ThreadPoolExecutor(threads) as pool:
-        while True:
-            seconds = pipe.recv()
-            start, cpu = time.monotonic(), time.process_time()
-            pairs = sum(pool.map(_Turns.run, turns, [start + seconds] * threads))
-            pipe.send((pairs, time.monotonic() - start, time.process_time() - cpu))
+def _hold(share: _Share) -> None:
+    """Read the JPEGs of a share, and divide its samples among the threads."""
+    data = MixedData(share.root, share.mixture, share.options, batch_size=share.rows)
+    assembler = Assembler(data.spec)
+    samples = []
+    for step in share.steps:
+        rows = data.plan.rows(data.plan.batch_samples(step, share.rows))
+        samples += [
+            [(camera, frame, bytes(jpeg)) for camera, frame, jpeg in jpegs] for _, jpegs in assembler.encoded_rows(rows)
+        ]
+    shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
+    global _turns
+    _turns = [_Turns(samples[thread :: share.threads], shapes, share.rows) for thread in range(share.threads)]
 
 
-def _read(splits: Sequence[SplitIndex], records: Sequence[tuple[int, int]]) -> list[list[bytes]]:
-    stored = StoredRecords(splits)
-    return [[bytes(frame) for frame in stored.frames(split, row)] for split, row in records]
+def _decode(seconds: float) -> int:
+    """Decode in all threads for some seconds and return the number of samples."""
+    until = time.monotonic() + seconds
+    with ThreadPoolExecutor(len(_turns)) as pool:
+        return sum(pool.map(lambda turns: turns.run(until), _turns))
 
 
 class _Turns:
     """The samples of one thread; each slice continues where the last one ended."""
 
-    def __init__(self, samples: list[list[bytes]], rows: int) -> None:
-        self._samples = samples
-        self._next = 0
-        frame = simplejpeg.decode_jpeg(samples[0][0])
+    def __init__(
+        self, samples: list[list[tuple[int, int, bytes]]], shapes: Sequence[tuple[int, ...]], rows: int
+    ) -> None:
+        self._samples = itertools.cycle(samples)
+        self._rows = rows
         # Allocated as the loader allocates its batches: the speed of decoding depends on the alignment.
-        self._batch = empty_array(rows, "u1", (max(map(len, samples)), *frame.shape))
-        self._batch[:] = 0
+        self._batch = [empty_array(rows, "u1", shape) for shape in shapes]
+        for camera in self._batch:
+            camera[:] = 0
 
     def run(self, until: float) -> int:
         """Decode until a time of the monotonic clock and return the number of samples."""
-        samples, batch, place = self._samples, self._batch, self._next
         count = 0
         while time.monotonic() < until:
-            row = batch[count % len(batch)]
-            for number, frame in enumerate(samples[place]):
-                simplejpeg.decode_jpeg(frame, buffer=row[number])
-            place = (place + 1) % len(samples)
+            for camera, number, jpeg in next(self._samples):
+                simplejpeg.decode_jpeg(jpeg, buffer=self._batch[camera][count % self._rows, number])
             count += 1
-        self._next = place
         return count

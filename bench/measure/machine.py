@@ -1,19 +1,23 @@
 """The machine of a measurement: its description, and the CPU time and memory of processes.
 
-It needs only the standard library, because the environments of the peers import it too.
+Beside the standard library it needs only psutil, because the environments of the peers import it too. Memory is the
+proportional set size (PSS), which divides each page among the processes that use it. Trainer and workers all map the
+ring of batches, so the sum of their resident sets would count the ring several times.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_TICK = os.sysconf("SC_CLK_TCK")
+import psutil
 
 
 def describe_machine(libraries: Sequence[str]) -> dict[str, Any]:
@@ -21,7 +25,7 @@ def describe_machine(libraries: Sequence[str]) -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": psutil.virtual_memory().total,
         "load_average": os.getloadavg(),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -34,26 +38,23 @@ def busy_seconds() -> float:
 
     The difference of two calls, minus the caller's own CPU time, is the CPU time of other programs.
     """
-    user, nice, system, _idle, _wait, *interrupts = Path("/proc/stat").read_text().split()[1:9]
-    return sum(map(int, (user, nice, system, *interrupts))) / _TICK
+    times = psutil.cpu_times()
+    return times.user + times.nice + times.system + times.irq + times.softirq + times.steal
 
 
 def family() -> list[int]:
     """Return the process numbers of this process and all its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = [os.getpid()]
-    for pid in found:
-        found.extend(children.get(pid, ()))
-    return found
+    return [os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))]
 
 
 def cpu_seconds() -> float:
     """Return the CPU time of this process and its descendants, ended ones included."""
-    # utime, stime, cutime and cstime; the latter two are of ended children.
-    return sum(int(field) for pid in family() for field in _stat(pid)[11:15]) / _TICK
+    total = 0.0
+    for pid in family():
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(pid).cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def peak_resident(pid: int) -> int | None:
@@ -76,17 +77,73 @@ def own_set(pid: int) -> int | None:
 
     Mapped files are left out: their share depends on the other programs that use the same libraries.
     """
-    parts = [_proc_bytes(pid, "smaps_rollup", key) for key in ("Pss_Anon:", "Pss_Shmem:")]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    heap, shared = (_proc_bytes(pid, "smaps_rollup", key) for key in ("Pss_Anon:", "Pss_Shmem:"))
+    return None if heap is None or shared is None else heap + shared
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields of a process's ``stat`` from its state on, none if the process is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
-    except (OSError, IndexError):
-        return []
+class MemoryLog:
+    """Samples of the memory of some processes, taken between measurements because a sample takes milliseconds.
+
+    Args:
+        pids: Process numbers, the trainer first; None for this process and its descendants at each sample.
+        measure: Returns the bytes of a process.
+
+    Attributes:
+        samples: Count of ``batches`` so far, ``pss`` of each process (None where unknown), and the memory that the
+            machine has ``available``, in bytes.
+    """
+
+    def __init__(self, pids: Sequence[int] | None, *, measure: Callable[[int], int | None] = proportional_set) -> None:
+        self._pids = pids
+        self._measure = measure
+        self.samples: list[dict[str, Any]] = []
+
+    def look(self, batches: int) -> None:
+        """Take a sample after ``batches`` batches."""
+        pss = [self._measure(pid) for pid in (family() if self._pids is None else self._pids)]
+        self.samples.append({"batches": batches, "pss": pss, "available": psutil.virtual_memory().available})
+
+    @property
+    def totals(self) -> list[int | None]:
+        """Memory of all processes together, None where one is unknown."""
+        return [None if None in sample["pss"] else sum(sample["pss"]) for sample in self.samples]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of a run, None for unknown ones.
+
+        ``peak_pss_bytes`` and ``final_pss_bytes`` count all processes. ``slope_bytes_per_batch`` is the slope of a
+        straight line through the samples, ``slope_error`` its standard error: a slope within two errors of 0 shows no
+        growth. ``lowest_available_bytes`` is of the machine.
+        """
+        totals = self.totals
+        known = [total for total in totals if total is not None]
+        complete = len(known) == len(totals)
+        rise, error = slope([sample["batches"] for sample in self.samples], known) if complete else (None, None)
+        return {
+            "peak_pss_bytes": max(known, default=None),
+            "final_pss_bytes": totals[-1] if totals else None,
+            "slope_bytes_per_batch": rise,
+            "slope_error": error,
+            "lowest_available_bytes": min((sample["available"] for sample in self.samples), default=None),
+        }
+
+
+def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the slope of the least-squares line and its standard error, None where there are too few points.
+
+    >>> slope([0, 1, 2], [5.0, 7.0, 9.0])
+    (2.0, 0.0)
+    >>> slope([0, 1], [5.0, 7.0])
+    (2.0, None)
+    """
+    if len(set(places)) < 2:
+        return None, None
+    rise, start = statistics.linear_regression(places, values)
+    if len(places) < 3:
+        return rise, None
+    rest = sum((value - start - rise * place) ** 2 for place, value in zip(places, values, strict=True))
+    spread = statistics.variance(places) * (len(places) - 1)
+    return rise, math.sqrt(rest / (len(places) - 2) / spread)
 
 
 def _proc_bytes(pid: int, file: str, key: str) -> int | None:

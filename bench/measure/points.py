@@ -1,18 +1,29 @@
-"""Measurements of several points in one run: in alternation, repeated, with failures kept to their point."""
+"""Measured points: in alternation, each several times, with a row for each in the table of a command.
+
+A point may be a value of a sweep. The parameters of a sweep are the options of a dataclass.
+"""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import itertools
 import statistics
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bench.measure.child import ChildFailed
+from bench.measure.child import BenchFailed, ChildFailed
+from bench.measure.command import Command, Output, Result, tell
+from bench.measure.options import option, options_of
+from bench.measure.tables import Table
 from convert.report import human_seconds
+from stream.storage.arguments import whole
+from stream.storage.errors import ArgumentError, closest
 
 
 @dataclass
@@ -48,35 +59,33 @@ def measure_points(
     *,
     repeat: int,
     describe: Callable[[dict[str, Any]], str],
-    after: Callable[[], None] = lambda: None,
     say: Callable[[str], None] | None = None,
-) -> None:
-    """Measure all points ``repeat`` times; every second repeat goes through them backwards.
+) -> Iterator[Point]:
+    """Measure all points ``repeat`` times, and yield each point after its measurement.
+
+    Every second repeat goes through the points backwards, so that a machine that gets slower favours none.
 
     Args:
         points: Points to fill. A point that fails keeps its error and is not measured again.
         measure: Measures a point once; raises ChildFailed.
         repeat: Number of repeats.
         describe: Returns a line on a result, for the progress.
-        after: Called after each measurement, to save the results so far.
         say: Takes lines of progress; by default they go to standard error if it is a terminal.
     """
-    say = say or tell
-    began, total, done = time.monotonic(), repeat * len(points), 0
-    for number in range(repeat):
-        for point in points if number % 2 == 0 else reversed(points):
-            done += 1
-            if point.error is not None:
-                continue
-            try:
-                point.runs.append(measure(point))
-                told = describe(point.runs[-1])
-            except ChildFailed as error:
-                point.error = str(error)
-                told = f"error: {error}"
-            left = (time.monotonic() - began) / done * (total - done)
-            say(f"{done}/{total} {point.name}: {told}{f', {human_seconds(left)} left' if left else ''}")
-            after()
+    began, total = time.monotonic(), repeat * len(points)
+    turns = [point for number in range(repeat) for point in (points if number % 2 == 0 else reversed(points))]
+    for done, point in enumerate(turns, 1):
+        if point.error is not None:
+            continue
+        try:
+            point.runs.append(measure(point))
+            told = describe(point.runs[-1])
+        except ChildFailed as error:
+            point.error = str(error)
+            told = f"error: {error}"
+        left = (time.monotonic() - began) / done * (total - done)
+        (say or tell)(f"{done}/{total} {point.name}: {told}{f', {human_seconds(left)} left' if left else ''}")
+        yield point
 
 
 def median(runs: Sequence[Mapping[str, Any]], *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
@@ -110,7 +119,133 @@ def step_times(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
     return {"mean": float(times.mean()), "p50": p50, "p90": p90, "p99": p99, "max": float(times.max())}
 
 
-def tell(line: str) -> None:
-    """Print a line of progress to standard error if it is a terminal."""
-    if sys.stderr.isatty():
-        print(line, file=sys.stderr, flush=True)
+@dataclass(frozen=True, kw_only=True)
+class Repeated(Output):
+    """Options of commands that measure points."""
+
+    repeat: int = option(3, whole(1), "measurements of each point")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Points that are ready to be measured.
+
+    Attributes:
+        points: Points, not measured yet.
+        measure: Measures a point once; raises ChildFailed.
+        about: Returns further entries of the result.
+    """
+
+    points: Sequence[Point]
+    measure: Callable[[Point], dict[str, Any]]
+    about: Callable[[], dict[str, Any]] = dict
+
+
+def study(
+    *,
+    prepare: Callable[[Any], AbstractContextManager[Prepared]],
+    describe: Callable[[dict[str, Any]], str],
+    table: Callable[[Result], Table],
+    summarise: Callable[[Sequence[Point]], list[dict[str, Any]]] | None = None,
+    some_fail: bool = False,
+    **about: Any,
+) -> Command:
+    """Return a command that measures points; ``--out`` has the points so far at any time.
+
+    Args:
+        prepare: Gives the points of the options; its block ends after the last measurement.
+        describe: Returns a line on a measurement.
+        table: Returns the table of a result.
+        summarise: Returns the points for the result; by default with medians of all figures.
+        some_fail: Whether some points usually fail: only a result without any measurement is a failure.
+        about: Further attributes of ``Command``.
+    """
+
+    def work(given: Any) -> Iterator[dict[str, Any]]:
+        with prepare(given) as prepared:
+
+            def result() -> dict[str, Any]:
+                points = summarise(prepared.points) if summarise else [point.as_dict() for point in prepared.points]
+                return {**prepared.about(), "points": points}
+
+            measuring = measure_points(prepared.points, prepared.measure, repeat=given.repeat, describe=describe)
+            yield from (result() for _ in measuring)
+            yield result()
+            tell("tidying up")
+        if not some_fail and not any(point.runs for point in prepared.points):
+            raise BenchFailed(f"point {prepared.points[0].name}: {prepared.points[0].error}")
+
+    def failed(result: Result) -> bool:
+        good = [point["error"] is None for point in result["points"]]
+        return not (any(good) if some_fail else all(good))
+
+    return Command(work=work, show=lambda result: table(result).text(), failed=failed, **about)
+
+
+def sweep_over(kind: type[Any]) -> Any:
+    """Return the option ``--sweep`` for the parameters of a dataclass."""
+    what = "measure a point for each value of an option below; several sweeps are combined"
+    return option(None, lambda text: parse_sweep(text, kind), what, action="append", metavar="KEY=A,B,C")
+
+
+def parse_sweep(text: str, kind: type[Any]) -> tuple[str, list[Any]]:
+    """Read ``key=a,b,c`` and return the name of the parameter and its values.
+
+    Raises:
+        argparse.ArgumentTypeError: The parameter does not exist, or does not take a value.
+    """
+    key, equals, values = text.partition("=")
+    name = key.strip().replace("-", "_")
+    if not equals or not values.strip():
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected key=a,b,c")
+    readers = {field.name: field.metadata["read"] for field in options_of(kind)}
+    if name not in readers:
+        raise argparse.ArgumentTypeError(f"no parameter {key!r}; {closest(name, readers, noun='parameters')}")
+    try:
+        return name, [readers[name](value.strip()) for value in values.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{name}: {error}") from None
+
+
+def prepare_sweep(
+    given: Any,
+    kind: type[Any],
+    check: Callable[[Any], object],
+    measure: Callable[[Point, dict[str, Any]], dict[str, Any]],
+) -> AbstractContextManager[Prepared]:
+    """Return the points of a sweep, each checked before any is measured.
+
+    Args:
+        given: Options with ``sweep``, and all fields of ``kind``.
+        kind: Dataclass of parameters.
+        check: Raises ArgumentError for parameters that cannot be measured.
+        measure: Measures a point; also takes all its parameters.
+
+    Raises:
+        ArgumentError: A parameter is swept twice, or a point cannot be measured.
+    """
+    sweeps = given.sweep or []
+    names = [name for name, _ in sweeps]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ArgumentError(f"--sweep: {min(twice)} is swept more than once; give all its values at once")
+    base = {field.name: getattr(given, field.name) for field in dataclasses.fields(kind)}
+    points = combine(dict(sweeps))
+    for point in points:
+        check(kind(**{**base, **point.parameters}))
+    return nullcontext(
+        Prepared(
+            points=points,
+            measure=lambda point: measure(point, {**base, **point.parameters}),
+            about=lambda: {"sweep": dict(sweeps)},
+        )
+    )
+
+
+def combine(values: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """Return a point for each combination of values of parameters, the last parameter changing fastest.
+
+    >>> [(point.name, point.parameters) for point in combine({"seed": [1, 2], "threads": [1]})]
+    [('seed=1 threads=1', {'seed': 1, 'threads': 1}), ('seed=2 threads=1', {'seed': 2, 'threads': 1})]
+    """
+    every = (dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
+    return [Point(" ".join(f"{name}={value}" for name, value in point.items()) or "all", point) for point in every]

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_GRACE = 10.0
 
 TIMEOUT = 240.0
 """Seconds after which a command counts as hanging."""
@@ -70,7 +71,11 @@ class Command:
         self.process.kill()
         self.process.wait(TIMEOUT)
 
-    def wait(self, timeout: float = TIMEOUT) -> Result:
+    def end(self) -> None:
+        """End the main process, with time to end its own processes."""
+        end(self.process)
+
+    def wait(self, timeout: float | None = TIMEOUT) -> Result:
         """Wait for the end and return the result; raises subprocess.TimeoutExpired."""
         out, err = self.process.communicate(timeout=timeout)
         return Result(self.process.returncode, out, err)
@@ -129,6 +134,20 @@ def run(
         return command.wait()
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process if it still runs, with time to end its own processes, and close its input."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+
+
 def is_alive(process: psutil.Process) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
@@ -151,3 +170,9 @@ def tree(root: Path) -> dict[str, str]:
         str(path.relative_to(root)): "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(root.rglob("*"))
     }
+
+
+def shared_memory() -> set[str]:
+    """Return the names of all files in /dev/shm."""
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()

@@ -27,26 +27,27 @@ class Table(NamedTuple):
         return "\n\n".join([markdown_table(self.header, self.rows), *self.notes])
 
 
-def point_table(points: Sequence[Mapping[str, Any]], columns: Mapping[str, Column], notes: Sequence[str]) -> Table:
+def point_table(
+    points: Sequence[Mapping[str, Any]], columns: Mapping[str, Column], notes: Sequence[str], *, first: str = "point"
+) -> Table:
     """Return a table with a row for each point, without the columns that are unknown for all points.
 
     Args:
         points: Points as ``Point.as_dict`` returns them.
         columns: Functions by title.
         notes: Sentences below the table; the errors of failed points follow them.
+        first: Title of the column of names.
     """
-    measured = [point for point in points if point["repeats"] and not point["error"]]
-    cells = {id(point): {title: column(point) for title, column in columns.items()} for point in measured}
-    shown = [title for title in columns if any(row[title] is not None for row in cells.values())]
-    rows = []
-    for point in points:
-        if id(point) in cells:
-            found = cells[id(point)]
-            rows.append([point["name"], *("-" if found[title] is None else found[title] for title in shown)])
-        else:
-            rows.append([point["name"], *["failed", *["-"] * len(shown)][: len(shown)]])
-    failed = [f"{point['name']} failed: {point['error']}" for point in points if point["error"]]
-    return Table(["point", *shown], rows, [*notes, *failed])
+    found = [
+        {title: column(point) for title, column in columns.items()} if point["repeats"] and not point["error"] else {}
+        for point in points
+    ]
+    shown = [title for title in columns if any(row.get(title) is not None for row in found)]
+    failed = ["failed", *"-" * len(shown)][: len(shown)]
+    rows = [[row.get(title) or "-" for title in shown] if row else failed for row in found]
+    errors = [f"{point['name']} failed: {point['error']}" for point in points if point["error"]]
+    rows = [[point["name"], *row] for point, row in zip(points, rows, strict=True)]
+    return Table([first, *shown], rows, [*notes, *errors])
 
 
 def figure(*keys: str, form: str, scale: float = 1.0) -> Column:

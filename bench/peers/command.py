@@ -10,7 +10,7 @@ mean of the slices before and after.
 peer, the highest of some samples outside the measured steps. ``copy s`` is the time to make the copy, ``copy MB`` its
 size on disk (of ours: the converted root). ``off by`` is the largest difference, in pairs, between a dataset's count in
 the measured steps and its weight. ``resume`` (to the exact next batch) and ``replay`` (of any step) are from
-documentation (`bench.peers.list`). The files come from the page cache.
+documentation (`peers.yaml`). The files come from the page cache.
 """
 
 from __future__ import annotations
@@ -18,74 +18,78 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure.command import print_result, run_command
-from bench.peers.comparison import add_options, compare, make_points
+from bench.measure.command import run_command
+from bench.measure.options import known, one_of, option, several
+from bench.measure.points import Point
+from bench.peers.comparison import ComparisonOptions, comparison, make_points
 from bench.peers.export import export_mixture
-from bench.peers.install import InstallFailed, install
-from bench.peers.list import PEERS, VENVS, Peer
-from bench.peers.table import comparison_table
-from stream.storage.arguments import Parser, interrupt_on_kill, whole
-from stream.storage.errors import closest
-
-_METADATA = ("full", "none")
+from bench.peers.list import PEERS, VENVS, InstallFailed, Peer
+from stream.storage.arguments import whole
 
 
-def _names(text: str) -> list[str]:
-    names = list(PEERS) if text == "all" else [name.strip() for name in text.split(",")]
-    for name in names:
-        peer, _, variant = name.partition(":")
-        if peer not in PEERS:
-            raise argparse.ArgumentTypeError(f"no peer {peer!r}; {closest(peer, PEERS, noun='peers')}")
-        if variant and variant not in PEERS[peer].variants:
-            known = ", ".join(filter(None, PEERS[peer].variants)) or "it has none"
-            raise argparse.ArgumentTypeError(f"no variant {variant!r} of {peer}; variants: {known}")
-    return list(dict.fromkeys(names))
+def _peer(text: str) -> str:
+    """Read ``peer`` or ``peer:variant``."""
+    name, _, variant = text.partition(":")
+    peer = PEERS[known(PEERS, "peer")(name)]
+    if variant and variant not in peer.variants:
+        variants = ", ".join(filter(None, peer.variants)) or "it has none"
+        raise argparse.ArgumentTypeError(f"no variant {variant!r} of {name}; variants: {variants}")
+    return text
 
 
-def _peers(text: str) -> list[tuple[Peer, str]]:
+def _peers(text: str) -> tuple[str, ...]:
+    return tuple(PEERS) if text == "all" else several(_peer)(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeersOptions(ComparisonOptions):
+    """Options of the command."""
+
+    install: tuple[str, ...] | None = option(None, _peers, "make environments and exit", metavar="PEER,...|all")
+    venvs: Path = option(Path(VENVS), Path, "folder of the environments", metavar="DIR")
+    python: Path | None = option(None, Path, "an interpreter that has all peers, instead of these", metavar="PATH")
+    peers: tuple[str, ...] = option(tuple(PEERS), _peers, "peers or peer:variant", metavar="PEER,...|all")
+    source: Path | None = option(None, Path, "RLDS datasets of the root, for tfdata", metavar="DIR")
+    batch_size: int = option(64, whole(1), "rows of a batch")
+    num_workers: int = option(2, whole(1), "worker processes, or threads of tf.data")
+    metadata: tuple[str, ...] = option(("full",), several(one_of(("full", "none"))), "full, none or full,none")
+    max_pairs: int = option(20_000, whole(1), "refuse mixtures with more pairs")
+
+
+def _points(given: PeersOptions) -> tuple[list[Peer], list[Point]]:
     chosen = []
-    for name in _names(text):
+    for name in given.peers:
         peer, _, variant = name.partition(":")
         chosen += [(PEERS[peer], one) for one in ([variant] if variant else PEERS[peer].variants)]
-    return list(dict.fromkeys(chosen))
-
-
-def _metadata(text: str) -> list[str]:
-    values = list(dict.fromkeys(value.strip() for value in text.split(",")))
-    if wrong := [value for value in values if value not in _METADATA]:
-        raise argparse.ArgumentTypeError(f"found {wrong[0]!r}, expected full, none or full,none")
-    return values
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m bench.peers",
-        description="Compare our loader with the loaders that people use instead.",
-        epilog=f"Peers: {', '.join(PEERS)}.",
+    points = make_points(
+        list(dict.fromkeys(chosen)),
+        metadata=given.metadata,
+        order=["shuffled"],
+        batch_size=[given.batch_size],
+        num_workers=[given.num_workers],
     )
-    flag = parser.add_argument
-    flag("--install", type=_names, metavar="PEER,...|all", help="make the peers' environments and exit")
-    flag("--venvs", type=Path, default=Path(VENVS), metavar="DIR", help="folder of these (default: %(default)s)")
-    flag("--python", type=Path, metavar="PATH", help="an interpreter that has all peers, instead of these")
-    flag("--peers", type=_peers, default=_peers("all"), metavar="PEER,...|all", help="peers or peer:variant to compare")
-    flag("--source", type=Path, metavar="DIR", help="RLDS datasets that the root was converted from, for tfdata")
-    flag("--batch-size", type=whole(1), default=64, help="rows of a batch (default: %(default)s)")
-    flag("--num-workers", type=whole(1), default=2, help="worker processes, or threads of tf.data (default: 2)")
-    flag("--metadata", type=_metadata, default=["full"], help="full, none (the dataset's number) or full,none")
-    flag("--max-pairs", type=whole(1), default=20_000, help="refuse mixtures with more pairs (default: %(default)s)")
-    add_options(parser, name="peers")
-    return parser
+    return list(dict.fromkeys(peer for peer, _ in chosen)), points
 
 
-def _install(options: argparse.Namespace) -> int:
+COMMAND = comparison(
+    name="peers",
+    about="Compare our loader with the loaders that people use instead.",
+    epilog=f"Peers: {', '.join(PEERS)}.",
+    options=PeersOptions,
+    points=_points,
+    export=lambda given, parameters, folder: export_mixture(parameters, folder, most=given.max_pairs),
+)
+
+
+def _install(given: PeersOptions) -> int:
     failed = 0
-    for name in dict.fromkeys(name.partition(":")[0] for name in options.install):
-        if PEERS[name].own:
-            continue
+    for name in dict.fromkeys(name.partition(":")[0] for name in given.install or ()):
         try:
-            install(PEERS[name], options.venvs, lambda line: print(line, flush=True))
+            if not PEERS[name].own:
+                PEERS[name].install(given.venvs)
         except InstallFailed as error:
             print(f"error: {error}", file=sys.stderr)
             failed = 1
@@ -94,27 +98,7 @@ def _install(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    options = _parser().parse_args(arguments)
-
-    def work() -> int:
-        if options.install:
-            return _install(options)
-        points = make_points(
-            options.peers,
-            metadata=options.metadata,
-            order=["shuffled"],
-            batch_size=[options.batch_size],
-            num_workers=[options.num_workers],
-        )
-        result = compare(
-            options,
-            list(dict.fromkeys(peer for peer, _ in options.peers)),
-            points,
-            lambda parameters, folder: export_mixture(parameters, folder, most=options.max_pairs),
-            name="peers",
-        )
-        print_result(result, lambda result: comparison_table(result).text(), as_json=options.json)
-        return 0 if any(point["repeats"] for point in result["points"]) else 1
-
-    interrupt_on_kill()
-    return run_command(work, place=options.work)
+    given = COMMAND.parse(arguments)
+    if given.install:
+        return run_command(lambda: _install(given), place=given.venvs)
+    return COMMAND.main(arguments)

@@ -2,52 +2,87 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import json
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.loader.parameters import Parameters
 from bench.measure.child import ChildFailed, ask
-from bench.measure.machine import describe_machine
-from bench.measure.points import Point, measure_points, tell
-from bench.measure.sweep import duration
+from bench.measure.command import Command, Result, tell, work_folder
+from bench.measure.options import number, option
+from bench.measure.points import Point, Prepared, Repeated, combine, study
 from bench.peers.list import VENVS, Peer
-from bench.peers.plot import plot
 from bench.peers.protocol import Export
-from bench.peers.table import SETTING, comparison_table, mixing
-from stream.storage.arguments import Parser, whole
+from bench.peers.table import SETTING, comparison_table, mixing, plot
+from stream.storage.arguments import whole
 from stream.storage.files import write_whole
 
-_LIBRARIES = ("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset")
 _PATIENCE = 300.0
 _RAW = ("counts", "keys", "limit_slices")
 
 
-def add_options(parser: Parser, *, name: str) -> None:
-    """Add the options of all comparisons; ``name`` is that of the files in --out."""
-    flag = parser.add_argument
-    flag("--root", default="build/demo/oxe", help="converted root (default: %(default)s, from `make demo`)")
-    flag("--mixture", default="oxe29", help="name of a mixture or dataset, or a YAML file (default: %(default)s)")
-    flag("--split", default="train", help="role of the mixture, or split expression (default: %(default)s)")
-    flag("--warmup", type=whole(1), default=8, help="batches that are not measured (default: %(default)s)")
-    flag("--steps", type=whole(2), default=160, help="batches that are measured (default: %(default)s)")
-    flag("--limit-s", type=duration, default=60.0, help="seconds after which measuring stops (default: %(default)s)")
-    flag("--slice-s", type=duration, default=1.0, help="seconds of decoding alone between points (default: 1)")
-    flag("--seed", type=whole(0), default=0, help="seed of the order of pairs (default: %(default)s)")
-    flag("--repeat", type=whole(1), default=3, help="measurements of each point (default: %(default)s)")
-    flag("--work", type=Path, default=Path("build"), metavar="DIR", help="folder for copies (default: %(default)s)")
-    flag("--keep", action="store_true", help="do not remove the copies")
-    flag("--out", type=Path, metavar="DIR", help=f"folder for {name}.json, {name}.md, {name}.svg and {name}.png")
-    flag("--json", action="store_true", help="print all figures instead of a table")
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(Repeated):
+    """Options of all comparisons."""
+
+    root: str = option("build/demo/oxe", str, "converted root, as `make demo` leaves it")
+    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
+    split: str = option("train", str, "role of the mixture, or split expression")
+    warmup: int = option(8, whole(1), "batches that are not measured")
+    steps: int = option(160, whole(2), "batches that are measured")
+    limit_s: float = option(60.0, number(0), "seconds after which measuring stops")
+    slice_s: float = option(1.0, number(0), "seconds of decoding alone between points")
+    seed: int = option(0, whole(0), "seed of the order of pairs")
+    work: Path = option(Path("build"), Path, "folder for copies", metavar="DIR")
+    keep: bool = option(False, bool, "do not remove the copies")
+
+
+def comparison(
+    *,
+    points: Callable[[Any], tuple[Sequence[Peer], list[Point]]],
+    export: Callable[[Any, Parameters, Path], set[str]],
+    **about: Any,
+) -> Command:
+    """Return a command that compares peers.
+
+    Args:
+        points: Returns the peers and points of the options, from ``make_points``.
+        export: Writes the pairs of a mixture to a folder and returns the hashes of their pixels.
+        about: Further attributes of ``Command``; the options are ``ComparisonOptions``, and ``venvs``, ``python`` and
+            ``source`` for peers that are not own.
+    """
+
+    @contextmanager
+    def prepare(given: Any) -> Iterator[Prepared]:
+        peers, chosen = points(given)
+        with work_folder("peers", given.work, keep=given.keep) as work:
+            tell("exporting the pairs")
+            root = str(Path(given.root).resolve())
+            parameters = Parameters(root=root, mixture=given.mixture, split=given.split, seed=given.seed)
+            hashes = export(given, parameters, work / "export")
+            run = _Comparison(given, peers, parameters, hashes, work)
+            run.copy(chosen)
+            yield Prepared(points=chosen, measure=run.measure, about=run.about)
+
+    def write(result: Result, folder: Path) -> None:
+        write_whole(folder / f"{about['name']}.md", comparison_table(result).markdown() + "\n")
+        plot(result, folder / about["name"])
+
+    return study(
+        prepare=prepare,
+        describe=_line,
+        table=comparison_table,
+        summarise=lambda points: [point.as_dict(leave_out=_RAW) for point in points],
+        files=write,
+        some_fail=True,
+        libraries=("array-record", "grain", "lmdb", "numpy", "simplejpeg", "tensorflow", "torch", "webdataset"),
+        **about,
+    )
 
 
 def make_points(peers: Sequence[tuple[Peer, str]], **values: Sequence[Any]) -> list[Point]:
@@ -59,111 +94,45 @@ def make_points(peers: Sequence[tuple[Peer, str]], **values: Sequence[Any]) -> l
         peers: Peers and their variants.
         **values: Values of each parameter of ``SETTING``.
     """
-    settings: list[dict[str, Any]] = [{}]
-    for name in SETTING:
-        settings = [{**setting, name: value} for setting in settings for value in values[name]]
+    settings = combine({name: values[name] for name in SETTING})
+    differing = combine({name: values[name] for name in SETTING if len(values[name]) > 1})
     return [
         Point(
-            " ".join(
-                [
-                    f"{peer.name}:{variant}" if variant else peer.name,
-                    *(f"{name}={setting[name]}" for name in SETTING if len(values[name]) > 1),
-                ]
-            ),
-            {"peer": peer.name, "variant": variant, **setting},
+            f"{peer.name}{variant and f':{variant}'}{f' {named.name}' if named.parameters else ''}",
+            {"peer": peer.name, "variant": variant, **setting.parameters},
         )
-        for setting in settings
+        for setting, named in zip(settings, differing, strict=True)
         for peer, variant in peers
     ]
-
-
-def compare(
-    options: argparse.Namespace,
-    peers: Sequence[Peer],
-    points: Sequence[Point],
-    export: Callable[[Parameters, Path], set[str]],
-    *,
-    name: str,
-) -> dict[str, Any]:
-    """Export the pairs, make the copies and measure all points; return the result that ``--json`` prints.
-
-    Args:
-        options: Options from ``add_options``; ``venvs``, ``python`` and ``source`` too for peers that are not own.
-        peers: Peers of the points.
-        points: Points from ``make_points``.
-        export: Writes the pairs to a folder and returns the hashes of their pixels.
-        name: Name of the files in ``--out``.
-
-    Raises:
-        ArgumentError, FormatError: The pairs cannot be exported.
-        OSError: A folder cannot be written to.
-    """
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-
-    def keep(result: dict[str, Any]) -> None:
-        if options.out is not None:
-            write_whole(options.out / f"{name}.json", json.dumps(result, indent=1) + "\n")
-
-    with _folder(options) as work:
-        tell("exporting the pairs")
-        parameters = Parameters(
-            root=str(Path(options.root).resolve()), mixture=options.mixture, split=options.split, seed=options.seed
-        )
-        hashes = export(parameters, work / "export")
-        comparison = _Comparison(options, peers, points, parameters, hashes, work)
-        comparison.copy()
-        measure_points(
-            points,
-            comparison.measure,
-            repeat=options.repeat,
-            describe=_describe,
-            after=lambda: keep(comparison.result()),
-        )
-        result = comparison.result()
-    keep(result)
-    if options.out is not None:
-        write_whole(options.out / f"{name}.md", comparison_table(result).markdown() + "\n")
-        plot(result, options.out / name)
-    return result
 
 
 class _Comparison:
     """The copies and the measurements of a comparison, with ``hashes`` of the pixels and a folder ``work``."""
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        peers: Sequence[Peer],
-        points: Sequence[Point],
-        parameters: Parameters,
-        hashes: set[str],
-        work: Path,
-    ) -> None:
-        self._options, self._points, self._parameters = options, points, parameters
-        self._hashes, self._work = hashes, work
+    def __init__(self, given: Any, peers: Sequence[Peer], parameters: Parameters, hashes: set[str], work: Path) -> None:
+        self._given, self._parameters, self._hashes, self._work = given, parameters, hashes, work
         self._peers = {peer.name: peer for peer in peers}
         self._export = Export(work / "export")
-        self._limit: tuple[int, dict[str, Any]] | None = None
         self._copies: dict[str, dict[str, Any]] = {}
+        self._limit: tuple[int, dict[str, Any]] | None = None
 
-    def copy(self) -> None:
-        """Make the copies; a peer that fails fails all its points."""
+    def copy(self, points: Sequence[Point]) -> None:
+        """Make the copies of all peers; points of a peer that cannot make one fail."""
         for peer in self._peers.values():
-            points = [point for point in self._points if point.parameters["peer"] == peer.name]
+            mine = [point for point in points if point.parameters["peer"] == peer.name]
             try:
                 self._python(peer)
                 if peer.copies:
                     tell(f"{peer.name}: making its copy")
-                    most = max(point.parameters["num_workers"] for point in points)
-                    copied = self._ask(peer, "copy", {**points[0].parameters, "num_workers": most})
+                    most = max(point.parameters["num_workers"] for point in mine)
+                    copied = self._ask(peer, "copy", {**mine[0].parameters, "num_workers": most})
                     self._copies[peer.name] = {key: copied[key] for key in ("bytes", "seconds", "files")}
                 elif peer.own:
                     size = sum(dataset["bytes"] for dataset in self._export.datasets)
                     self._copies[peer.name] = {"bytes": size, "seconds": None, "files": None}
             except ChildFailed as error:
                 missing = peer.own and "ModuleNotFoundError" in str(error)
-                for point in points:
+                for point in mine:
                     point.error = f"{error}; install the extra bench of this repository" if missing else str(error)
 
     def measure(self, point: Point) -> dict[str, Any]:
@@ -182,12 +151,9 @@ class _Comparison:
         run["ratio"] = run["samples_per_s"] / limit if limit else None
         return run
 
-    def result(self) -> dict[str, Any]:
-        """Return all figures so far."""
-        names = ("mixture", "split", "warmup", "steps", "repeat", "limit_s", "slice_s", "seed")
+    def about(self) -> dict[str, Any]:
+        """Return what the result says beside its points."""
         return {
-            "parameters": {name: getattr(self._options, name) for name in names},
-            "machine": describe_machine(_LIBRARIES),
             "pairs": len(self._export),
             "datasets": len(self._export.datasets),
             "shape": list(self._export.shape),
@@ -197,44 +163,45 @@ class _Comparison:
                 for peer in self._peers.values()
             },
             "copies": self._copies,
-            "points": [point.as_dict(leave_out=_RAW) for point in self._points],
         }
 
     def _measure_limit(self, workers: int) -> dict[str, Any]:
-        seconds = self._options.slice_s
-        if not seconds:
+        if not self._given.slice_s:
             return {}
-        parameters = dataclasses.asdict(dataclasses.replace(self._parameters, num_workers=workers))
-        return ask("bench.peers.limit", {"parameters": parameters, "seconds": seconds}, timeout=_PATIENCE)
+        names = ("root", "mixture", "split", "seed", "batch_size")
+        loader = {name: getattr(self._parameters, name) for name in names}
+        request = {"loader": loader, "processes": max(1, workers), "seconds": self._given.slice_s}
+        return ask("bench.measure.decode_limit", request, timeout=_PATIENCE)
 
     def _python(self, peer: Peer) -> str:
         """Return the interpreter of a peer; raises ChildFailed if there is none."""
+        given = self._given
         if peer.own:
             return sys.executable
-        options = self._options
-        if peer.name == "tfdata" and options.source is None:
+        if peer.name == "tfdata" and given.source is None:
             raise ChildFailed("reads RLDS datasets; give the folder that the root was converted from with --source")
-        if options.python is not None:
-            return str(options.python)
-        python = peer.python(options.venvs)
+        if given.python is not None:
+            return str(given.python)
+        python = peer.python(given.venvs)
         if not python.is_file():
-            venvs = "" if str(options.venvs) == VENVS else f" --venvs {options.venvs}"
+            venvs = "" if str(given.venvs) == VENVS else f" --venvs {given.venvs}"
             raise ChildFailed(f"not installed; run: python -m bench.peers --install {peer.name}{venvs}")
         return str(python.absolute())
 
     def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any]) -> dict[str, Any]:
-        options = self._options
-        source = getattr(options, "source", None)
+        given = self._given
+        source = getattr(given, "source", None)
         request = {
             **{key: setting[key] for key in ("variant", *SETTING)},
-            **{key: getattr(options, key) for key in ("warmup", "steps", "limit_s", "seed")},
+            **{key: getattr(given, key) for key in ("warmup", "steps", "limit_s", "seed")},
+            "adapter": peer.adapter,
             "do": do,
             "export": str(self._work / "export"),
             "copy": str(self._work / peer.name),
             "source": None if source is None else str(source.resolve()),
             "asked": time.monotonic(),
         }
-        return ask(peer.module, request, python=self._python(peer), timeout=options.limit_s + _PATIENCE)
+        return ask("bench.peers.protocol", request, python=self._python(peer), timeout=given.limit_s + _PATIENCE)
 
 
 def check_pixels(found: Sequence[str], known: set[str]) -> int:
@@ -249,20 +216,6 @@ def check_pixels(found: Sequence[str], known: set[str]) -> int:
     return len(found)
 
 
-def _describe(run: Mapping[str, Any]) -> str:
+def _line(run: Mapping[str, Any]) -> str:
     beside = "" if run["ratio"] is None else f", {run['ratio']:.3f} of the limit"
     return f"{run['samples_per_s']:,.0f} samples/s{beside}"
-
-
-@contextmanager
-def _folder(options: argparse.Namespace) -> Iterator[Path]:
-    """Give a folder for this run alone, removed in the end."""
-    options.work.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="peers-", dir=options.work)).resolve()
-    try:
-        yield folder
-    finally:
-        if options.keep:
-            tell(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simplejpeg
 
 from bench.loader.parameters import Parameters, open_loader
-from bench.measure.stored_records import StoredRecords
-from bench.peers.protocol import METADATA, pixel_hash
-from stream.format.catalog import Catalog
-from stream.frameworks.grain import PairSource
+from bench.peers.protocol import COLUMNS, METADATA, pixel_hash
+from stream.batch.encoded import decode_frames, encoded_frames
+from stream.batch.spec import Batch
+from stream.format.catalog import Dataset
 from stream.loader.loader import Loader
-from stream.order.mixture import resolve_mixture
+from stream.loader.mixed import MixedData
+from stream.loader.running import Running
+from stream.order.mixture import Member, Mixture
 from stream.storage.errors import ArgumentError
 
 
@@ -38,29 +40,24 @@ def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[st
             f"mixture {parameters.mixture} has {total:,} pairs, of which each peer would make a copy; "
             "give a smaller root, or more with --max-pairs"
         )
-    spans, hashes = _write_frames(loader, np.arange(total), folder)
-    # PairSource gives the pairs in the same order.
-    source = PairSource(parameters.root, parameters.mixture, split=parameters.split)
-    metadata = []
-    for place in range(total):
-        pair = source[place]
-        metadata.append({key: pair[key] for key in ("dataset", *METADATA)})
-    texts = sorted({pair["language"] for pair in metadata})
-    places = {text: number for number, text in enumerate(texts)}
+    spans, hashes, pairs = _write_frames(loader, range(total), folder)
+    data, spec = loader.data, loader.data.spec
+    texts = sorted({pair["language"] for pair in pairs})
     _write_columns(
         folder,
         spans=spans,
-        numbers=[[int(pair[key]) for key in ("dataset", "episode", "step")] for pair in metadata],
-        action=np.stack([np.asarray(pair["action"], np.float32) for pair in metadata]),
-        state=np.stack([np.asarray(pair["state"], np.float32) for pair in metadata]),
+        numbers=np.array([[pair[key] for key in ("dataset", "episode", "step")] for pair in pairs]),
+        action=_padded([pair["action"] for pair in pairs], (spec.window, spec.action_size)),
+        state=_padded([pair["state"] for pair in pairs], (spec.state_size,)),
         about={
-            "shape": loader.data.spec.frame_shape,
-            "datasets": _describe(parameters, loader),
+            "shape": spec.frame_shape,
+            "datasets": [
+                _describe(dataset, member, loader.weights[dataset.name])
+                for dataset, member in zip(data.datasets, data.members, strict=True)
+            ],
             "languages": texts,
-            "language": [places[pair["language"]] for pair in metadata],
-            "root": parameters.root,
-            "mixture": parameters.mixture,
-            "split": parameters.split,
+            "language": [texts.index(pair["language"]) for pair in pairs],
+            **{name: getattr(parameters, name) for name in ("root", "mixture", "split")},
         },
     )
     return hashes
@@ -82,11 +79,11 @@ def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) ->
     count = total if pairs is None else pairs
     if count > total:
         raise ArgumentError(f"--pairs {pairs}: {parameters.mixture} in {parameters.root} has {total:,} pairs")
-    spans, hashes = _write_frames(loader, np.arange(count) * total // count, folder)
+    spans, hashes, _ = _write_frames(loader, [number * total // count for number in range(count)], folder)
     _write_columns(
         folder,
         spans=spans,
-        numbers=[[0, number, 0] for number in range(count)],
+        numbers=np.arange(count)[:, None] * [0, 1, 0],
         action=np.zeros((count, 0, 0), np.float32),
         state=np.zeros((count, 0), np.float32),
         about={
@@ -107,74 +104,70 @@ def _open(parameters: Parameters) -> tuple[Loader, int]:
     return loader, sum(loader.sizes.values())
 
 
-def _write_columns(
-    folder: Path,
-    *,
-    spans: Sequence[Sequence[int]],
-    numbers: Sequence[Sequence[int]],
-    action: np.ndarray,
-    state: np.ndarray,
-    about: Mapping[str, Any],
-) -> None:
-    """Write everything but the frames of an export; see ``Export`` for the columns."""
-    np.save(folder / "spans.npy", np.array(spans, np.int64))
-    np.save(folder / "numbers.npy", np.array(numbers, np.int64))
-    np.save(folder / "action.npy", action)
-    np.save(folder / "state.npy", state)
-    vector = [*action.shape[1:], state.shape[1]]
-    (folder / "about.json").write_text(json.dumps({**about, "vector": vector}))
-
-
-def _write_frames(loader: Loader, places: np.ndarray, folder: Path) -> tuple[list[tuple[int, int, int]], set[str]]:
-    """Write the JPEGs of some pairs and return their spans in the file and the hashes of their pixels.
+def _write_frames(
+    loader: Loader, places: Sequence[int], folder: Path
+) -> tuple[np.ndarray, set[str], list[dict[str, Any]]]:
+    """Write the JPEGs of some pairs; return their spans in the file, the hashes of their pixels, and their metadata.
 
     Args:
         loader: Loader of the pairs.
         places: Ascending numbers of pairs, counted dataset by dataset in storage order.
         folder: Folder to make.
     """
-    views, spans, hashes, end = loader.data.views, [], set(), 0
     folder.mkdir(parents=True)
-    ends = np.cumsum(views.sizes)
-    member = np.searchsorted(ends, places, side="right")
-    inside = places - np.concatenate([[0], ends])[member]
-    splits, records = views.locate(member, np.zeros_like(member), inside, seed=0, shuffle=False)
-    pixels = np.empty((2, *loader.data.spec.frame_shape, 3), np.uint8)
-    stored = StoredRecords(views.splits)
+    spans, hashes, pairs, end = [], set(), [], 0
     with (folder / "frames.bin").open("wb") as file:
-        for split, record in zip(splits.tolist(), records.tolist(), strict=True):
-            first, last = stored.frames(split, record)
-            for number, frame in enumerate((first, last)):
-                file.write(frame)
-                simplejpeg.decode_jpeg(frame, buffer=pixels[number])
+        for member, batch in _stored_pairs(loader, places):
+            first, last = (jpeg.tobytes() for _, _, jpeg in encoded_frames(batch))
+            file.write(first + last)
             spans.append((end, end + len(first), end + len(first) + len(last)))
             end = spans[-1][2]
-            hashes.add(pixel_hash(pixels))
-    return spans, hashes
+            hashes.add(pixel_hash(decode_frames(batch, loader.data.spec.frame_shape)[0]))
+            pairs.append({**{key: batch[key][0] for key in METADATA}, "dataset": member})
+    return np.array(spans), hashes, pairs
 
 
-def _describe(parameters: Parameters, loader: Loader) -> list[dict[str, Any]]:
-    catalog = Catalog(parameters.root)
-    described = []
-    for member in resolve_mixture(parameters.mixture, parameters.split, catalog).members:
-        dataset = catalog.open(member.dataset)
-        manifest = dataset.manifest
-        described.append(
-            {
-                "name": dataset.name,
-                "weight": loader.weights[dataset.name],
-                "offset": manifest.parameters["offset"],
-                "split": member.split,
-                "source": "/".join(Path(manifest.source.path).parts[-2:]),
-                "camera": manifest.parameters["camera"],
-                "channels": manifest.parameters["channels"],
-                "language": manifest.parameters["language"],
-                "action": _spans(manifest.spec.get("action")),
-                "state": _spans(manifest.spec.get("state")),
-                "bytes": sum(file.stat().st_size for file in dataset.folder.rglob("*") if file.is_file()),
-            }
-        )
-    return described
+def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+    """Yield the dataset of some pairs, and each pair as a batch of one row with encoded frames."""
+    data, start = loader.data, 0
+    options = dataclasses.replace(data.options, shuffle="none", metadata="full")
+    for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
+        running = Running(batch_size=1, threads=1, decode="device")
+        alone = Loader(MixedData(data.root, Mixture((member,)), options), running)
+        for place in places:
+            if start <= place < start + size:
+                yield number, alone.batch_at(place - start)
+        start += size
+
+
+def _padded(vectors: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Return vectors of several datasets, each filled up with zeros to the same shape."""
+    padded = np.zeros((len(vectors), *shape), np.float32)
+    for row, vector in zip(padded, vectors, strict=True):
+        row[tuple(map(slice, vector.shape))] = vector
+    return padded
+
+
+def _write_columns(folder: Path, *, about: Mapping[str, Any], **columns: np.ndarray) -> None:
+    """Write everything but the frames of an export; see ``Export`` for the columns."""
+    for name in COLUMNS:
+        np.save(folder / f"{name}.npy", columns[name])
+    vector = [*columns["action"].shape[1:], columns["state"].shape[1]]
+    (folder / "about.json").write_text(json.dumps({**about, "vector": vector}))
+
+
+def _describe(dataset: Dataset, member: Member, weight: float) -> dict[str, Any]:
+    manifest = dataset.manifest
+    return {
+        "name": dataset.name,
+        "weight": weight,
+        "split": member.split,
+        "source": "/".join(Path(manifest.source.path).parts[-2:]),
+        **{name: manifest.parameters[name] for name in ("offset", "camera", "channels", "language")},
+        "action": _spans(manifest.spec.get("action")),
+        "state": _spans(manifest.spec.get("state")),
+        "bytes": sum(file.stat().st_size for file in dataset.folder.rglob("*") if file.is_file()),
+    }
 
 
 def _spans(parts: Sequence[Mapping[str, Any]] | None) -> list[list[Any]]:

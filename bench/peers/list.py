@@ -1,16 +1,24 @@
-"""The peers: their classes, their environments, and abilities beside speed.
-
-``resume`` (to the exact next batch) and ``replay`` (of any step) are from the documentation that ``source`` names, for
-the version in `bench/peers/requirements`; they are not measured.
-"""
+"""The peers of `peers.yaml`, and their virtual environments, one each, so that their requirements cannot collide."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
+import yaml
+
+from bench.measure.child import BenchFailed
+
 VENVS = "build/peers"
+_FOLDER = Path(__file__).resolve().parent
+_MARK = "installed"
+
+
+class InstallFailed(BenchFailed):
+    """A peer that pip did not install; the message quotes pip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +27,7 @@ class Peer:
 
     Attributes:
         name: Name of the peer.
-        module: Module that serves its requests.
+        adapter: Module and class that serve its requests (`bench.peers.protocol`).
         what: Classes that it uses.
         resume: ``yes``, ``no`` or ``partly``, from its documentation.
         replay: ``yes``, ``no`` or ``partly``, from its documentation.
@@ -31,7 +39,7 @@ class Peer:
     """
 
     name: str
-    module: str
+    adapter: str
     what: str
     resume: str = "-"
     replay: str = "-"
@@ -41,108 +49,56 @@ class Peer:
     variants: tuple[str, ...] = ("",)
     note: str = ""
 
+    @property
+    def module(self) -> str:
+        """Return the module of its adapter."""
+        return self.adapter.partition(":")[0]
+
     def requirements(self) -> list[tuple[Path, bool]]:
         """Return the files for pip to install, and whether to install dependencies too."""
-        files = [(REQUIREMENTS / f"{self.name}.txt", True), (REQUIREMENTS / f"{self.name}.nodeps.txt", False)]
-        return [(path, depends) for path, depends in files if path.is_file()]
+        files = {_FOLDER / "requirements" / f"{self.name}{end}": depends for end, depends in _ENDS.items()}
+        return [(path, depends) for path, depends in files.items() if path.is_file()]
 
     def python(self, venvs: Path) -> Path:
         """Return the path of the interpreter of its environment, which may not exist."""
         return venvs / self.name / "bin" / "python"
 
+    def install(self, venvs: Path) -> None:
+        """Make the environment, unless it exists with the same requirements.
 
-_ALL = (
-    Peer(
-        name="ours",
-        module="bench.peers.loaders.ours",
-        what="stream.make_loader",
-        # Loader.state_at, Loader.batch_at.
-        resume="yes",
-        replay="yes",
-        source="stream/loader/loader.py",
-        own=True,
-        copies=False,
-        note="reads the converted root itself",
-    ),
-    Peer(
-        name="lmdb",
-        module="bench.peers.loaders.lmdb",
-        what="one LMDB database, torch DataLoader with WeightedRandomSampler",
-        # DataLoader has no state; torchdata's StatefulDataLoader would iterate the sampler again.
-        resume="no",
-        replay="no",
-        source="https://docs.pytorch.org/data/0.8/_sources/torchdata.stateful_dataloader.rst.txt",
-    ),
-    Peer(
-        name="webdataset",
-        module="bench.peers.loaders.webdataset",
-        what="tar files, WebDataset(resampled=True), RandomMix, torch DataLoader",
-        # Its author: "WebDataset can't really do this for you".
-        resume="no",
-        replay="no",
-        source="https://github.com/webdataset/webdataset/issues/271",
-    ),
-    Peer(
-        name="grain",
-        module="bench.peers.loaders.grain",
-        what="ArrayRecordDataSource, MapDataset.mix, mp_prefetch",
-        # Iterators have get_state and set_state; a MapDataset gives any element by number.
-        resume="yes",
-        replay="yes",
-        source="docstrings of grain.MapDataset and grain.DatasetIterator",
-    ),
-    Peer(
-        name="tfdata",
-        module="bench.peers.loaders.tfdata",
-        what="RLDS source, tfds.builder_from_directory, tf.data",
-        # tf.train.Checkpoint saves an iterator with its buffers, but nothing outside its graph (threads).
-        resume="partly",
-        replay="no",
-        source="https://www.tensorflow.org/api_docs/python/tf/train/Checkpoint",
-        copies=False,
-        variants=("sample", "choose", "threads"),
-        note="decodes and resizes the source's own frames, so its pixels are not those of the root",
-    ),
-    Peer(
-        name="mosaicml-streaming",
-        module="bench.peers.loaders.mosaicml",
-        what="MDS folders, Stream(proportion), StreamingDataset, StreamingDataLoader",
-        # StreamingDataLoader.state_dict resumes at once, also at a step of the epoch written into the state.
-        resume="yes",
-        replay="partly",
-        source="https://docs.mosaicml.com/projects/streaming/en/latest/distributed_training/fast_resumption.html",
-    ),
-    Peer(
-        name="litdata",
-        module="bench.peers.loaders.litdata",
-        what="chunks, StreamingDataset, CombinedStreamingDataset(weights), StreamingDataLoader",
-        # "Pause, resume data streaming"; nothing on steps that were not saved.
-        resume="yes",
-        replay="no",
-        source="https://lightning.ai/docs/litdata/features/mulit-gpu-multi-node",
-        note="an epoch ends with the first dataset that does; with few pairs there are many epochs",
-    ),
-    Peer(
-        name="lerobot",
-        module="bench.peers.loaders.lerobot",
-        what="LeRobotDataset v3 with images in parquet and delta_timestamps, torch DataLoader with "
-        "WeightedRandomSampler",
-        # Before this (merged after 0.4.4), "checkpoints save step/optimizer/RNG but no dataloader position".
-        resume="no",
-        replay="no",
-        source="https://github.com/huggingface/lerobot/pull/3769",
-        note="its own decoder (Pillow, through float32); JPEGs of the root in parquet, not video",
-    ),
-    Peer(
-        name="lance",
-        module="bench.peers.loaders.lance",
-        what="one Lance table, torch DataLoader (spawn) with WeightedRandomSampler",
-        # The integration with PyTorch's DataLoader has no state.
-        resume="no",
-        replay="no",
-        source="https://lancedb.github.io/lance/integrations/pytorch",
-    ),
-)
+        Raises:
+            InstallFailed: Making the environment or pip failed; the environment is removed.
+        """
+        folder = venvs / self.name
+        wanted = "".join(path.read_text() for path, _ in self.requirements())
+        mark = folder / _MARK
+        if mark.is_file() and mark.read_text() == wanted:
+            print(f"{self.name}: is installed in {folder}", flush=True)
+            return
+        print(f"{self.name}: installing into {folder}", flush=True)
+        try:
+            self._run([sys.executable, "-m", "venv", "--clear", str(folder)])
+            for path, depends in self.requirements():
+                pip = [str(self.python(venvs)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+                self._run([*pip, *([] if depends else ["--no-deps"]), "-r", str(path)])
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        mark.write_text(wanted)
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in _ALL}
+    def _run(self, command: list[str]) -> None:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+            reason = next((line for line in said if line.startswith("ERROR")), said[-1] if said else "no output")
+            raise InstallFailed(f"{self.name}: {' '.join(reason.split())}")
+
+
+_ENDS = {".txt": True, ".nodeps.txt": False}
+"""Files with requirements, and whether their dependencies are installed too."""
+
+PEERS: dict[str, Peer] = {
+    name: Peer(name=name, **{**about, "variants": tuple(about.get("variants", ("",)))})
+    for name, about in yaml.safe_load((_FOLDER / "peers.yaml").read_text()).items()
+}
 """By name."""

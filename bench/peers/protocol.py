@@ -1,36 +1,35 @@
 """Protocol between the benchmark and its peers; it needs only the standard library and numpy, and simplejpeg to decode.
 
-The benchmark exports all pairs once. Each peer makes its own copy of them (``copy``) and then gives batches
-(``measure``), each in a fresh process with ``serve`` as its main function. A batch is a mapping with at least
-``frames`` uint8 [b, 2, H, W, 3] and ``dataset`` int [b]; with full metadata also ``action`` float32 [b, W, A],
-``state`` float32 [b, S], ``language``, ``episode`` and ``step``.
+The benchmark exports all pairs once. A peer is a class with ``open_batches``, a context manager that gives the batches
+of a request, and ``make_copy``, which writes the peer's own copy of the pairs, unless it needs none. Each is called in
+a fresh process. A batch is a mapping with at least ``frames`` uint8 [b, 2, H, W, 3] and ``dataset`` int [b]; with full
+metadata also ``action`` float32 [b, W, A], ``state`` float32 [b, S], ``language``, ``episode`` and ``step``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
-import struct
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.measure.child import answer
 from bench.measure.machine import cpu_seconds, family, proportional_set
 
 METADATA = ("action", "state", "language", "episode", "step")
 ORDERS = ("shuffled", "sequential")
+COLUMNS = ("spans", "numbers", "action", "state")
 _CHECKED = 32
 _LOOKS = 4
-_HEADER = struct.Struct("<iqqiii")
 
 Batches = Callable[["Request"], AbstractContextManager[Iterator[Any]]]
 
@@ -40,6 +39,7 @@ class Request:
     """A request to a peer.
 
     Attributes:
+        adapter: Module and class of the peer.
         do: ``copy`` or ``measure``.
         export: Folder of the exported pairs.
         copy: Folder of the peer's copy.
@@ -56,6 +56,7 @@ class Request:
         asked: Monotonic clock when the process was started.
     """
 
+    adapter: str
     do: str
     export: Path
     copy: Path
@@ -91,21 +92,28 @@ class Request:
         """The exported pairs."""
         return Export(self.export)
 
+    def divide(self, most: int) -> list[range]:
+        """Return the pairs of shards of at most ``most`` pairs, at least one shard for each worker."""
+        count = len(self.pairs)
+        shards = min(count, max(1, self.num_workers, -(-count // most)))
+        return [range(number * count // shards, (number + 1) * count // shards) for number in range(shards)]
+
+    def paths(self, suffix: str = "") -> list[str]:
+        """Return a path in the copy for each dataset."""
+        return [str(self.copy / f"{number:03d}{suffix}") for number in range(len(self.pairs.datasets))]
+
 
 class Export:
     """The exported pairs of a mixture.
 
     ``pair(i)`` is a mapping of ``first`` and ``second`` (JPEG bytes), ``dataset``, ``episode``, ``step`` (int),
-    ``action`` float32 [W, A], ``state`` float32 [S] and ``language``.
+    ``action`` and ``state`` (bytes of float32 [W, A] and [S]), and ``language``.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
-        self.spans = np.load(folder / "spans.npy")
-        self.numbers = np.load(folder / "numbers.npy")
-        self._action = np.load(folder / "action.npy", mmap_mode="r" if self.about["vector"][1] else None)
-        self._state = np.load(folder / "state.npy", mmap_mode="r" if self.about["vector"][2] else None)
+        self.spans, self.numbers, self._action, self._state = (np.load(folder / f"{name}.npy") for name in COLUMNS)
         self._frames = np.memmap(folder / "frames.bin", np.uint8, "r")
 
     def __len__(self) -> int:
@@ -131,6 +139,11 @@ class Export:
         """Return the pairs of a dataset in storage order."""
         return [int(place) for place in np.flatnonzero(self.numbers[:, 0] == dataset)]
 
+    def by_dataset(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield the pairs of each dataset in storage order."""
+        for number in range(len(self.datasets)):
+            yield map(self.pair, self.places(number))
+
     def pair(self, place: int) -> dict[str, Any]:
         """Return a pair."""
         start, middle, stop = self.spans[place].tolist()
@@ -141,43 +154,33 @@ class Export:
             "dataset": dataset,
             "episode": episode,
             "step": step,
-            "action": np.array(self._action[place]),
-            "state": np.array(self._state[place]),
+            "action": self._action[place].tobytes(),
+            "state": self._state[place].tobytes(),
             "language": self.about["languages"][self.about["language"][place]],
         }
 
 
-def flat(pair: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pair with its vectors as bytes, for formats with columns."""
-    return {**pair, "action": pair["action"].tobytes(), "state": pair["state"].tobytes()}
-
-
 def pack(pair: Mapping[str, Any]) -> bytes:
     """Return a pair as one record, for formats without columns."""
-    language = pair["language"].encode()
-    action, state = pair["action"].tobytes(), pair["state"].tobytes()
-    head = _HEADER.pack(
-        pair["dataset"], pair["episode"], pair["step"], len(pair["first"]), len(pair["second"]), len(language)
-    )
-    return b"".join((head, pair["first"], pair["second"], language, action, state))
+    return pickle.dumps(pair)
 
 
 class Decoder:
-    """A function from a stored pair, ``flat`` or ``pack``ed, to a sample; worker processes can be given it.
+    """A function from a stored pair, perhaps ``pack``ed, to a sample; worker processes can be given it.
 
     A sample has ``frames`` uint8 [2, H, W, 3] and ``dataset``, and with full metadata all other columns.
     """
 
     def __init__(self, request: Request) -> None:
         self._shape, self._full = request.pairs.shape, request.full
-        self._window, self._width, _ = request.pairs.about["vector"]
+        self._action = tuple(request.pairs.about["vector"][:2])
 
     def __call__(self, stored: bytes | Mapping[str, Any]) -> dict[str, Any]:
         """Return the sample of a stored pair."""
         # The environment of tfdata has none.
         import simplejpeg
 
-        pair = self.unpack(stored) if isinstance(stored, bytes) else stored
+        pair = pickle.loads(stored) if isinstance(stored, bytes) else stored
         frames = np.empty((2, *self._shape, 3), np.uint8)
         simplejpeg.decode_jpeg(pair["first"], buffer=frames[0])
         simplejpeg.decode_jpeg(pair["second"], buffer=frames[1])
@@ -185,24 +188,9 @@ class Decoder:
         if self._full:
             sample |= {key: pair[key] for key in ("language", "episode", "step")}
             # Copies, because PyTorch warns of arrays that cannot be written.
-            sample["action"] = np.array(np.frombuffer(pair["action"], np.float32)).reshape(self._window, self._width)
-            sample["state"] = np.array(np.frombuffer(pair["state"], np.float32))
+            sample["action"] = np.frombuffer(pair["action"], np.float32).reshape(self._action).copy()
+            sample["state"] = np.frombuffer(pair["state"], np.float32).copy()
         return sample
-
-    def unpack(self, record: bytes) -> dict[str, Any]:
-        """Return the ``flat`` pair of a packed record."""
-        dataset, episode, step, first, second, language = _HEADER.unpack_from(record)
-        ends = list(itertools.accumulate((_HEADER.size, first, second, language, 4 * self._window * self._width)))
-        return {
-            "first": record[ends[0] : ends[1]],
-            "second": record[ends[1] : ends[2]],
-            "dataset": dataset,
-            "episode": episode,
-            "step": step,
-            "language": record[ends[2] : ends[3]].decode(),
-            "action": record[ends[3] : ends[4]],
-            "state": record[ends[4] :],
-        }
 
 
 def pixel_hash(frames: np.ndarray) -> str:
@@ -254,14 +242,14 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
             looks.append(_memory())
             batch = next(batches)
         hashes = [pixel_hash(np.asarray(frames)) for frames in batch["frames"][:_CHECKED]]
-    seen = np.concatenate(numbers)
+    seen, seconds = np.concatenate(numbers), arrivals[-1] - arrivals[0]
     times = 1000 * np.diff(arrivals)
     p50, p99 = np.percentile(times, (50, 99)).tolist()
     return {
         "first_batch_s": first,
         "steps": len(numbers),
-        "seconds": arrivals[-1] - arrivals[0],
-        "samples_per_s": len(seen) / (arrivals[-1] - arrivals[0]),
+        "seconds": seconds,
+        "samples_per_s": len(seen) / seconds,
         "step_ms": {"mean": float(times.mean()), "p50": p50, "p99": p99, "max": float(times.max())},
         "cpu_s_per_1000_pairs": 1000 * cpu / len(seen),
         "peak_pss_bytes": max((look for look in looks if look is not None), default=None),
@@ -271,23 +259,20 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
     }
 
 
-def serve(open_batches: Batches, make_copy: Callable[[Request], None] | None = None) -> int:
-    """Answer a request, ``copy`` or ``measure``, and return the exit code."""
-
-    def work(asked: dict[str, Any]) -> dict[str, Any]:
-        request = Request(**{**asked, "export": Path(asked["export"]), "copy": Path(asked["copy"])})
-        if request.do == "measure":
-            return measure(request, open_batches)
-        assert make_copy is not None
-        began = time.perf_counter()
-        request.copy.mkdir(parents=True)
-        make_copy(request)
-        seconds = time.perf_counter() - began
-        found = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
-        # Allocated blocks, because databases have holes.
-        return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in found), "files": len(found)}
-
-    return answer(work)
+def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the copy of a peer, or measure it, for ``ask``; seconds, bytes and files of a copy are the result."""
+    request = Request(**{**asked, "export": Path(asked["export"]), "copy": Path(asked["copy"])})
+    module, _, name = request.adapter.partition(":")
+    peer = getattr(import_module(module), name)
+    if request.do == "measure":
+        return measure(request, peer.open_batches)
+    began = time.perf_counter()
+    request.copy.mkdir(parents=True)
+    peer.make_copy(request)
+    seconds = time.perf_counter() - began
+    found = [os.stat(os.path.join(parent, name)) for parent, _, names in os.walk(request.copy) for name in names]
+    # Allocated blocks, because databases have holes.
+    return {"seconds": seconds, "bytes": sum(file.st_blocks * 512 for file in found), "files": len(found)}
 
 
 def _memory() -> int | None:

@@ -14,21 +14,22 @@ Each repeat of each point runs in a fresh process, in alternation; figures are m
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
-from bench.measure.command import run_points
-from bench.measure.sweep import add_options, make_points, measure_sweep, parse
+from bench.measure.child import ask
+from bench.measure.command import Result
+from bench.measure.options import number, one_of, option
+from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
-from bench.train.parameters import TrainParameters
+from stream.batch.spec import METADATA
 from stream.loader.mixed import Options, open_mixture
 from stream.loader.running import Running
-from stream.storage.arguments import Parser
+from stream.storage.arguments import whole
+from stream.storage.errors import ArgumentError
 
 RESULT_FILE = "train.json"
-_LIBRARIES = ("array-record", "grain", "numpy", "simplejpeg", "torch")
 _STEP_MS = 50.0
 _COLUMNS = {
     "steps/s": figure("steps_per_s", form=".2f"),
@@ -50,33 +51,60 @@ _COLUMNS = {
 }
 
 
-def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all points and return the result that ``--json`` prints.
+@dataclass(frozen=True, kw_only=True)
+class TrainParameters:
+    """Parameters of a training run."""
 
-    Raises:
-        ArgumentError: A point has no such loader.
-        ChildFailed: No point could be measured.
-        OSError: ``--out`` cannot be written to.
-    """
-    points = make_points(options.sweep)
-    for point in points:
-        given: TrainParameters = dataclasses.replace(options.base, **point.parameters)
-        for split in (given.split, given.val_split) if given.val_every else (given.split,):
-            shown = Options(metadata=given.metadata)  # type: ignore[arg-type]
-            open_mixture(given.root, given.mixture, split=split, options=shown)
-        Running(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
-    return measure_sweep(
-        options,
-        points,
-        module="bench.train.run",
-        libraries=_LIBRARIES,
-        file=RESULT_FILE,
-        describe=lambda run: f"{run['steps_per_s']:.2f} steps/s, {run['wait_share']:.2%} of the time waiting",
-        summarise=lambda points: [point.as_dict() for point in points],
-    )
+    root: str = option("build/demo/oxe", str, "converted root, for example that of `make demo`")
+    mixture: str = option("oxe29", str, "name of a mixture or dataset, or a YAML file")
+    split: str = option("train", str, "split or role of training; of a packaged mixture `train` is train[:90%]")
+    val_split: str = option("val", str, "split or role of validation; of a packaged mixture `val` is train[90%:]")
+    batch_size: int = option(64, whole(1), "rows of a batch")
+    num_workers: int = option(2, whole(0), "worker processes of each loader")
+    metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
+    decode: str = option("host", str, "place where JPEG is decoded: host, or device (nvJPEG on CUDA)")
+    warmup: int = option(8, whole(1), "steps that are not measured, the first one included")
+    steps: int = option(160, whole(1), "steps that are measured")
+    val_every: int = option(80, whole(0), "steps between validations, 0 for none")
+    val_steps: int = option(10, whole(1), "batches of a validation")
+    seed: int = option(0, whole(0), "seed of the order of samples")
+    device: str | None = option(None, str, "cpu, cuda, cuda:1 and so on; by default cuda if there is one")
+    step_ms: float | None = option(None, number(0), "milliseconds of a sleep that replaces the model's step")
 
 
-def train_table(result: Mapping[str, Any]) -> Table:
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(TrainParameters, Repeated):
+    """Options of the command; device and step are chosen where they are not given."""
+
+    model: bool = option(False, bool, f"train the model without CUDA too, instead of --step-ms {_STEP_MS:g}")
+    sweep: list[tuple[str, list[Any]]] | None = sweep_over(TrainParameters)
+
+    def __post_init__(self) -> None:
+        if self.model and self.step_ms is not None:
+            raise ArgumentError("argument --step-ms: not allowed with argument --model")
+        import torch
+
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device here")
+        object.__setattr__(self, "device", device)
+        if self.step_ms is None and not self.model and not device.startswith("cuda"):
+            object.__setattr__(self, "step_ms", _STEP_MS)
+
+
+def _prepare(given: TrainOptions) -> AbstractContextManager[Prepared]:
+    return prepare_sweep(given, TrainParameters, _check, lambda point, parameters: ask("bench.train.run", parameters))
+
+
+def _check(given: TrainParameters) -> None:
+    """Open the loaders of a point; raises ArgumentError."""
+    for split in (given.split, given.val_split) if given.val_every else (given.split,):
+        shown = Options(metadata=given.metadata)  # type: ignore[arg-type]
+        open_mixture(given.root, given.mixture, split=split, options=shown)
+    Running(batch_size=given.batch_size, decode=given.decode)  # type: ignore[arg-type]
+
+
+def train_table(result: Result) -> Table:
     """Return the table of a result."""
     given = result["parameters"]
     work = "the model's step" if given["step_ms"] is None else "a sleep in place of a device's work as the step"
@@ -87,27 +115,13 @@ def train_table(result: Mapping[str, Any]) -> Table:
     return point_table(result["points"], _COLUMNS, [note])
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m bench.train", description="Measure a training run and its waiting for data.")
-    parser.add_argument(
-        "--model", action="store_true", help=f"train the model without CUDA too, not --step-ms {_STEP_MS:g}"
-    )
-    add_options(parser, TrainParameters, files=f"{RESULT_FILE}, all figures")
-    options = parse(parser, TrainParameters, arguments)
-    if options.model and options.step_ms is not None:
-        parser.error("argument --step-ms: not allowed with argument --model")
-    import torch
-
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error(f"argument --device: found {device!r}, torch sees no CUDA device here")
-    step_ms = options.step_ms
-    if step_ms is None and not options.model and not device.startswith("cuda"):
-        step_ms = _STEP_MS
-    options.base = dataclasses.replace(options.base, device=device, step_ms=step_ms)
-    return options
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit code."""
-    return run_points(_parse(arguments), run_benchmark, lambda result: train_table(result).text())
+COMMAND = study(
+    name="train",
+    about="Measure a training run and its waiting for data.",
+    options=TrainOptions,
+    prepare=_prepare,
+    describe=lambda run: f"{run['steps_per_s']:.2f} steps/s, {run['wait_share']:.2%} of the time waiting",
+    table=train_table,
+    libraries=("array-record", "grain", "numpy", "simplejpeg", "torch"),
+)
+main = COMMAND.main

@@ -11,26 +11,66 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.peers.loaders.torch import dataset_batches, import_torchvision
-from bench.peers.protocol import Request, serve
+import numpy as np
+
+from bench.peers.loaders.torch import MapStyle, import_torchvision
+from bench.peers.protocol import Request
 
 _FPS = 10
 _IMAGE = "observation.image"
 _NUMBERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
-def make_copy(request: Request) -> None:
-    """Write a LeRobot dataset for each dataset, and open each once for its cache."""
-    for number in range(len(request.pairs.datasets)):
-        _write(request, number, request.copy / f"{number:03d}")
-    _Pairs(request)
+class Lerobot(MapStyle):
+    """The pairs of all datasets, in the order of the export."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
+        import_torchvision()
+        dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
+        pairs = request.pairs
+        self._full = request.full
+        self._window = pairs.about["vector"][0]
+        self._numbers = pairs.numbers
+        self._datasets, self._starts = [], []
+        for number, about in enumerate(pairs.datasets):
+            offset = int(about["offset"])
+            times: dict[str, list[float]] = {_IMAGE: [0.0, offset / _FPS]}
+            if self._full:
+                times["action"] = [step / _FPS for step in range(offset)]
+            folder = request.copy / f"{number:03d}"
+            self._datasets.append(dataset_of(f"local/{number:03d}", root=folder, delta_timestamps=times))
+            episodes = sorted({int(pairs.numbers[place, 1]) for place in pairs.places(number)})
+            starts = self._datasets[-1].meta.episodes["dataset_from_index"]
+            self._starts.append(dict(zip(episodes, starts, strict=True)))
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        import torch
+
+        number, episode, step = self._numbers[place].tolist()
+        row = self._datasets[number][int(self._starts[number][episode]) + step]
+        frames = (row[_IMAGE] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        sample = {"frames": frames, "dataset": number}
+        if self._full:
+            action = torch.zeros(self._window, row["action"].shape[-1])
+            action[: len(row["action"])] = row["action"]
+            language = row["task"]
+            sample |= {"action": action, "state": row["observation.state"], "language": language}
+            sample |= {"episode": episode, "step": step}
+        return sample
+
+    @classmethod
+    def make_copy(cls, request: Request) -> None:
+        """Write a LeRobot dataset for each dataset, and open each once for its cache."""
+        for number, path in enumerate(request.paths()):
+            _write(request, number, Path(path))
+        cls(request)
 
 
 def _write(request: Request, number: int, folder: Path) -> None:
@@ -115,64 +155,14 @@ def _episodes(request: Request, number: int, offset: int) -> Iterator[list[dict[
     for place in pairs.places(number):
         pair = pairs.pair(place)
         frames = found.setdefault(pair["episode"], {})
-        here = {"state": pair["state"], "language": pair["language"]}
-        frames.setdefault(pair["step"], {}).update(here, jpeg=pair["first"], action=pair["action"][0])
+        action = np.frombuffer(pair["action"], np.float32).reshape(pairs.about["vector"][:2])
+        here = {"state": np.frombuffer(pair["state"], np.float32), "language": pair["language"]}
+        frames.setdefault(pair["step"], {}).update(here, jpeg=pair["first"], action=action[0])
         for ahead in range(1, offset + 1):
             later = frames.setdefault(pair["step"] + ahead, dict(here))
-            later.setdefault("action", pair["action"][min(ahead, offset - 1)])
+            later.setdefault("action", action[min(ahead, offset - 1)])
             # In a short episode some steps have no pair: they take the frame before them.
             later.setdefault("jpeg", pair["first"])
         frames[pair["step"] + offset]["jpeg"] = pair["second"]
     for frames in found.values():
         yield [frames[step] for step in sorted(frames)]
-
-
-class _Pairs:
-    """The pairs of all datasets, in the order of the export."""
-
-    def __init__(self, request: Request) -> None:
-        os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
-        import_torchvision()
-        dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
-        pairs = request.pairs
-        self._full = request.full
-        self._window = pairs.about["vector"][0]
-        self._numbers = pairs.numbers
-        self._datasets, self._starts = [], []
-        for number, about in enumerate(pairs.datasets):
-            offset = int(about["offset"])
-            times: dict[str, list[float]] = {_IMAGE: [0.0, offset / _FPS]}
-            if self._full:
-                times["action"] = [step / _FPS for step in range(offset)]
-            folder = request.copy / f"{number:03d}"
-            self._datasets.append(dataset_of(f"local/{number:03d}", root=folder, delta_timestamps=times))
-            episodes = sorted({int(pairs.numbers[place, 1]) for place in pairs.places(number)})
-            starts = self._datasets[-1].meta.episodes["dataset_from_index"]
-            self._starts.append(dict(zip(episodes, starts, strict=True)))
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        import torch
-
-        number, episode, step = self._numbers[place].tolist()
-        row = self._datasets[number][int(self._starts[number][episode]) + step]
-        frames = (row[_IMAGE] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        sample = {"frames": frames, "dataset": number}
-        if self._full:
-            action = torch.zeros(self._window, row["action"].shape[-1])
-            action[: len(row["action"])] = row["action"]
-            language = row["task"]
-            sample |= {"action": action, "state": row["observation.state"], "language": language}
-            sample |= {"episode": episode, "step": step}
-        return sample
-
-
-def open_batches(request: Request) -> AbstractContextManager[Iterator[Any]]:
-    """Give batches of pairs drawn by weight."""
-    return dataset_batches(request, _Pairs(request))
-
-
-if __name__ == "__main__":
-    sys.exit(serve(open_batches, make_copy))

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 
 import stream
-from bench.peers.protocol import Request, serve
+from bench.peers.protocol import Request
 from stream.loader.iterator import LoaderIterator
 
 
-def open_batches(request: Request) -> closing[LoaderIterator]:
-    """Return the loader's batches; without metadata they have the dataset's number."""
-    about = request.pairs.about
-    loader = stream.make_loader(
-        about["root"],
-        about["mixture"],
-        split=about["split"],
-        batch_size=request.batch_size,
-        num_workers=request.num_workers,
-        metadata="full" if request.full else "dataset_only",
-        seed=request.seed,
-    )
-    return closing(iter(loader))
+class Ours:
+    """The converted root itself; without metadata batches have the dataset's number."""
 
-
-if __name__ == "__main__":
-    sys.exit(serve(open_batches))
+    @staticmethod
+    def open_batches(request: Request) -> closing[LoaderIterator]:
+        """Return the loader's batches."""
+        about = request.pairs.about
+        loader = stream.make_loader(
+            about["root"],
+            about["mixture"],
+            split=about["split"],
+            batch_size=request.batch_size,
+            num_workers=request.num_workers,
+            metadata="full" if request.full else "dataset_only",
+            seed=request.seed,
+        )
+        return closing(iter(loader))

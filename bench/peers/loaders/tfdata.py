@@ -8,17 +8,16 @@ sequence, ``threads`` uses a Python thread and a queue for each dataset.
 
 from __future__ import annotations
 
+import contextlib
 import queue
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Request, serve
+from bench.peers.protocol import Request
 
 _BUFFER = 128
 _QUEUE = 8
@@ -165,63 +164,51 @@ def _limited(dataset: Any, request: Request) -> Any:
     return dataset.with_options(options)
 
 
-class _Feeder:
-    """A Python thread and a short queue for each dataset; the main thread makes batches."""
+def _in_threads(request: Request, sources: list[_Source], stop: threading.Event) -> Iterator[Any]:
+    """Mix in the main thread what a thread of each dataset puts into a short queue."""
+    queues: list[queue.Queue[Any]] = [queue.Queue(_QUEUE) for _ in sources]
+    weights, draw = request.pairs.weights, np.random.default_rng(request.seed)
 
-    def __init__(self, request: Request, sources: list[_Source]) -> None:
-        self._request, self._random = request, np.random.default_rng(request.seed)
-        self._queues: list[queue.Queue[Any]] = [queue.Queue(_QUEUE) for _ in sources]
-        self._stop = threading.Event()
-        for source, waiting in zip(sources, self._queues, strict=True):
-            threading.Thread(target=self._feed, args=(source, waiting), daemon=True).start()
-
-    def _feed(self, source: _Source, waiting: queue.Queue[Any]) -> None:
+    def feed(source: _Source, waiting: queue.Queue[Any]) -> None:
         try:
-            dataset = _limited(source.open().map(source.sample, num_parallel_calls=1), self._request)
+            dataset = _limited(source.open().map(source.sample, num_parallel_calls=1), request)
             for sample in dataset.as_numpy_iterator():
-                while not self._stop.is_set():
-                    try:
+                while not stop.is_set():
+                    with contextlib.suppress(queue.Full):
                         waiting.put(sample, timeout=0.1)
                         break
-                    except queue.Full:
-                        continue
-                if self._stop.is_set():
+                if stop.is_set():
                     return
         except Exception as error:
             waiting.put(error)
 
-    def __iter__(self) -> Iterator[Any]:
-        weights = self._request.pairs.weights
-        while True:
-            samples = []
-            for number in self._random.choice(len(weights), size=self._request.batch_size, p=weights).tolist():
-                sample = self._queues[number].get()
-                if isinstance(sample, Exception):
-                    raise sample
-                samples.append(sample)
-            yield {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
-
-    def close(self) -> None:
-        """End the threads."""
-        self._stop.set()
+    for source, waiting in zip(sources, queues, strict=True):
+        threading.Thread(target=feed, args=(source, waiting), daemon=True).start()
+    while True:
+        samples = []
+        for number in draw.choice(len(weights), size=request.batch_size, p=weights).tolist():
+            samples.append(queues[number].get())
+            if isinstance(samples[-1], Exception):
+                raise samples[-1]
+        yield {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
 
 
-@contextmanager
-def open_batches(request: Request) -> Iterator[Iterator[Any]]:
-    """Give batches of mixed pairs."""
-    import tensorflow as tf
+class Tfdata:
+    """The variants of tf.data."""
 
-    tf.random.set_seed(request.seed)
-    sources = [_Source(request, number) for number in range(len(request.pairs.datasets))]
-    if request.variant == "threads":
-        feeder = _Feeder(request, sources)
-        try:
-            yield iter(feeder)
-        finally:
-            feeder.close()
-    else:
-        yield iter(_in_graph(request, sources).as_numpy_iterator())
+    @staticmethod
+    @contextlib.contextmanager
+    def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches of mixed pairs."""
+        import tensorflow as tf
 
-
-if __name__ == "__main__":
-    sys.exit(serve(open_batches))
+        tf.random.set_seed(request.seed)
+        sources = [_Source(request, number) for number in range(len(request.pairs.datasets))]
+        if request.variant == "threads":
+            stop = threading.Event()
+            try:
+                yield _in_threads(request, sources, stop)
+            finally:
+                stop.set()
+        else:
+            yield iter(_in_graph(request, sources).as_numpy_iterator())

@@ -1,7 +1,8 @@
-"""PyTorch's DataLoader, for the peers that only store records."""
+"""Peers that PyTorch's DataLoader reads record by record, each a map-style dataset."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -9,43 +10,53 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from bench.peers.protocol import Request, forever
+from bench.peers.protocol import METADATA, Decoder, Request, forever, pack
 
+_COMMIT = 1000
+_ROWS = 256
 _DECLARED: list[Any] = []
 
 
-@contextmanager
-def dataset_batches(request: Request, dataset: Any, *, context: str | None = None) -> Iterator[Iterator[Any]]:
-    """Give batches of a map-style dataset of the exported pairs.
+class MapStyle:
+    """A map-style dataset of the exported pairs; element i is the sample of pair i.
 
-    Shuffled pairs are drawn independently, each with its dataset's weight divided by the dataset's size.
-
-    Args:
-        request: Batch size, workers, order and seed.
-        dataset: Map-style dataset; element i is the sample of pair i.
+    Attributes:
         context: Start method of the workers, None for PyTorch's default.
     """
-    import torch
 
-    numbers = request.pairs.numbers[:, 0].tolist()
-    sampler: Any = [place % len(numbers) for place in range(request.samples)]
-    if request.shuffled:
-        sizes, weights = Counter(numbers), request.pairs.weights
-        sampler = torch.utils.data.WeightedRandomSampler(
-            [weights[number] / sizes[number] for number in numbers],
-            num_samples=request.samples,
-            generator=torch.Generator().manual_seed(request.seed),
+    context: str | None = None
+
+    def __init__(self, request: Request) -> None:
+        self.copy, self.length, self.decode = request.copy, len(request.pairs), Decoder(request)
+
+    def __len__(self) -> int:
+        return self.length
+
+    @classmethod
+    @contextmanager
+    def open_batches(cls, request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches; shuffled pairs are drawn with their dataset's weight divided by the dataset's size."""
+        import torch
+
+        numbers = request.pairs.numbers[:, 0].tolist()
+        sampler: Any = [place % len(numbers) for place in range(request.samples)]
+        if request.shuffled:
+            sizes, weights = Counter(numbers), request.pairs.weights
+            sampler = torch.utils.data.WeightedRandomSampler(
+                [weights[number] / sizes[number] for number in numbers],
+                num_samples=request.samples,
+                generator=torch.Generator().manual_seed(request.seed),
+            )
+        loader: Any = torch.utils.data.DataLoader(
+            cls(request),  # type: ignore[arg-type]
+            batch_size=request.batch_size,
+            sampler=sampler,
+            num_workers=request.num_workers,
+            multiprocessing_context=cls.context if request.num_workers else None,
+            drop_last=True,
         )
-    loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=request.batch_size,
-        sampler=sampler,
-        num_workers=request.num_workers,
-        multiprocessing_context=context if request.num_workers else None,
-        drop_last=True,
-    )
-    with torch_batches(loader) as batches:
-        yield batches
+        with torch_batches(loader) as batches:
+            yield batches
 
 
 @contextmanager
@@ -57,6 +68,73 @@ def torch_batches(loader: Any) -> Iterator[Iterator[Any]]:
     finally:
         batches.close()  # type: ignore[attr-defined]
         loader._iterator = None
+
+
+class Lmdb(MapStyle):
+    """LMDB: one database, a record for each pair."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._database: Any = None
+        self._owner = 0
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        # An environment must not be used across a fork.
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._database = import_module("lmdb").open(str(self.copy), readonly=True, lock=False, readahead=False)
+        with self._database.begin(buffers=False) as reading:
+            return self.decode(reading.get(b"%012d" % place))
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write all pairs under their numbers."""
+        pairs = request.pairs
+        room = 2 * (int(pairs.spans[-1, 2]) + 8192 * len(pairs)) + (64 << 20)
+        database = import_module("lmdb").open(str(request.copy), map_size=room)
+        for start in range(0, len(pairs), _COMMIT):
+            with database.begin(write=True) as writing:
+                for place in range(start, min(start + _COMMIT, len(pairs))):
+                    writing.put(b"%012d" % place, pack(pairs.pair(place)), append=True)
+        database.sync(True)
+        database.close()
+
+
+class Lance(MapStyle):
+    """Lance: one table of blobs; takes all rows of a batch at once, as Lance's own map-style dataset does."""
+
+    # Lance does not survive a fork.
+    context = "spawn"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._columns = ["first", "second", "dataset", *(METADATA if request.full else ())]
+        self._table: Any = None
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
+        if self._table is None:
+            self._table = import_module("lance").dataset(str(self.copy / "pairs.lance"))
+        return [self.decode(row) for row in self._table.take(places, columns=self._columns).to_pylist()]
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write all pairs as rows of a table, in their order."""
+        arrow, pairs = import_module("pyarrow"), request.pairs
+        fields = dict.fromkeys(("first", "second"), arrow.large_binary())
+        fields |= dict.fromkeys(("dataset", "episode", "step"), arrow.int64())
+        fields |= dict.fromkeys(("action", "state"), arrow.binary())
+        schema = arrow.schema({**fields, "language": arrow.string()})
+        batches = (
+            arrow.RecordBatch.from_pylist(
+                list(map(pairs.pair, range(len(pairs))[start : start + _ROWS])), schema=schema
+            )
+            for start in range(0, len(pairs), _ROWS)
+        )
+        rows = arrow.RecordBatchReader.from_batches(schema, batches)
+        import_module("lance").write_dataset(rows, str(request.copy / "pairs.lance"), schema=schema)
 
 
 def import_torchvision() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.chaos.command import RESULT_FILE, format_result, main, parser, run_chaos
-from bench.chaos.convert import IN_MEMORY, killed
+from bench.chaos.command import COMMAND, RESULT_FILE, format_result, main, run_chaos
+from bench.chaos.faults import killed
+from bench.chaos.programs import IN_MEMORY
 from bench.chaos.yard import Broken, Fault, NotPossible, Yard
 from bench.measure.session import wait_until
 from tests.fixtures.command import Result, flip, run
@@ -40,7 +41,7 @@ def test_an_output_that_differs_in_one_byte_is_noticed(tmp_path: Path) -> None:
         flip(yard.root / name, 100)
         yard.reference[name] = "0" * 64
 
-    options = parser().parse_args(["--short", "--only", "conversion killed", "--jobs", "1", "--work", str(tmp_path)])
+    options = COMMAND.parse(["--short", "--only", "conversion killed", "--jobs", "1", "--work", str(tmp_path)])
     result = run_chaos(options, damage=damage)
     assert result["broken"] == len(result["faults"])
     assert "1 files are not those of an undisturbed conversion" in result["faults"][0]["problems"][0]

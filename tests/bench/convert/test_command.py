@@ -15,13 +15,13 @@ from bench.convert.command import main
 from bench.convert.source import (
     CASES,
     OFFSET,
-    VERSION,
     Case,
     choose_size,
     draw_episode,
     make_source,
     read_episodes,
 )
+from bench.source import VERSION
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from tests.bench.conftest import Refused

@@ -65,4 +65,4 @@ def test_an_unknown_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--kinds", "frames"])
     assert stopped.value.code == 2
-    assert "--kinds: found 'frames', expected some of arrayrecord" in capsys.readouterr().err
+    assert "--kinds: found 'frames', expected one of arrayrecord" in capsys.readouterr().err

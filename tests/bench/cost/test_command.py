@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.cost.command import main
-from bench.cost.measure import published
-from bench.cost.model import DatasetWork, Place, cost
+from bench.cost import DatasetWork, Place, cost, main, published
 from convert.registry.registry import load_registry
 from convert.sample.command import make_sample
 from tests.bench.conftest import Refused

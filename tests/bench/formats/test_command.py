@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.formats.command import FORMATS, main
+from bench.formats import FORMATS, main
 from bench.loader.parameters import Parameters
 from bench.measure.child import ask
 from bench.peers.export import export_frames
@@ -105,7 +105,8 @@ def test_a_store_has_a_shard_for_each_worker(oxe_root: Path, tmp_path: Path) -> 
     export_frames(Parameters(root=str(oxe_root), mixture="bridge", split="train"), tmp_path / "export", pairs=5)
     request = {"do": "copy", "export": str(tmp_path / "export"), "batch_size": 1, "num_workers": 3, "warmup": 1}
     request |= {"steps": 1, "limit_s": 1, "metadata": "none", "order": "shuffled", "variant": "", "seed": 0}
-    ask("bench.formats.ours", {**request, "copy": str(tmp_path / "ours"), "source": None, "asked": 0.0})
+    request |= {"adapter": FORMATS["ours"].adapter, "copy": str(tmp_path / "ours"), "source": None, "asked": 0.0}
+    ask("bench.peers.protocol", request)
     assert len(list((tmp_path / "ours").rglob("*.arrayrecord"))) == 3
 
 

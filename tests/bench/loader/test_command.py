@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.loader.command import main
+from bench.loader.command import BATCHES_FILE, RESULT_FILE, main
 from bench.loader.mixture import OVER_TIME, WINDOWS, plot_mixture
 from bench.loader.parameters import Parameters, open_loader
-from bench.loader.report import BATCHES_FILE, RESULT_FILE
 from bench.loader.run import measure_point, plan_slices
 from bench.measure.decode_limit import DecodeLimit
-from bench.measure.memory import slope
+from bench.measure.machine import slope
 from tests.bench.conftest import Refused
 from tests.fixtures.command import Command, Result, run, start, wait_until
 

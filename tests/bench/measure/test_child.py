@@ -14,9 +14,8 @@ from tests.fixtures.command import wait_until
 
 CHILD = """
 import os, signal, sys, time
-from bench.measure.child import answer
 
-def work(request):
+def answer(request):
     print("libraries print")
     if request["do"] == "raise":
         raise ValueError("no such thing")
@@ -26,9 +25,6 @@ def work(request):
     if request["do"] == "hang":
         time.sleep(600)
     return {"twice": 2 * request["number"]}
-
-if __name__ == "__main__":
-    sys.exit(answer(work))
 """
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
+import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.measure.child import ChildFailed
-from bench.measure.command import run_command, run_points
+from bench.measure.command import run_command
+from bench.measure.points import Point, Prepared, Repeated, study
+from bench.measure.tables import figure, point_table
 from stream.storage.errors import ArgumentError, RingError
 
 
@@ -42,7 +46,23 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(
 def test_a_point_that_failed_is_in_the_exit_code(
     error: str | None, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = argparse.Namespace(out=tmp_path / "out", json=False)
-    assert run_points(options, lambda options: {"points": [{"error": error}]}, lambda result: "a table") == code
-    assert capsys.readouterr().out == "a table\n"
-    assert options.out.is_dir()
+    def measure(point: Point) -> dict[str, Any]:
+        if point.name == "bad" and error:
+            raise ChildFailed(error)
+        return {"rate": 2.5}
+
+    command = study(
+        name="tiny",
+        about="",
+        options=Repeated,
+        prepare=lambda given: nullcontext(Prepared(points=[Point("good", {}), Point("bad", {})], measure=measure)),
+        describe=str,
+        table=lambda result: point_table(result["points"], {"rate": figure("rate", form=".1f")}, []),
+    )
+    assert command.main(["--out", str(tmp_path / "out"), "--repeat", "2"]) == code
+    header, good, bad, *told = capsys.readouterr().out.splitlines()
+    assert (header.split(), good.split()) == (["point", "rate"], ["good", "2.5"])
+    assert bad.split() == ["bad", "failed" if error else "2.5"]
+    assert told == ([f"bad failed: {error}"] if error else [])
+    result = json.loads((tmp_path / "out" / "tiny.json").read_text())
+    assert [len(point["repeats"]) for point in result["points"]] == [2, 0 if error else 2]

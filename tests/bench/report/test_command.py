@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.loader.report import loader_table
+from bench.loader.command import loader_table
 from bench.measure.tables import markdown_table
-from bench.report.command import add_plots, main, run_study
-from bench.report.page import format_page
+from bench.report.command import main, run_study
+from bench.report.page import add_plots, format_page
 from bench.report.studies import STUDIES, Study
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
 
 
 def _study(*more: str, **fields: Any) -> Study:
-    arguments = ("--root", "{root}", *TINY, *more)
+    arguments = shlex.join(("--root", "{root}", *TINY, *more))
     return Study(key="tiny", kind="loader", title="Tiny", seen="-", arguments=arguments, repeats=(2, 3), **fields)
 
 
@@ -32,14 +33,14 @@ def test_each_study_is_one_line_that_its_command_understands(capsys: pytest.Capt
         assert words[:3] == ["python", "-m", f"bench.{study.kind}"]
         assert "{" not in line
         if study.kind in ("loader", "train"):
-            module = __import__(f"bench.{study.kind}.command", fromlist=["_parse"])
-            assert module._parse(words[3:]).repeat == study.repeats[0]
+            module = import_module(f"bench.{study.kind}.command")
+            assert module.COMMAND.parse(words[3:]).repeat == study.repeats[0]
 
 
 @pytest.mark.long
 def test_a_study_is_run_once_and_shown_with_its_command_and_plot(oxe_root: Path, tmp_path: Path) -> None:
     study = _study("--sweep", "batch-size=2,4", plot="batch_size")
-    command = study.command({"root": str(oxe_root)}, "short")
+    command = study.command({"root": str(oxe_root)}, full=False)
     folder = tmp_path / "work" / "tiny"
     outcome = run_study(study, command, folder, fresh=False)
     assert outcome.result is not None and outcome.error is None
@@ -66,7 +67,7 @@ def test_another_command_is_measured_anew_and_a_failure_is_told(oxe_root: Path, 
     folder.mkdir()
     (folder / "command.json").write_text(json.dumps({"module": "bench.loader", "arguments": ["other"], "date": "-"}))
     (folder / "result.json").write_text("{}")
-    outcome = run_study(study, study.command({"root": str(tmp_path / "nowhere")}, "full"), folder, fresh=False)
+    outcome = run_study(study, study.command({"root": str(tmp_path / "nowhere")}, full=True), folder, fresh=False)
     assert outcome.result is None
     assert outcome.error is not None and "nowhere" in outcome.error
     assert f"Not measured: {outcome.error}" in format_page([outcome])
@@ -96,7 +97,7 @@ def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(["--only", "workers,formatz"])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: argument --only: no study 'formatz'; there are batch-size, ")
+    assert capsys.readouterr().err.startswith("error: argument --only: no study 'formatz'; did you mean 'formats'?")
 
 
 @pytest.mark.long

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.merge.command import main as merge
-from bench.scale.command import RESULT_FILE, main
-from bench.scale.root import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
+from bench.merge import main as merge
+from bench.scale import main
+from bench.synthetic import DATASETS, EPISODE_PAIRS, OFFSET, Scale, make_root
 from convert.index.tables import extract_part
 from stream import make_loader
 from stream.format.manifest import read_manifest
@@ -98,7 +98,7 @@ def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pyte
     where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
     assert main([*size, *where]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert json.loads((tmp_path / "out" / RESULT_FILE).read_text()) == printed
+    assert json.loads((tmp_path / "out" / "scale.json").read_text()) == printed
     assert list((tmp_path / "work").iterdir()) == []
     (point,) = printed["points"]
     figures = point["median"]

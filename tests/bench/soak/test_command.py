@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.soak.check import differences, fresh_digests
-from bench.soak.command import RESULT_FILE, format_result, main
+from bench.soak import RESULT_FILE, differences, format_result, fresh_digests, main
 from tests.fixtures.command import run
 
 

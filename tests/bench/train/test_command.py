@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.train.command import RESULT_FILE, main
-from bench.train.parameters import TrainParameters
+from bench.train.command import RESULT_FILE, TrainParameters, main
 from bench.train.run import measure
 from tests.bench.conftest import Refused
 from tests.fixtures.command import Result, start, wait_until

@@ -111,7 +111,9 @@ def test_a_picture_is_the_same_up_to_rounding_and_not_after_a_small_movement() -
 
 def test_a_thumbnail_has_the_frames_beside_each_other() -> None:
     left, right = np.zeros((256, 256, 3), np.uint8), np.full((256, 256, 3), 255, np.uint8)
-    small = decode_jpeg(thumbnail((left, right)))
+    thumb = thumbnail((left, right))
+    assert thumb is not None
+    small = decode_jpeg(thumb)
     assert small.shape == (128, 256, 3)
     assert small[:, :120].max() < 10 and small[:, 136:].min() > 245
 

@@ -94,9 +94,7 @@ def test_a_root_that_is_no_folder_is_refused(root: str, text: str) -> None:
 
 
 def test_a_source_is_refused_with_what_to_do(converted: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"a TFDS dataset that is not converted; .* python -m convert\.run --datasets"
-    ):
+    with pytest.raises(UsageError, match=r"a TFDS dataset that is not converted; .* python -m convert\.run --datasets"):
         verify_root(converted.parent / "source")
 
 

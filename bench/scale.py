@@ -1,12 +1,19 @@
-"""Measurement of one size: ``python -m bench.scale.run``, started by ``bench.scale`` in a process of its own."""
+"""``python -m bench.scale``: cost of opening, planning, batches, resuming and memory from 10^5 to 6*10^7 records.
+
+The roots are synthetic (`bench.synthetic`): real formats, 29 datasets, up to 20,000 shards, frames of 256x256, and
+hard links instead of shards that would only fill the disk. They are made in ``--work`` and removed again. Every size is
+measured in a fresh process, ``--repeat`` times, in alternation; figures are medians.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +21,70 @@ import numpy as np
 import psutil
 import simplejpeg
 
-from bench.measure.child import answer
+from bench.measure.child import ask
+from bench.measure.command import Result, tell, work_folder
 from bench.measure.machine import own_set, proportional_set
-from bench.measure.stored_records import StoredRecords
-from bench.scale.root import DATASETS
+from bench.measure.options import option, wholes
+from bench.measure.points import Point, Prepared, Repeated, study
+from bench.measure.tables import Table, figure, point_table
+from bench.synthetic import DATASETS, Scale, make_root
 from stream import Normalize, make_loader
+from stream.batch.encoded import encoded_frames
 from stream.loader.loader import Loader
+from stream.storage.arguments import whole
 
 FAR = 10**8
 _PLANNED = 256
 _FIRST = 100
 """Batches taken right after the page cache was dropped, and again after them."""
+_COLUMNS = {
+    "shards": lambda point: f"{point['point']['shards']:,}",
+    "open s": figure("open_s", form=".2f"),
+    "first batch s": figure("first_batch_s", form=".2f"),
+    "cold open s": figure("cold_open_s", form=".2f"),
+    "cold first s": figure("cold_first_batch_s", form=".2f"),
+    "cold/warm rate": figure("cold_rate", form=".2f"),
+    "plan 256 ms": figure("plan_ms", form=".2f"),
+    "CPU ms a batch": figure("batch_cpu_ms", form=".1f"),
+    "beside decoding": figure("beside_cpu_ms", form=".1f"),
+    "resume at 10^8 s": figure("resume_s", form=".2f"),
+    "describe ms": figure("describe_ms", form=".0f"),
+    "statistics ms": figure("normalize_ms", form=".1f"),
+    "trainer MB": figure("trainer_own_bytes", form=",.0f", scale=1e-6),
+    "worker MB": figure("worker_own_bytes", form=",.0f", scale=1e-6),
+}
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure a root of `bench.scale.root`.
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions(Repeated):
+    """Options of the command."""
+
+    records: tuple[int, ...] = option((100_000, 1_000_000, 10_000_000, 60_000_000), wholes(1), "sizes", metavar="A,B")
+    batch_size: int = option(64, whole(1), "rows of a batch")
+    num_workers: int = option(2, whole(0), "worker processes")
+    batches: int = option(400, whole(2), "batches of a measurement")
+    work: Path | None = option(None, Path, "folder for the roots; by default the temporary one", metavar="DIR")
+
+
+@contextmanager
+def _prepare(given: ScaleOptions) -> Iterator[Prepared]:
+    loader = {key: getattr(given, key) for key in ("batch_size", "num_workers", "batches")}
+    points = []
+    with work_folder("bench-scale", given.work) as work:
+        for asked in given.records:
+            scale = Scale.of(asked)
+            tell(f"making {scale.records:,} records in {scale.shards:,} shards")
+            make_root(work / str(asked), scale)
+            figures = {"records": scale.records, "shards": scale.shards, "asked": asked}
+            points.append(Point(f"{scale.records:,}", figures))
+        yield Prepared(
+            points=points,
+            measure=lambda point: ask("bench.scale", {"root": str(work / str(point.parameters["asked"])), **loader}),
+        )
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure a root of `bench.synthetic`.
 
     Args:
         request: root; batch_size, num_workers and batches.
@@ -139,14 +195,14 @@ def _take_hundred(loader: Loader) -> tuple[float, float]:
 
 def _decode_seconds(loader: Loader) -> float:
     """Return the CPU time of decoding the frames of a batch."""
-    stored, rows = StoredRecords(loader.data.views.splits), loader.steps.plan([0])
-    records = [stored.frames(*place) for place in zip(rows.split.tolist(), rows.record.tolist(), strict=True)]
+    encoded = Loader(loader.data, dataclasses.replace(loader.running, num_workers=0, decode="device")).batch_at(0)
+    jpegs = [jpeg.tobytes() for _, _, jpeg in encoded_frames(encoded)]
     pixels = np.empty((*loader.data.spec.frame_shape, 3), np.uint8)
     times = []
     for _ in range(10):
         began = time.process_time()
-        for frame in (frame for frames in records for frame in frames):
-            simplejpeg.decode_jpeg(frame, buffer=pixels)
+        for jpeg in jpegs:
+            simplejpeg.decode_jpeg(jpeg, buffer=pixels)
         times.append(time.process_time() - began)
     return float(np.median(times))
 
@@ -168,5 +224,26 @@ def _cpu_seconds() -> float:
     return sum(int(file.read_text().split()[0]) for file in threads) / 1e9
 
 
+def _table(result: Result) -> Table:
+    given = result["parameters"]
+    note = (
+        f"medians of {given['repeat']}; {given['batches']} batches of {given['batch_size']}, {given['num_workers']} "
+        "workers; cold: the first hundred batches after the index left the page cache; memory without mapped files, MB "
+        "are 10^6 bytes"
+    )
+    return point_table(result["points"], _COLUMNS, [note], first="records")
+
+
+COMMAND = study(
+    name="scale",
+    about="Measure how the loader's cost grows with the data.",
+    options=ScaleOptions,
+    prepare=_prepare,
+    describe=lambda run: f"open {run['open_s']:.2f} s, first batch {run['first_batch_s']:.2f} s",
+    table=_table,
+    libraries=("array-record", "grain", "numpy", "pyarrow", "pydantic"),
+)
+main = COMMAND.main
+
 if __name__ == "__main__":
-    sys.exit(answer(measure))
+    raise SystemExit(main())

@@ -1,0 +1,145 @@
+"""The programs that faults happen to: a conversion, and a training run on the loader."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import psutil
+
+from bench.chaos.yard import Broken, Place, Program, Yard
+from bench.measure.session import Command, Result
+from bench.soak import fresh_digests
+from convert.run.limits import ADDRESS_SPACE
+
+STEPS = 40
+_BATCH = 8
+_STEP_MS = 10.0
+_ADDRESS_SPACE_MB = ADDRESS_SPACE >> 20
+_MODES = {"in memory": "--num-workers=1", "2 processes": "--num-workers=2", "Dask": "--runner=DaskRunner"}
+"""Ways to convert, with their argument; Dask has two workers too."""
+
+
+class Conversion(Program):
+    """A conversion of the yard's source, run in one of the ways ``in memory``, ``2 processes`` or ``Dask``."""
+
+    kills = 4
+    handles = (64, 24, 40)
+    # From the need of Python at its start to the need of a conversion, and above.
+    address_space = ((_ADDRESS_SPACE_MB, _ADDRESS_SPACE_MB * 3 // 2), (900, _ADDRESS_SPACE_MB))
+    memory = (120, 700)
+    worker_lost = None
+
+    def __init__(self, mode: str, *, source: Path | None = None, size: int | None = None) -> None:
+        self.where = mode
+        self._source, self._size = source, size
+
+    @contextlib.contextmanager
+    def running(self, place: Place, *, through: Sequence[str] = ()) -> Iterator[Command]:
+        """Start a conversion into the place."""
+        arguments = [*place.yard.arguments(place.out, source=self._source, size=self._size), _MODES[self.where]]
+        with place.starting("convert.run", *arguments, through=through) as command:
+            yield command
+
+    def wait(self, place: Place, command: Command) -> None:
+        """Wait until a random moment of a conversion that resumes: its start, a shard, its end."""
+        if place.chance.random() < 0.25:
+            time.sleep(place.chance.uniform(0, 2 * place.yard.seconds))
+        else:
+            place.wait_for(place.chance.uniform(place.finished(), place.yard.total_shards), command)
+            time.sleep(place.chance.uniform(0, 0.3))
+
+    def workers(self, command: Command) -> list[psutil.Process]:
+        """Return all processes of the conversion but the main one."""
+        return sorted(command.processes(), key=lambda process: process.pid)
+
+    def check(self, place: Place, result: Result) -> None:
+        """Check that the conversion is complete."""
+        place.check_done(result)
+        place.check_same()
+        place.check_clean()
+
+    def finish(self, place: Place) -> None:
+        """Run the same command undisturbed, or another way of running, and check the output."""
+        mode = place.chance.choice([self.where, "in memory"])
+        self.check(place, place.run(Conversion(mode, source=self._source, size=self._size)))
+
+
+IN_MEMORY = Conversion("in memory")
+WAYS = (IN_MEMORY, Conversion("2 processes"), Conversion("Dask"))
+
+
+class Training(Program):
+    """Runs of the script `bench.chaos.trainer` on the yard's converted data, or on a copy of the data."""
+
+    where = "2 workers"
+    kills = 1
+    handles = (64, 24, 16)
+    address_space = ((1000, 2500),)
+    memory = (80, 300)
+    worker_lost = "was killed by SIGKILL"
+
+    def __init__(self, yard: Yard, *, root: Path | None = None) -> None:
+        self._yard, self._root = yard, root or yard.root
+        self._loader = {"mixture": dict.fromkeys(yard.datasets.split(","), 1), "batch_size": _BATCH}
+
+    @cached_property
+    def reference(self) -> dict[int, str]:
+        """Return the hash of each batch of an undisturbed loader on the yard's data, by step."""
+        return fresh_digests({"root": str(self._yard.root), **self._loader}, list(range(STEPS)))
+
+    @contextlib.contextmanager
+    def running(self, place: Place, *, through: Sequence[str] = ()) -> Iterator[Command]:
+        """Start the script, or start it again: it goes on from its state."""
+        folder = _log(place).parent
+        folder.mkdir(exist_ok=True)
+        loader = {"root": str(self._root), **self._loader, "num_workers": 2, "num_steps": STEPS}
+        request = json.dumps({"loader": loader, "folder": str(folder), "step_s": _STEP_MS / 1000})
+        with place.starting("bench.chaos.trainer", request, through=through) as command:
+            yield command
+
+    def wait(self, place: Place, command: Command) -> None:
+        """Wait until a random step."""
+        log, step = _log(place), place.chance.randrange(1, STEPS - 10)
+        place.wait_until(
+            lambda: log.exists() and log.read_text().count("\n") >= step, command, what=f"step {step} is reached"
+        )
+
+    def workers(self, command: Command) -> list[psutil.Process]:
+        """Return the workers of the loader."""
+        found = []
+        for process in command.processes():
+            with contextlib.suppress(psutil.Error):
+                if "stream.worker" in process.cmdline():
+                    found.append(process)
+        return sorted(found, key=lambda process: process.pid)
+
+    def check(self, place: Place, result: Result) -> None:
+        """Check that the run has left nothing."""
+        place.check_clean()
+
+    def finish(self, place: Place) -> None:
+        """Run the script again without a fault, and compare its batches with those of an undisturbed run.
+
+        Each step is logged in order with the right batch; the step at which the script was killed perhaps twice.
+        """
+        place.check_done(place.run(self))
+        last = -1
+        for line in _log(place).read_text().splitlines():
+            step, hashed = int(line.split()[0]), line.split()[1]
+            if step not in (last, last + 1):
+                raise Broken(f"step {step} came after step {last}")
+            if hashed != self.reference[step]:
+                raise Broken(f"step {step} had another batch than an undisturbed run")
+            last = step
+        if last != STEPS - 1:
+            raise Broken(f"the last step was {last}, expected {STEPS - 1}")
+        place.check_clean()
+
+
+def _log(place: Place) -> Path:
+    return place.folder / "run" / "log"

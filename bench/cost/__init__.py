@@ -1,1 +1,0 @@
-"""``python -m bench.cost``: hours and dollars of converting datasets."""

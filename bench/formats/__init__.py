@@ -1,1 +1,0 @@
-"""``python -m bench.formats``: file formats compared, by the protocol of `bench.peers`."""

@@ -1,0 +1,98 @@
+"""Options of commands as fields of dataclasses, and readers of their texts."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from stream.storage.arguments import whole
+from stream.storage.errors import closest
+
+
+def option(default: Any, read: Callable[[str], Any], what: str, **more: Any) -> Any:
+    """Return a dataclass field that is an option of a command.
+
+    Args:
+        default: Value without the option.
+        read: Reader of its text; ``bool`` for a flag.
+        what: Help, to which the default is added.
+        more: Further arguments of ``argparse.ArgumentParser.add_argument``.
+    """
+    return dataclasses.field(default=default, metadata={"read": read, "what": what, "more": more})
+
+
+def options_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """Return the options of a dataclass, its own before those of its bases."""
+    fields = {field.name: field for field in dataclasses.fields(kind) if "read" in field.metadata}
+    order = [name for base in kind.__mro__ for name in vars(base).get("__annotations__", ()) if name in fields]
+    return [fields[name] for name in dict.fromkeys(order)]
+
+
+def parameters_of(kind: type[Any]) -> list[str]:
+    """Return the fields of a dataclass of options that may change figures: all but folders, --sweep and --json."""
+    fields = dataclasses.fields(kind)
+    return [
+        field.name for field in fields if field.metadata.get("read") is not Path and field.name not in ("json", "sweep")
+    ]
+
+
+def several(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a reader of values separated by commas, each once.
+
+    >>> several(whole(1))("64, 16,64")
+    (64, 16)
+    """
+    return lambda text: tuple(dict.fromkeys(read(part.strip()) for part in text.split(",")))
+
+
+def wholes(least: int) -> Callable[[str], tuple[int, ...]]:
+    """Return a reader of whole numbers of at least ``least``, with underscores between digits if wanted.
+
+    >>> wholes(1)("64, 1_000")
+    (64, 1000)
+    """
+    return several(lambda text: whole(least)(text.replace("_", "")))
+
+
+def known(names: Collection[str], noun: str) -> Callable[[str], str]:
+    """Return a reader of one of some names; an unknown one is answered with the closest."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"no {noun} {text!r}; {closest(text, names, noun=f'{noun}s')}")
+        return text
+
+    return read
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """Return a reader of one of a few names."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(names)}")
+        return text
+
+    return read
+
+
+def number(least: float, most: float = 1e12) -> Callable[[str], float]:
+    """Return a reader of numbers in a range.
+
+    >>> number(0)("0.5")
+    0.5
+    """
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from {least:g} to {most:g}")
+        return value
+
+    return read

@@ -1,1 +1,0 @@
-"""``python -m bench.merge``: time and memory of merging an index."""

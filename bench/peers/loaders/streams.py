@@ -1,0 +1,189 @@
+"""Peers that mix a stream of each dataset by weight: WebDataset, Grain, MosaicML Streaming and LitData."""
+
+from __future__ import annotations
+
+import glob
+import io
+import random
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from bench.peers.loaders.torch import import_torchvision, torch_batches
+from bench.peers.protocol import Decoder, Request, forever, pack
+
+_SHARD_PAIRS = 1000
+_LEAST_SHARDS = 2
+_BUFFER = 256
+_CHUNK_BYTES = 1 << 26
+_MDS_COLUMNS = {
+    **dict.fromkeys(("first", "second", "action", "state"), "bytes"),
+    **dict.fromkeys(("dataset", "episode", "step"), "int"),
+    "language": "str",
+}
+
+
+class Webdataset:
+    """WebDataset: tar files of each dataset, read in order with a shuffle buffer, and mixed by ``RandomMix``."""
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write tar files of at most 1,000 pairs in random order, at least two of a dataset and one for each worker."""
+        for number, path in enumerate(request.paths()):
+            places = request.pairs.places(number)
+            random.Random(request.seed).shuffle(places)
+            shards = max(_LEAST_SHARDS, request.num_workers, -(-len(places) // _SHARD_PAIRS))
+            for shard in range(shards):
+                with tarfile.open(f"{path}-{shard:05d}.tar", "w") as tar:
+                    for place in places[shard::shards]:
+                        record = pack(request.pairs.pair(place))
+                        entry = tarfile.TarInfo(f"{place:09d}.pair")
+                        entry.size = len(record)
+                        tar.addfile(entry, io.BytesIO(record))
+
+    @staticmethod
+    @contextmanager
+    def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches of mixed pairs; tar files are drawn with replacement, as its authors advise for training."""
+        import torch
+
+        wds = import_module("webdataset")
+        sample = partial(_tar_sample, decode=Decoder(request))
+        datasets = []
+        for number, path in enumerate(request.paths()):
+            files = sorted(glob.glob(f"{path}-*.tar"))
+            if request.shuffled:
+                dataset = wds.WebDataset(files, resampled=True, seed=request.seed + number, shardshuffle=False)
+                dataset = dataset.shuffle(_BUFFER)
+            else:
+                dataset = wds.WebDataset(files, shardshuffle=False).repeat()
+            datasets.append(dataset.map(sample))
+        mix = wds.RandomMix(datasets, request.pairs.weights)
+        loader = torch.utils.data.DataLoader(mix, batch_size=request.batch_size, num_workers=request.num_workers)
+        with torch_batches(loader) as batches:
+            yield batches
+
+
+def _tar_sample(entry: dict[str, Any], *, decode: Decoder) -> dict[str, Any]:
+    return decode(entry["pair"])
+
+
+class Grain:
+    """Grain alone: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write a file for each dataset, one record a group, not compressed."""
+        writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
+        for path, pairs in zip(request.paths(".arrayrecord"), request.pairs.by_dataset(), strict=True):
+            writer = writer_of(path, "group_size:1,uncompressed")
+            for pair in pairs:
+                writer.write(pack(pair))
+            writer.close()
+
+    @staticmethod
+    @contextmanager
+    def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches of mixed pairs, each dataset shuffled again in every epoch."""
+        import grain
+
+        # Grain's workers receive the flags of absl, which only absl's own main function parses.
+        import_module("absl.flags").FLAGS.mark_as_parsed()
+        datasets = []
+        for number, path in enumerate(request.paths(".arrayrecord")):
+            records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(path)).seed(request.seed + number)
+            datasets.append((records.shuffle() if request.shuffled else records).repeat())
+        mixed = grain.MapDataset.mix(datasets, request.pairs.weights).map(Decoder(request))
+        dataset = mixed.to_iter_dataset().batch(request.batch_size, drop_remainder=True)
+        if request.num_workers:
+            options = grain.multiprocessing.MultiprocessingOptions(num_workers=request.num_workers)
+            dataset = dataset.mp_prefetch(options)
+        batches = forever(dataset)
+        try:
+            yield batches
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+
+class Mosaicml:
+    """MosaicML Streaming: an MDS folder and a ``Stream`` with its proportion for each dataset, ``StreamingDataset``."""
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write a folder for each dataset, not compressed."""
+        import_torchvision()
+        writer_of = import_module("streaming").MDSWriter
+        for path, pairs in zip(request.paths(), request.pairs.by_dataset(), strict=True):
+            with writer_of(out=path, columns=_MDS_COLUMNS) as writer:
+                for pair in pairs:
+                    writer.write(pair)
+
+    @staticmethod
+    @contextmanager
+    def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches of mixed pairs, shuffled, in one epoch that is long enough."""
+        import_torchvision()
+        streaming = import_module("streaming")
+        decode = Decoder(request)
+
+        class Pairs(streaming.StreamingDataset):  # type: ignore[name-defined]
+            def __getitem__(self, place: int) -> Any:
+                return decode(super().__getitem__(place))
+
+        # Shared memory that a killed process left would be an error.
+        streaming.base.util.clean_stale_shared_memory()
+        dataset = Pairs(
+            streams=[
+                streaming.Stream(local=path, proportion=weight)
+                for path, weight in zip(request.paths(), request.pairs.weights, strict=True)
+            ],
+            epoch_size=request.samples,
+            shuffle=True,
+            shuffle_seed=request.seed,
+            batch_size=request.batch_size,
+        )
+        loader = streaming.StreamingDataLoader(
+            dataset, batch_size=request.batch_size, num_workers=request.num_workers, drop_last=True
+        )
+        with torch_batches(loader) as batches:
+            yield batches
+
+
+class Litdata:
+    """LitData: a folder of chunks of each dataset, mixed by ``CombinedStreamingDataset``."""
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write a folder for each dataset with LitData's own writer, not compressed."""
+        cache_of = import_module("litdata.streaming").Cache
+        for path, pairs in zip(request.paths(), request.pairs.by_dataset(), strict=True):
+            cache = cache_of(path, chunk_bytes=_CHUNK_BYTES)
+            for count, pair in enumerate(pairs):
+                cache[count] = pair
+            cache.done()
+            cache.merge()
+
+    @staticmethod
+    @contextmanager
+    def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches of mixed pairs; an epoch ends with the first dataset that ends, and the next epoch begins."""
+        litdata = import_module("litdata")
+        options = {"shuffle": True, "drop_last": False, "seed": request.seed, "transform": Decoder(request)}
+        mixed = litdata.CombinedStreamingDataset(
+            [litdata.StreamingDataset(path, **options) for path in request.paths()],
+            seed=request.seed,
+            weights=request.pairs.weights,
+            iterate_over_all=False,
+        )
+        loader = litdata.StreamingDataLoader(
+            mixed,
+            batch_size=request.batch_size,
+            num_workers=request.num_workers,
+            drop_last=True,
+            persistent_workers=request.num_workers > 0,
+        )
+        with torch_batches(loader) as batches:
+            yield batches

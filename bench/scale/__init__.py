@@ -1,1 +1,0 @@
-"""``python -m bench.scale``: how cost grows with the size of the data."""

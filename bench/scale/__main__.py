@@ -1,8 +1,0 @@
-"""``python -m bench.scale``."""
-
-import sys
-
-from bench.scale.command import main
-
-if __name__ == "__main__":
-    sys.exit(main())

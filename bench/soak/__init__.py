@@ -1,1 +1,0 @@
-"""``python -m bench.soak``: hours of streaming with faults."""
