@@ -24,9 +24,9 @@ from convert.sample.record import SampleColumn, encode_example
 from convert.sample.scene import Scene
 from convert.sample.writer import write_metadata
 from convert.shard.pairs import first_steps
-from convert.source.rlds import EpisodeParser
+from convert.source.rlds.parser import EpisodeParser
+from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
 from convert.source.source import find_source
-from convert.source.tfrecord import TFRecordFile, encode_tfrecord
 
 VERSION = "1.0.0"
 OFFSET = 5

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.peers.protocol import Request, serve
 from convert.sample.record import SampleColumn, encode_example
-from convert.source.tfrecord import encode_tfrecord
+from convert.source.rlds.tfrecord import encode_tfrecord
 
 _SHARD_PAIRS = 1000
 _BUFFER = 1000

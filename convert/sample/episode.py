@@ -21,7 +21,8 @@ from convert.registry.registry import DatasetSpec
 from convert.sample.record import SampleColumn
 from convert.sample.scene import DEPTH_PER_METRE, Scene
 from convert.sample.values import HORIZON, Kinematics, embed_text
-from convert.source.features import Feature, flatten_features
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
 from stream.storage.configs import CONFIGS
 
 JPEG_QUALITY = 95

@@ -24,7 +24,7 @@ from convert.errors import ConflictError, ConvertError, UsageError
 from convert.registry.registry import DatasetSpec
 from convert.sample.episode import SampleSource, make_episode, prepare_source, read_feature_tree
 from convert.sample.record import encode_example
-from convert.source.tfrecord import encode_tfrecord
+from convert.source.rlds.tfrecord import encode_tfrecord
 
 SAMPLE_FORMAT = 2
 """Raised when the same parameters give other files; samples of another format are out of date."""
