@@ -279,7 +279,7 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
         spec=selected.spec,
         source=source,
         plan=plan,
-        parameters=_parameters(plan, options),
+        parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
         jobs=tuple(_jobs(spec.name, source, options)),
     )
 
