@@ -21,7 +21,7 @@ class Feature:
         level: One value per step, or one per episode.
         shape: Shape of one value; None where a dimension is not fixed.
         dtype: Name of numpy's, or ``string``.
-        encoding: Encoding of tensors; ``bytes`` and ``zlib`` store each value as one byte string, in its full dtype.
+        encoding: Encoding of tensors; ``bytes`` and ``zlib`` store each value as one byte string.
         sequences: Declared length of each ``Sequence`` around the value, outermost first, None where it varies.
     """
 

@@ -17,7 +17,7 @@ from stream.format.names import TableKind
 from stream.format.schema import FIRST_FIELDS
 from stream.format.table import Table
 
-_NO_STEPS = ("empty", "unreadable", "malformed")
+_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames")
 _NO_RECORDS = (*_NO_STEPS, "too_short", "missing_feature")
 _STATUSES = ("ok", *_NO_RECORDS)
 

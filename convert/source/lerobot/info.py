@@ -112,12 +112,9 @@ class Info(_Model):
             elif feature.dtype not in (*_NUMBERS, "string"):
                 others[name] = f"dtype {feature.dtype}"
             else:
-                # LeRobot stores a vector of one number as a number. A parquet file has 64 bits of float64.
+                # LeRobot stores a vector of one number as a number.
                 shape = () if feature.shape == (1,) else feature.shape
-                encoding: Any = "bytes" if feature.dtype == "float64" else "none"
-                found.append(
-                    Feature(path=path, kind="tensor", level="step", shape=shape, dtype=feature.dtype, encoding=encoding)
-                )
+                found.append(Feature(path=path, kind="tensor", level="step", shape=shape, dtype=feature.dtype))
         if "task_index" in self.features:
             found.append(Feature(path=f"{STEPS}/{TASK}", kind="tensor", level="step", shape=(), dtype="string"))
         return {feature.path: feature for feature in found}, others
