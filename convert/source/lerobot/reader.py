@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
@@ -294,44 +295,50 @@ class DataFile:
 
 
 class _Cursor:
-    """The rows of some columns of a parquet file, read forward; a step backward starts at the row group again."""
+    """The rows of some columns of a parquet file, read forward; a step backward starts at the row group again.
+
+    Memory holds one batch and one page of each column. A page can be a whole row group, so it is given back with its
+    last row, before another camera's is read.
+    """
 
     def __init__(self, file: pq.ParquetFile, columns: Sequence[str], *, rows: int) -> None:
         self._file = file
         self._columns = list(columns)
         self._rows = rows
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._batch: pa.RecordBatch | None = None
-        self._start = self._stop = 0
+        groups = range(file.metadata.num_row_groups)
+        self._firsts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)]).tolist()
         self.schema = pa.schema([file.schema_arrow.field(name) for name in self._columns])
+        self._leave()
 
     def rows(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows [start, stop) in batches."""
-        if self._batch is None or start < self._start:
-            self._open(start)
-        while True:
-            if self._batch is not None and self._stop > start:
-                first = max(start, self._start)
-                last = min(stop, self._stop)
-                yield self._batch.slice(first - self._start, last - first)
-                if self._stop >= stop:
-                    return
-                start = last
-            batch = next(self._batches, None)
-            if batch is None:
-                raise pa.ArrowInvalid(f"ends after {self._stop} rows")
+        while start < stop:
+            if not self._start <= start < self._stop:
+                self._go_to(start)
+            last = min(stop, self._stop)
+            yield self._batch.slice(start - self._start, last - start)
+            start = last
+            if start == self._firsts[self._group + 1]:
+                self._leave()
+
+    def _go_to(self, row: int) -> None:
+        group = bisect_right(self._firsts, row) - 1
+        if group != self._group or row < self._start:
+            self._leave()
+            self._group, self._start, self._stop = group, self._firsts[group], self._firsts[group]
+            self._batches = self._file.iter_batches(
+                self._rows, row_groups=[group], columns=self._columns, use_threads=False
+            )
+        while self._stop <= row:
+            if (batch := next(self._batches, None)) is None:
+                raise pa.ArrowInvalid(f"row group {group} ends at row {self._stop}")
             self._batch = batch.select(self._columns)
             self._start, self._stop = self._stop, self._stop + batch.num_rows
 
-    def _open(self, row: int) -> None:
-        group, first = 0, 0
-        metadata = self._file.metadata
-        while group < metadata.num_row_groups - 1 and first + metadata.row_group(group).num_rows <= row:
-            first += metadata.row_group(group).num_rows
-            group += 1
-        groups = list(range(group, metadata.num_row_groups))
-        self._batches = self._file.iter_batches(self._rows, row_groups=groups, columns=self._columns, use_threads=False)
-        self._batch, self._start, self._stop = None, first, first
+    def _leave(self) -> None:
+        self._group, self._start, self._stop = -1, 0, 0
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batch: pa.RecordBatch = None
 
 
 def _numbers(stored: pa.ChunkedArray, dtype: np.dtype, name: str, count: int) -> np.ndarray:
