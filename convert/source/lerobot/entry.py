@@ -10,6 +10,7 @@ from convert.source.features import Feature
 from convert.source.lerobot.info import TASK, Info
 
 _WRIST = re.compile(r"wrist|hand|gripper")
+_NO_NAME = re.compile(r"^[^A-Za-z0-9]|[^A-Za-z0-9_.-]")
 _VECTORS = {"action": "action", "state": "observation.state"}
 _KEPT_BY_INDEX = ("index", "frame_index", "episode_index")
 """Counters that the index has as steps and episodes."""
@@ -55,9 +56,9 @@ def describe(info: Info, features: Mapping[str, Feature], *, name: str) -> dict[
 
 def camera_names(info: Info) -> dict[str, str]:
     """Return the feature of each camera by its name: the last part of the feature's name, all of it where two clash."""
-    last = {path: path.rsplit(".", 1)[-1] for path in info.cameras}
+    last = {path: _NO_NAME.sub("_", path.rsplit(".", 1)[-1]) for path in info.cameras}
     short = list(last.values())
-    return {name if short.count(name) == 1 else path: path for path, name in last.items()}
+    return {name if short.count(name) == 1 else _NO_NAME.sub("_", path): path for path, name in last.items()}
 
 
 def camera_roles(info: Info) -> list[str]:
