@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 
 from convert.errors import SourceError, UsageError
 from convert.source.lerobot.entry import describe
@@ -49,15 +50,16 @@ class LeRobotShard(SourceShard):
         folder = open_folder(self.path)
         tasks = read_tasks(read_files(folder, tasks_file(_read_info(folder))), where=self.path)
         with ExitStack() as stack:
-            yield LeRobotReader(
-                self._chosen(spans),
-                wanted,
-                LocalFiles(self.path, stack, staging=wanted.staging),
-                stack=stack,
+            reader = LeRobotReader(
+                episodes=self._chosen(spans),
+                wanted=wanted,
+                files=LocalFiles(self.path, stack, staging=wanted.staging),
                 tasks=tasks,
                 fps=self.fps,
                 bytes_per_step=self.bytes / max(sum(episode.length for episode in self.episodes), 1),
             )
+            stack.callback(reader.close)
+            yield reader
 
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether a file has changed."""
@@ -78,10 +80,14 @@ class LeRobotSource(Source):
 
     def shards(self, split: str) -> tuple[LeRobotShard, ...]:
         """Return the units of a split; a file that is missing counts no bytes."""
-        sizes = _Sizes(self.path)
+
+        @cache
+        def list_sizes(folder: str) -> dict[str, int]:
+            return open_folder(join(self.path, folder)).sizes()
+
         units = self.units[split]
-        cameras = [feature for feature in self.features.values() if feature.kind == "image"]
-        every = Wanted(cameras=tuple(cameras))
+        every = Wanted(cameras=tuple(feature for feature in self.features.values() if feature.kind == "image"))
+        places = [[name.rpartition("/") for name in file_names(unit, every)] for unit in units]
         return tuple(
             LeRobotShard(
                 split=split,
@@ -90,26 +96,12 @@ class LeRobotSource(Source):
                 path=self.path,
                 name=f"episodes-{unit[0].number:06d}-{unit[-1].number:06d}",
                 records=len(unit),
-                bytes=sum(map(sizes.find, file_names(unit, every))),
+                bytes=sum(list_sizes(folder).get(name, 0) for folder, _, name in places[index]),
                 episodes=tuple(unit),
                 fps=self.info.fps,
             )
             for index, unit in enumerate(units)
         )
-
-
-class _Sizes:
-    """Sizes of files, from one listing of each folder."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._folders: dict[str, dict[str, int]] = {}
-
-    def find(self, name: str) -> int:
-        folder, _, file = name.rpartition("/")
-        if folder not in self._folders:
-            self._folders[folder] = open_folder(join(self._root, folder)).sizes()
-        return self._folders[folder].get(file, 0)
 
 
 def find_repository(roots: Sequence[str], repository: str) -> LeRobotSource:

@@ -21,6 +21,7 @@ TASK = "task"
 _FIELD = re.compile(r"\{(\w+)(?::0([1-9])d)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
+_PICTURES = ("image", "video")
 _DEPTH = ("is_depth_map", "video.is_depth_map")
 
 
@@ -36,11 +37,6 @@ class LeRobotFeature(_Model):
     names: Any = None
     info: dict[str, Any] | None = None
     video_info: dict[str, Any] | None = None
-
-    @property
-    def is_picture(self) -> bool:
-        """True for the pictures of a camera, depth included."""
-        return self.dtype in ("image", "video")
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -86,7 +82,9 @@ class Info(_Model):
     def cameras(self) -> dict[str, LeRobotFeature]:
         """Colour cameras by the name of their feature, in the order of the file."""
         return {
-            name: feature for name, feature in self.features.items() if feature.is_picture and not self._depth(name)
+            name: feature
+            for name, feature in self.features.items()
+            if feature.dtype in _PICTURES and not self._depth(name)
         }
 
     @property
@@ -104,7 +102,7 @@ class Info(_Model):
         others = {}
         for name, feature in self.features.items():
             path = f"{STEPS}/{name}"
-            if feature.is_picture:
+            if feature.dtype in _PICTURES:
                 if self._depth(name):
                     others[name] = "depth"
                 else:

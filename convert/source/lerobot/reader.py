@@ -6,6 +6,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,69 +84,57 @@ class LocalFiles:
         return found.hexdigest()
 
 
+@dataclass(kw_only=True)
 class LeRobotReader:
     """A reader of episodes, see ``convert.source.protocol.EpisodeReader``.
 
-    Args:
+    Attributes:
         episodes: Episodes, in order.
         wanted: Parts to read.
         files: Files of the dataset.
-        stack: Context that closes the files.
         tasks: Tasks by number.
         fps: Steps per second.
         bytes_per_step: Size of the files for each step, for estimates.
     """
 
-    def __init__(
-        self,
-        episodes: Sequence[EpisodeFiles],
-        wanted: Wanted,
-        files: LocalFiles,
-        *,
-        stack: ExitStack,
-        tasks: Mapping[int, str],
-        fps: float,
-        bytes_per_step: float,
-    ) -> None:
-        self._episodes = episodes
-        self._wanted = wanted
-        self._files = files
-        self._tasks = tasks
-        self._fps = fps
-        self._bytes_per_step = bytes_per_step
-        self._data: DataFile | None = None
-        self._videos: dict[str, tuple[str, VideoFile | DamagedEpisode]] = {}
-        stack.callback(self._close)
+    episodes: Sequence[EpisodeFiles]
+    wanted: Wanted
+    files: LocalFiles
+    tasks: Mapping[int, str]
+    fps: float
+    bytes_per_step: float
+    _data: DataFile | None = None
+    _videos: dict[str, tuple[str, VideoFile | DamagedEpisode]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """SHA-256 in hex over the files of the episodes."""
-        return self._files.digest(file_names(self._episodes, self._wanted))
+        return self.files.digest(file_names(self.episodes, self.wanted))
 
     def __iter__(self) -> Iterator[SourceEpisode]:
-        for files in self._episodes:
+        for files in self.episodes:
             content: Episode | DamagedEpisode
             try:
                 content = self._read(files)
             except DamagedEpisode as error:
                 content = error
-            yield SourceEpisode(files.number, round(files.length * self._bytes_per_step), content)
+            yield SourceEpisode(files.number, round(files.length * self.bytes_per_step), content)
 
     def _read(self, files: EpisodeFiles) -> Episode:
         if self._data is None or self._data.name != files.data:
             self._data = None
-            self._data = DataFile(self._files.path(files.data), self._wanted, name=files.data)
+            self._data = DataFile(self.files.path(files.data), self.wanted, name=files.data)
         data, steps = self._data, files.length
         span = data.find(files)
         table = data.numbers(*span)
-        times = np.arange(steps) / self._fps
+        times = np.arange(steps) / self.fps
         if "timestamp" in table.schema.names:
-            times = _numbers(table.column("timestamp"), np.dtype(np.float64), "timestamp", steps)
+            times = _numbers(table.column("timestamp"), np.dtype(np.float64), f"{files.data}: timestamp", steps)
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
-        for feature in self._wanted.features:
+        for feature in self.wanted.features:
             columns[feature.level][feature.name] = self._column(feature, table, files)
         frames: list[Frames] = []
-        for camera in self._wanted.cameras:
+        for camera in self.wanted.cameras:
             if camera.name in files.videos:
                 frames.append(self._frames(camera.name, files, times))
             else:
@@ -164,10 +153,10 @@ class LeRobotReader:
         stored = table.column(name)
         values: np.ndarray | list[str]
         if feature.name == TASK:
-            numbers = _numbers(stored, np.dtype(np.int64), name, steps).tolist()
-            if unknown := sorted(set(numbers) - set(self._tasks)):
+            numbers = _numbers(stored, np.dtype(np.int64), f"{files.data}: {name}", steps).tolist()
+            if unknown := sorted(set(numbers) - set(self.tasks)):
                 raise _malformed(files.data, f"episode {files.number} has task {unknown[0]}, which meta/tasks lacks")
-            values = [self._tasks[number] for number in numbers]
+            values = [self.tasks[number] for number in numbers]
         elif feature.dtype == "string":
             values = ["" if text is None else str(text) for text in stored.to_pylist()]
         else:
@@ -195,7 +184,7 @@ class LeRobotReader:
             if isinstance(video, VideoFile):
                 video.close()
             try:
-                video = VideoFile(self._files.path(name), name=name, fps=self._fps)
+                video = VideoFile(self.files.path(name), name=name, fps=self.fps)
             except DamagedEpisode as error:
                 video = error
             self._videos[camera] = (name, video)
@@ -203,7 +192,8 @@ class LeRobotReader:
             raise video
         return video
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the videos."""
         for _, video in self._videos.values():
             if not isinstance(video, DamagedEpisode):
                 video.close()
@@ -308,7 +298,9 @@ class _Cursor:
         groups = range(file.metadata.num_row_groups)
         self._firsts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)]).tolist()
         self.schema = pa.schema([file.schema_arrow.field(name) for name in self._columns])
-        self._leave()
+        self._group, self._start, self._stop = -1, 0, 0
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batch: pa.RecordBatch = None
 
     def rows(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows [start, stop) in batches."""
@@ -337,8 +329,7 @@ class _Cursor:
 
     def _leave(self) -> None:
         self._group, self._start, self._stop = -1, 0, 0
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._batch: pa.RecordBatch = None
+        self._batches, self._batch = iter(()), None
 
 
 def _numbers(stored: pa.ChunkedArray, dtype: np.dtype, name: str, count: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from convert.reindex import main as reindex
 from convert.run.command import main
 from convert.shard.images import decode_jpeg
 from convert.verify.command import main as verify
+from stream import make_loader
+from stream.fetch.command import main as fetch
 from stream.format.names import HOLE
 from tests.fixtures.command import run, start, tree, wait_until
 from tests.fixtures.datasets.converted_dataset import open_converted
@@ -106,6 +109,25 @@ def test_verify_doctor_and_reindex_find_nothing(tmp_path: Path, capsys: pytest.C
     assert reindex([str(tmp_path)]) == 0
     assert "unchanged" in capsys.readouterr().out
     assert tree(tmp_path) == before
+
+
+def test_a_loader_gives_windows_of_its_cameras(tmp_path: Path) -> None:
+    assert main(arguments("v3_av1", DATA, tmp_path, *FRAMES)) == 0
+    window: dict[str, Any] = {"cameras": ("primary", "wrist"), "frames": (0, "0.2s"), "horizon": 3}
+    loader = make_loader(tmp_path, "demo_v3_av1", batch_size=8, split="train", bounds="clamp", **window)
+    theirs = expected("v3_av1")
+    firsts = np.flatnonzero(np.diff(theirs["episode_index"], prepend=-1))
+    for batch in (loader.batch_at(step) for step in range(4)):
+        for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
+            index, steps = firsts[episode] + step, int((theirs["episode_index"] == episode).sum())
+            inside = batch["action_mask"][row].any(axis=1)
+            assert inside.tolist() == [step + ahead < steps for ahead in range(3)]
+            np.testing.assert_array_equal(batch["action"][row][inside], theirs["action"][index : index + inside.sum()])
+            for camera, key in (("primary", "front"), ("wrist", "left_wrist")):
+                later = index + min(2, steps - 1 - step)
+                wanted = theirs[f"observation.images.{key}"][[index, later]]
+                assert noise_ratio(batch[f"frames/{camera}"][row], wanted) > 29
+                assert batch[f"frames_mask/{camera}"][row].tolist() == [True, step + 2 < steps]
 
 
 def test_a_dry_run_says_what_it_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,6 +267,8 @@ def test_a_dataset_in_a_bucket_is_converted_as_a_local_one(name: str, tmp_path: 
         command = arguments(name, f"{bucket}/hub", f"{bucket}/out", *FRAMES, "--staging", str(staging))
         assert main(command) == 0
         remote = objects(f"{bucket}/out")
+        assert fetch([f"{bucket}/out", str(tmp_path / "fetched"), "--mixture", f"demo_{name}"]) == 0
+        assert verify([str(tmp_path / "fetched")]) == 0
     local = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert set(remote) == set(local)
     assert [key for key, path in local.items() if path.read_bytes() != remote[key]] == [
