@@ -154,9 +154,10 @@ class Registry(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> Registry:
-        names = Counter([*self.datasets, *self.mixtures, *self.lerobot])
-        if both := [name for name, count in names.items() if count > 1]:
-            raise ValueError(f"{min(both)!r} is the name of a dataset and of a mixture or of two datasets; rename one")
+        if both := self.datasets.keys() & self.mixtures.keys():
+            raise ValueError(f"{min(both)!r} is the name of a dataset and of a mixture; rename one")
+        if both := self.lerobot.keys() & {*self.datasets, *self.mixtures}:
+            raise ValueError(f"{min(both)!r} under lerobot is the name of another dataset or mixture; rename one")
         return self
 
     def dataset(self, name: str) -> DatasetSpec:
@@ -229,13 +230,10 @@ class Registry(Entry):
             repository = self.lerobot[name].repository
             if repository is None:
                 raise ConfigError(f"lerobot: {name}: has no repository; add it, or write {LEROBOT}ORG/NAME")
-        member = member or MixtureMember(dataset=name, weight=1.0)
-        if repository is None:
-            spec = self.dataset(name)
-            return Selected(member.model_copy(update={"dataset": spec.name}), spec)
-        if describe is None:
+        if repository is not None and describe is None:
             raise ConfigError(f"{name}: is a LeRobot dataset, which only convert.run reads")
-        return Selected(member, self.port(name, describe(name, repository)))
+        spec = self.port(name, describe(name, repository)) if repository and describe else self.dataset(name)
+        return Selected(member or MixtureMember(dataset=spec.name, weight=1.0), spec)
 
     def _resolve_file(self, path: str, describe: Describe | None) -> list[Selected]:
         added = _read_file(Path(path), path)

@@ -149,6 +149,7 @@ def test_dry_run_as_json_says_what_would_be_done(convert: Convert, dataset: Rlds
         "bytes_in": sum(path.stat().st_size for path in dataset.path.glob("*.tfrecord-*")),
         "estimated_pairs": pytest.approx(SHARDS * PAIRS, rel=0.05),
         "removes": [],
+        "understood": [],
     }
     convert()
     assert estimated == pytest.approx(sum(path.stat().st_size for path in folder.rglob("*.arrayrecord")), rel=0.9)
