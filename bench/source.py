@@ -19,8 +19,8 @@ from convert.run.survey import survey
 from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
+from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.source.source import find_source
-from convert.source.tfrecord import encode_tfrecord
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
 

@@ -13,7 +13,7 @@ from convert.registry.registry import Selected
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
-from convert.source.source import SourceDataset, SourceShard, Span
+from convert.source.protocol import Source, SourceShard, Span, Wanted
 from stream.format.episode_list import EpisodeList
 from stream.format.manifest import ShardEntry
 from stream.format.names import FORMAT_VERSION, Layout
@@ -110,13 +110,23 @@ class DatasetPlan:
     cameras: tuple[PlannedCamera, ...] = ()
     episode_list: EpisodeList | None = None
 
+    @property
+    def wanted(self) -> Wanted:
+        """The parts of an episode that the conversion takes."""
+        extra = (*self.language, *((self.robot_feature,) if self.robot_feature else ()))
+        return Wanted(
+            cameras=tuple(camera.feature for camera in self.cameras) or (self.camera,),
+            features=tuple(dict.fromkeys((*self.features, *extra))),
+            staging=self.staging,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob:
     """One source shard to convert.
 
     Attributes:
-        spans: Wanted ranges [start, stop) of record numbers.
+        spans: Wanted ranges [start, stop) of its episodes.
         entry: Entry of the manifest, if the shard of a complete dataset is converted again.
     """
 
@@ -135,12 +145,12 @@ class ShardJob:
 
     @property
     def episodes(self) -> int:
-        """Count of wanted records."""
+        """Count of wanted episodes."""
         return sum(stop - start for start, stop in self.spans)
 
     @property
     def size(self) -> int:
-        """Estimated bytes of the wanted records."""
+        """Estimated bytes of the wanted episodes."""
         return self.shard.bytes * self.episodes // max(self.shard.records, 1)
 
 
@@ -183,7 +193,7 @@ class Conversion:
     """
 
     spec: DatasetSpec
-    source: SourceDataset
+    source: Source
     plan: DatasetPlan
     parameters: Mapping[str, Any]
     jobs: tuple[ShardJob, ...] = field(repr=False)
@@ -224,7 +234,7 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
         )
 
 
-def plan_conversion(selected: Selected, source: SourceDataset, options: Options, *, output: str) -> Conversion:
+def plan_conversion(selected: Selected, source: Source, options: Options, *, output: str) -> Conversion:
     """Plan the conversion of one dataset from metadata and file sizes.
 
     Args:
@@ -276,7 +286,7 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         spec=selected.spec,
         source=source,
         plan=plan,
-        parameters=_parameters(plan, options),
+        parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
         jobs=tuple(_jobs(spec.name, source, options)),
     )
 
@@ -306,7 +316,7 @@ def check_cameras(selection: Sequence[Selected], cameras: Sequence[str]) -> None
             raise UsageError(f"--cameras: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}, or all")
 
 
-def _jobs(dataset: str, source: SourceDataset, options: Options) -> Sequence[ShardJob]:
+def _jobs(dataset: str, source: Source, options: Options) -> Sequence[ShardJob]:
     if options.episodes is None:
         return [
             ShardJob(dataset=dataset, shard=shard, spans=((0, shard.records),))
@@ -361,9 +371,9 @@ def _notation(feature: Feature) -> str:
 class _Finder:
     """The features of a source by the paths of a registry entry."""
 
-    def __init__(self, spec: DatasetSpec, source: SourceDataset) -> None:
+    def __init__(self, spec: DatasetSpec, source: Source) -> None:
         self._spec = spec
-        self._file = f"{source.path}/features.json"
+        self._file = f"{source.path}/{source.metadata[-1]}"
         self._features = {_notation(feature): feature for feature in source.features.values()}
 
     def find(self, path: str, role: str) -> Feature:

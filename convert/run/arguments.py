@@ -32,6 +32,7 @@ examples:
   python -m convert.run --datasets bridge,rt1 --source gs://gresearch/robotics --output data/oxe
   python -m convert.run --datasets oxe29 --source gs://gresearch/robotics --output s3://bucket/oxe --staging /scratch
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
+  python -m convert.run --datasets lerobot:lerobot/pusht --source /hub --output data/lerobot --layout frames
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
@@ -42,22 +43,27 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of our own options."""
     parser = argparse.ArgumentParser(
         prog="python -m convert.run",
-        description="Convert Open X-Embodiment datasets (TFDS/RLDS) to ArrayRecord shards of frame pairs.",
+        description="Convert robot datasets (Open X-Embodiment in TFDS/RLDS form, LeRobot) to ArrayRecord shards.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument_group("input and output").add_argument
-    add("--datasets", required=True, help="a mixture (oxe29), names with commas between, or a YAML file")
+    add(
+        "--datasets",
+        required=True,
+        help="a mixture (oxe29), names with commas between, or a YAML file; lerobot:ORG/NAME or lerobot:PATH names a "
+        "LeRobot dataset",
+    )
     add(
         "--source",
-        required=True,
         action="append",
-        help="folder with <tfds_name>/<version> below it, local, gs:// or s3://; may be repeated, the first that has "
-        "the dataset wins",
+        default=[],
+        help="folder with <tfds_name>/<version> or ORG/NAME below it, local, gs:// or s3://; may be repeated, the "
+        "first that has the dataset wins",
     )
     add("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
-    add("--config", action="append", default=[], help="YAML with datasets and mixtures of your own")
+    add("--config", action="append", default=[], help="YAML with datasets, mixtures and declarations of your own")
     add("--splits", help="splits with commas between (default: all that have episodes)")
     add(
         "--episodes",

@@ -108,7 +108,10 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
         quarantine=quarantine,
         splits=ordered,
         statistics={name: statistics[name] for name in ordered},
-        versions={"pairstream": __version__, **{name: _version(name) for name in _LIBRARIES}},
+        versions={
+            "pairstream": __version__,
+            **{name: _version(name) for name in (*_LIBRARIES, *conversion.source.libraries)},
+        },
     )
 
 

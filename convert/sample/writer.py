@@ -23,7 +23,7 @@ from convert.registry.registry import DatasetSpec
 from convert.sample.episode import Episode, seeded
 from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
-from convert.source.tfrecord import encode_tfrecord
+from convert.source.rlds.tfrecord import encode_tfrecord
 
 SAMPLE_FORMAT = 3
 """Raised when the same parameters give other files; samples of another format are out of date."""

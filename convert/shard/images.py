@@ -61,12 +61,14 @@ class EncodedFrame:
     passed: bool
 
 
-def convert_frame(frame: bytes | np.ndarray, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]) -> EncodedFrame:
+def convert_frame(
+    frame: bytes | np.ndarray | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
+) -> EncodedFrame:
     """Return one frame of the source as the policy requires.
 
     Args:
-        frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), or uint8 [H, W],
-            [H, W, C].
+        frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), uint8 [H, W] or
+            [H, W, C], or the reason why there is none.
         policy: Size and quality.
         channels: Real order of the source's colours; ``bgr`` becomes rgb.
 
@@ -77,6 +79,8 @@ def convert_frame(frame: bytes | np.ndarray, policy: FramePolicy, *, channels: L
     Raises:
         CorruptFrame: Not an image, damaged, or larger than 64 megapixels.
     """
+    if isinstance(frame, CorruptFrame):
+        raise frame
     if isinstance(frame, bytes) and frame.startswith(_JPEG):
         height, width, colours = _jpeg_header(frame)
         if channels == "rgb" and colours == "YCbCr" and policy.size in (None, (height, width)):

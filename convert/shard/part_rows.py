@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from convert.shard.columns import arrow_array, arrow_field
+from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
-from convert.source.rlds import Column, Episode, absent_column
 from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.schema import FIRST_FIELDS, feature_column
 

@@ -23,7 +23,7 @@ from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, TableKind, 
 from stream.format.table import Table, hash_column, open_table
 from stream.storage.errors import FormatError
 
-_NO_STEPS = ("empty", "unreadable", "malformed")
+_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames")
 _NO_RECORDS = (*_NO_STEPS, "too_short", "missing_feature")
 _STATUSES = ("ok", *_NO_RECORDS)
 

@@ -12,7 +12,8 @@ import tensorflow_datasets as tfds
 
 from convert.registry.dataset import SENTENCE_EMBEDDINGS, Part
 from convert.registry.registry import load_registry
-from convert.source.features import Feature, flatten_features
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = REPOSITORY / "configs"

@@ -2,12 +2,14 @@
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from convert.registry.config_file import ConfigError
-from convert.registry.registry import DatasetSpec, Registry, Selected, load_registry
+from convert.registry.registry import DatasetSpec, Registry, Selected, load_registry, port_name
 from stream.format.mixture_file import SizePower
 
 MINE = """\
@@ -336,3 +338,53 @@ def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Pat
     registry = load_registry(config=[write(tmp_path, text)])
     with pytest.raises(ConfigError, match=r"oxe29: members\.bridge: no split 'train'; splits there: demos"):
         registry.resolve("oxe29")
+
+
+def test_a_lerobot_dataset_is_named_by_organisation_and_name_or_by_its_folder() -> None:
+    assert [port_name(each) for each in ("lerobot/pusht", "/hub/me/pick cube/", "./one", "s3://bucket/hub/two")] == [
+        "lerobot_pusht",
+        "pick_cube",
+        "one",
+        "two",
+    ]
+
+
+ROLES = {"top": "primary", "hand": "wrist"}
+ENTRY: dict[str, Any] = {
+    "version": "3.0.0",
+    "description": "What it says.",
+    "cameras": {
+        name: {"path": name, "role": role, "storage": "raw", "shape": [8, 8, 3]} for name, role in ROLES.items()
+    },
+    "control_frequency": 10,
+}
+
+
+def test_declared_fields_go_before_those_of_the_dataset_and_of_a_camera_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    declared = {"control_frequency": 5, "cameras": {"top": {"channels": "bgr"}}}
+    path.write_text(yaml.safe_dump({"lerobot": {"org_one": declared}}))
+    asked: list[tuple[str, str]] = []
+
+    def describe(name: str, repository: str) -> dict[str, Any]:
+        asked.append((name, repository))
+        return ENTRY
+
+    one, two = load_registry(config=[path]).resolve("lerobot:org/one,lerobot:org/two", describe)
+    assert asked == [("org_one", "org/one"), ("org_two", "org/two")]
+    assert (one.spec.control_frequency, two.spec.control_frequency) == (5, 10)
+    assert one.spec.cameras["top"].channels == "bgr"
+    assert one.spec.cameras["top"].role == "primary"
+    assert one.spec.cameras["hand"] == two.spec.cameras["hand"]
+
+
+def test_a_declared_dataset_without_a_repository_cannot_be_found_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"lerobot": {"org_one": {"control_frequency": 5}}}))
+    with pytest.raises(ConfigError, match="org_one: has no repository; add it, or write lerobot:ORG/NAME"):
+        load_registry(config=[path]).resolve("org_one", lambda name, repository: ENTRY)
+
+
+def test_a_lerobot_dataset_does_not_take_the_name_of_another() -> None:
+    with pytest.raises(ConfigError, match="bridge_dataset is the name of a dataset or mixture of the registry"):
+        load_registry().resolve("lerobot:bridge/dataset", lambda name, repository: ENTRY)

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from tensorflow_datasets.proto import tf_example_pb2
 
 from convert.errors import MalformedEpisode
-from convert.source.features import Feature, flatten_features
-from convert.source.rlds import Column, Episode, EpisodeParser, decode_codes, decode_texts
+from convert.shard.language import decode_codes
+from convert.source.episode import Column, Episode
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
+from convert.source.rlds.parser import EpisodeParser, decode_texts
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES, STEP_LEAVES, WRITE_ONLY_LEAVES, make_features
 
@@ -113,7 +116,7 @@ def test_encoded_frames_are_the_stored_bytes(parsed: list[Episode]) -> None:
 def test_raw_frames_are_the_pixels_that_tfds_decodes(reference: list[dict[str, Any]]) -> None:
     parser = EpisodeParser(camera("raw"), ())
     for made, theirs in zip(EPISODES, reference, strict=True):
-        frames = parser.parse(serialise(FEATURES, made)).frames
+        frames = list(parser.parse(serialise(FEATURES, made)).frames)
         assert len(frames) == len(theirs["steps"])
         for frame, step in zip(frames, theirs["steps"], strict=True):
             assert isinstance(frame, np.ndarray)
@@ -407,8 +410,8 @@ def test_codes_end_at_the_first_zero() -> None:
 def test_reading_does_not_import_tensorflow(dataset: RldsDataset) -> None:
     script = (
         "import sys\n"
-        "from convert.source.rlds import EpisodeParser\nfrom convert.source.source import find_source\n"
-        "from convert.source.tfrecord import TFRecordFile\n"
+        "from convert.source.rlds.parser import EpisodeParser\nfrom convert.source.source import find_source\n"
+        "from convert.source.rlds.tfrecord import TFRecordFile\n"
         f"source = find_source([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
         "shard = source.shards('train')[0]\n"
         "kept = [feature for feature in source.features.values() if feature.kind == 'tensor']\n"

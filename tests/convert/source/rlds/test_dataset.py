@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convert.errors import SourceError, UsageError
-from convert.source.source import SourceDataset, find_source, shard_spans
+from convert.source.protocol import shard_spans
+from convert.source.rlds.dataset import RldsSource, find_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 LENGTHS = {"train": (4, 0, 3, 3), "val": (2,), "test": ()}
@@ -24,8 +25,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
 
 
 @pytest.fixture(scope="module")
-def source(written: RldsDataset) -> SourceDataset:
-    return find_source([str(written.root)], "demo", "1.0.0")
+def source(written: RldsDataset) -> RldsSource:
+    return find_dataset([str(written.root)], "demo", "1.0.0")
 
 
 @pytest.fixture
@@ -35,8 +36,8 @@ def copied(written: RldsDataset, tmp_path: Path) -> RldsDataset:
     return RldsDataset(tmp_path, "demo")
 
 
-def find(dataset: RldsDataset) -> SourceDataset:
-    return find_source([str(dataset.root)], "demo", "1.0.0")
+def find(dataset: RldsDataset) -> RldsSource:
+    return find_dataset([str(dataset.root)], "demo", "1.0.0")
 
 
 def edit_info(dataset: RldsDataset, **changes: Any) -> None:
@@ -44,7 +45,7 @@ def edit_info(dataset: RldsDataset, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_dataset_is_found_with_its_splits_and_features(source: SourceDataset, written: RldsDataset) -> None:
+def test_a_dataset_is_found_with_its_splits_and_features(source: RldsSource, written: RldsDataset) -> None:
     assert source.path == str(written.path)
     assert source.splits == LENGTHS
     assert "steps/observation/image" in source.features
@@ -54,7 +55,7 @@ def test_the_first_root_that_has_it_wins(written: RldsDataset, copied: RldsDatas
     empty = tmp_path / "empty"
     empty.mkdir()
     for roots in ([empty, copied.root, written.root], [tmp_path / "missing", copied.root]):
-        assert find_source([str(root) for root in roots], "demo", "1.0.0").path == str(copied.path)
+        assert find_dataset([str(root) for root in roots], "demo", "1.0.0").path == str(copied.path)
 
 
 def test_the_fingerprint_changes_with_the_metadata_only(copied: RldsDataset) -> None:
@@ -65,7 +66,7 @@ def test_the_fingerprint_changes_with_the_metadata_only(copied: RldsDataset) -> 
     assert find(copied).fingerprint != before
 
 
-def test_shards_are_listed_in_order_with_their_sizes(source: SourceDataset, written: RldsDataset) -> None:
+def test_shards_are_listed_in_order_with_their_sizes(source: RldsSource, written: RldsDataset) -> None:
     shards = source.shards("train")
     assert [(shard.index, shard.count, shard.records) for shard in shards] == [
         (0, 4, 4),
@@ -94,24 +95,24 @@ def test_an_unknown_dataset_lists_the_closest_folders(written: RldsDataset) -> N
     with pytest.raises(
         SourceError, match=r"dataset dmeo 1\.0\.0 is in none of the sources: tried .*did you mean 'demo'\?"
     ):
-        find_source([str(written.root)], "dmeo", "1.0.0")
+        find_dataset([str(written.root)], "dmeo", "1.0.0")
 
 
 def test_another_version_lists_those_that_are_there(copied: RldsDataset) -> None:
     shutil.copytree(copied.path, copied.path.parent / "0.9.0")
     (copied.path.parent / "captions").mkdir()
     with pytest.raises(SourceError, match=r"has version 0\.9\.0, 1\.0\.0, not 2\.0\.0; give the right version"):
-        find_source([str(copied.root)], "demo", "2.0.0")
+        find_dataset([str(copied.root)], "demo", "2.0.0")
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no such source: .*/nowhere \(looked for demo/1\.0\.0 below it\)"):
-        find_source([str(tmp_path / "nowhere")], "demo", "1.0.0")
+        find_dataset([str(tmp_path / "nowhere")], "demo", "1.0.0")
 
 
 def test_an_empty_source_has_no_hint(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"tried .*/demo/1\.0\.0$"):
-        find_source([str(tmp_path)], "demo", "1.0.0")
+        find_dataset([str(tmp_path)], "demo", "1.0.0")
 
 
 def test_a_copy_without_features_is_incomplete(copied: RldsDataset) -> None:
@@ -131,7 +132,7 @@ def test_metadata_that_tfds_cannot_read_are_named(copied: RldsDataset, name: str
 def test_a_dataset_that_is_not_rlds_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path, features={"label": np.int64}, splits={"train": [[{"label": 1}]]})
     with pytest.raises(SourceError, match=r"features\.json has no 'steps', so this is not an RLDS dataset"):
-        find_source([str(tmp_path)], "demo", "1.0.0")
+        find_dataset([str(tmp_path)], "demo", "1.0.0")
 
 
 def test_files_of_another_kind_are_refused(copied: RldsDataset) -> None:
@@ -148,17 +149,17 @@ def test_metadata_of_before_there_were_other_kinds_of_files_mean_tfrecord(copied
     assert find(copied).splits == LENGTHS
 
 
-def test_all_splits_that_have_episodes_are_converted_unless_some_are_named(source: SourceDataset) -> None:
+def test_all_splits_that_have_episodes_are_converted_unless_some_are_named(source: RldsSource) -> None:
     assert source.select_splits(None) == ["train", "val"]
     assert source.select_splits(["val"]) == ["val"]
 
 
-def test_an_unknown_split_lists_the_closest(source: SourceDataset) -> None:
+def test_an_unknown_split_lists_the_closest(source: RldsSource) -> None:
     with pytest.raises(UsageError, match=r"no split 'vall'; did you mean 'val'\?"):
         source.select_splits(["train", "vall"])
 
 
-def test_a_split_without_episodes_is_refused_when_it_is_named(source: SourceDataset) -> None:
+def test_a_split_without_episodes_is_refused_when_it_is_named(source: RldsSource) -> None:
     with pytest.raises(SourceError, match="split 'test' has no episodes"):
         source.select_splits(["test"])
 
@@ -166,7 +167,7 @@ def test_a_split_without_episodes_is_refused_when_it_is_named(source: SourceData
 def test_a_dataset_without_any_episode_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path, splits={"train": [[], []], "val": []})
     with pytest.raises(SourceError, match=r"no split has any episode \(splits: train: 0 episodes, val: 0 episodes\)"):
-        find_source([str(tmp_path)], "demo", "1.0.0").select_splits(None)
+        find_dataset([str(tmp_path)], "demo", "1.0.0").select_splits(None)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +184,14 @@ def test_a_dataset_without_any_episode_is_refused(tmp_path: Path) -> None:
         ("all", {"train": {0: ((0, 4),), 2: ((0, 3),), 3: ((0, 3),)}, "val": {0: ((0, 2),)}}),
     ],
 )
-def test_episodes_are_chosen_in_the_grammar_of_tfds(source: SourceDataset, expression: str, chosen: Any) -> None:
+def test_episodes_are_chosen_in_the_grammar_of_tfds(source: RldsSource, expression: str, chosen: Any) -> None:
     assert source.select_episodes(expression) == chosen
 
 
 @pytest.mark.parametrize(
     "expression", ["train[3:2]", "train[5:1]", "train[0:0]", "train[10:]", "train[9:-9]", "test", "val[:0%]"]
 )
-def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: SourceDataset, expression: str) -> None:
+def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: RldsSource, expression: str) -> None:
     with pytest.raises(UsageError, match="leaves nothing of test: 0 episodes, train: 10 episodes, val: 2 episodes"):
         source.select_episodes(expression)
 
@@ -199,7 +200,7 @@ def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: So
     "expression",
     ["", "train[", "train[a:b]", "train[5]", "train[:200%]", "nope", "train+nope", "all[:3]", "+", "train[:99]"],
 )
-def test_what_is_not_in_the_grammar_is_refused_with_the_splits(source: SourceDataset, expression: str) -> None:
+def test_what_is_not_in_the_grammar_is_refused_with_the_splits(source: RldsSource, expression: str) -> None:
     with pytest.raises(
         UsageError, match=r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\)$"
     ):
@@ -212,9 +213,7 @@ BOUND = st.one_of(st.just(""), st.integers(-12, 12).map(str), st.integers(-120, 
 @given(st.lists(st.tuples(st.sampled_from(["train", "val"]), BOUND, BOUND), min_size=1, max_size=3))
 @example([("train", "3", "2")])
 @example([("train", "0", "0"), ("val", "", "")])
-def test_the_chosen_episodes_are_those_that_tfds_numbers(
-    source: SourceDataset, terms: list[tuple[str, str, str]]
-) -> None:
+def test_the_chosen_episodes_are_those_that_tfds_numbers(source: RldsSource, terms: list[tuple[str, str, str]]) -> None:
     expression = "+".join(f"{split}[{start}:{stop}]" for split, start, stop in terms)
     try:
         chosen = source.select_episodes(expression)
@@ -239,7 +238,7 @@ def test_the_chosen_episodes_are_those_that_tfds_numbers(
 
 
 @given(st.text(max_size=30) | st.from_regex(r"(train|val|al+)\[[0-9%:+-]{0,8}\]?(\+.*)?", fullmatch=True))
-def test_any_text_is_an_expression_or_refused(source: SourceDataset, expression: str) -> None:
+def test_any_text_is_an_expression_or_refused(source: RldsSource, expression: str) -> None:
     try:
         assert source.select_episodes(expression)
     except UsageError as error:

@@ -5,7 +5,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from convert.errors import SourceError
-from convert.source.features import Feature, flatten_features
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
 from tests.fixtures.datasets.rlds_dataset import demo_features
 from tests.fixtures.leaf_kinds import FEATURES
 

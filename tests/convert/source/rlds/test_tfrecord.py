@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.errors import DamagedRecord
-from convert.source.tfrecord import TFRecordFile, encode_tfrecord, masked_crc32c
+from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord, masked_crc32c
 
 RECORDS = [b"first", b"", b"the third record", b"last" * 50]
 FRAME = 16

@@ -7,8 +7,7 @@ sequences inside steps and decodes nothing lazily, so only its compiled proto is
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,50 +15,10 @@ from google.protobuf.message import DecodeError
 from tensorflow_datasets.proto import tf_example_pb2
 
 from convert.errors import MalformedEpisode
-from convert.source.features import Feature
+from convert.source.episode import Column, Episode, absent_column
+from convert.source.features import Feature, storage_dtype
 
 _MAX_ROWS = 1 << 31
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """The values of one feature in one episode.
-
-    Attributes:
-        values: All numbers, flat and row-major, in the feature's dtype, or a list of str; None if the episode lacks
-            the feature.
-        lengths: For each sequence level around the value, outermost first, the count of items of each row.
-        rows: Count of steps, or 1 for an episode feature.
-    """
-
-    feature: Feature
-    values: np.ndarray | list[str] | None
-    lengths: tuple[np.ndarray, ...]
-    rows: int
-
-
-def absent_column(feature: Feature, rows: int) -> Column:
-    """Return the column of an episode that lacks a feature."""
-    lengths = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
-    return Column(feature=feature, values=None, lengths=lengths, rows=rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Episode:
-    """One episode, images still encoded.
-
-    Attributes:
-        frames: One entry per step; bytes as stored, or a uint8 array [H, W, C] for raw tensors.
-        steps: Columns of step features by name (``Feature.name``).
-        episode: Columns of episode features by name.
-        others: Frames of further cameras, None where the episode lacks one.
-    """
-
-    num_steps: int
-    frames: Sequence[bytes | np.ndarray]
-    steps: Mapping[str, Column]
-    episode: Mapping[str, Column]
-    others: Sequence[Sequence[bytes | np.ndarray] | None] = ()
 
 
 class EpisodeParser:
@@ -213,15 +172,6 @@ def _decode_tensors(feature: Feature, size: int, stored: Sequence[bytes]) -> np.
     return np.frombuffer(b"".join(parts), dtype).astype(storage_dtype(feature), copy=False)
 
 
-def storage_dtype(feature: Feature) -> np.dtype:
-    """Return the dtype of a feature's column.
-
-    float64 becomes float32 unless it is stored as encoded bytes, because a record holds floats in 32 bits anyway.
-    """
-    dtype = np.dtype(feature.dtype)
-    return np.dtype(np.float32) if dtype == np.float64 and feature.encoding == "none" else dtype
-
-
 def decode_texts(stored: Iterable[bytes]) -> list[str]:
     """Decode UTF-8 texts without their trailing NUL bytes, which several datasets pad with.
 
@@ -231,12 +181,3 @@ def decode_texts(stored: Iterable[bytes]) -> list[str]:
     items = list(stored)
     texts = {data: data.rstrip(b"\0").decode("utf-8", errors="replace") for data in set(items)}
     return [texts[data] for data in items]
-
-
-def decode_codes(values: np.ndarray) -> str:
-    """Decode a text that is stored as one UTF-8 byte per number, padded with zeros.
-
-    >>> decode_codes(np.array([99, 97, 102, 195, 169, 0, 0], np.int32))
-    'café'
-    """
-    return values.astype(np.uint8).tobytes().split(b"\0", 1)[0].decode("utf-8", errors="replace")
