@@ -210,7 +210,7 @@ def _entry(case: Case) -> dict[str, object]:
         "description": f"Generated {case.height}x{case.width} {case.encoding.upper()} frames.",
         "cameras": {"image": {"path": _CAMERA, "role": "primary", "storage": case.encoding, "shape": shape}},
         "instruction": {"path": "language_instruction"},
-        "action": [{"path": "action", "dims": _DIMS, "quantity": "other", "mode": "delta"}],
-        "state": [{"path": "observation/state", "dims": _DIMS, "quantity": "other", "mode": "absolute"}],
+        "action": [{"path": "action", "dims": _DIMS, "quantity": "other", "kind": "displacement"}],
+        "state": [{"path": "observation/state", "dims": _DIMS, "quantity": "other", "kind": "absolute"}],
         "offset": OFFSET,
     }

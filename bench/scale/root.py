@@ -36,8 +36,8 @@ _SIZE = 256
 _FRAMES = 64
 _GROUP = 64
 """Number of shards whose rows are written at once."""
-ACTION = (Part(path="action", dims=7, quantity="other", mode="absolute"),)
-STATE = (Part(path="observation/state", dims=8, quantity="other", mode="absolute"),)
+ACTION = (Part(path="action", dims=7, quantity="other", kind="absolute"),)
+STATE = (Part(path="observation/state", dims=8, quantity="other", kind="absolute"),)
 
 
 @dataclass(frozen=True)

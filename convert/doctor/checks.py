@@ -44,7 +44,7 @@ def _check_range(vector: str, dimension: Dimension, dim: int, statistics: Statis
     if high > low and max(most - high, low - least) / (high - low) > rules.EXTREME_RANGES:
         text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
         notes.add("extreme_values", split, text)
-    if count < rules.LEAST_STEPS or dimension.part.mode == "flag":
+    if count < rules.LEAST_STEPS or dimension.part.kind == "flag":
         return
     if least == most:
         rule = "gripper_still" if gripper is not None else "dimension_dead"
@@ -74,7 +74,7 @@ def check_vectors(shard: OpenShard, spec: Description, notes: Notes) -> np.ndarr
             _check_gripper(shard, dimension, values[:, dim], notes)
     actions, moving = (
         vectors["action"],
-        [dim for dim, (_, part) in enumerate(spec.dimensions["action"]) if part.mode != "flag"],
+        [dim for dim, (_, part) in enumerate(spec.dimensions["action"]) if part.kind != "flag"],
     )
     identity = actions if actions.shape[1] else vectors["state"]
     checksums = shard.column("records", "xxh3_64")
@@ -155,7 +155,7 @@ def far_episodes(spec: Description, episodes: np.ndarray) -> Iterator[tuple[int,
         (f"{name} of action {dimension.name}", episodes[name][:, dim].astype(np.float64))
         for name in ("mean", "std")
         for dim, dimension in enumerate(spec.dimensions["action"])
-        if dimension.part.mode != "flag" and dimension.part.quantity != "gripper"
+        if dimension.part.kind != "flag" and dimension.part.quantity != "gripper"
     ]
     if not figures or len(episodes) < rules.LEAST_EPISODES:
         return

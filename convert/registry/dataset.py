@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from convert.errors import UsageError
 from convert.registry.config_file import ConfigError, Entry
 from convert.shard.pairs import check_offset, is_seconds
+from stream.format.fields import Kind
 
 SENTENCE_EMBEDDINGS = ("*language_embedding",)
 """Default of ``leave_out``: hundreds of numbers a step that repeat the instruction."""
@@ -76,16 +77,39 @@ class Camera(Entry):
 
 
 class Gripper(Entry):
-    """Stored values of a gripper part that mean open and closed; of a change, the values that open and close."""
+    """Stored values of a gripper part that mean open and closed; if ``relative``, values that open and close it."""
 
     open: Number
     closed: Number
+    relative: bool = False
 
     @model_validator(mode="after")
     def _differ(self) -> Gripper:
         if self.open == self.closed:
             raise ValueError(f"open and closed are both {self.open}; leave `gripper` out if it is not known")
         return self
+
+
+def _known(value: Any) -> Any:
+    return None if value == "unknown" else value
+
+
+_FACTS = ("kind", "frame", "unit", "order", "gripper")
+
+
+def _split_keys(sources: Any) -> Any:
+    """Give each of the fields of a key ``frame, unit`` its source."""
+    if not isinstance(sources, dict):
+        return sources
+    found = {field.strip(): text for key, text in sources.items() for field in str(key).split(",")}
+    for field in found:
+        if field not in _FACTS:
+            raise ValueError(f"source of {field!r:.80}; expected one of {', '.join(_FACTS)}")
+    return found
+
+
+Sources = Annotated[dict[str, Text], BeforeValidator(_split_keys)]
+"""Source of each fact by its field; for an unknown fact, where it was looked for."""
 
 
 class Part(Entry):
@@ -96,20 +120,31 @@ class Part(Entry):
         dims: Count of values.
         select: Chosen values of the flattened (row-major) feature, in this order; default all.
         quantity: Measured or commanded quantity.
-        mode: delta and velocity may be summed over a window of steps, absolute and flag may not.
-        gripper: Convention of a gripper part, where it is certain.
+        kind: displacement and velocity may be summed over a window of steps; target, absolute and flag may not.
+        frame: Frame of reference of a pose or of its change.
+        unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source tells it.
+        scale: Factor from the stored numbers to m, rad, m/s or rad/s.
+        order: Of Euler angles as scipy writes it (xyz is extrinsic, XYZ intrinsic), of a quaternion xyzw or wxyz, of a
+            flattened matrix row or column.
+        gripper: Convention of a gripper part, None if it is not known; YAML may say ``unknown``.
         names: Names of the values.
         note: Remark, with its source.
+        sources: Source of each fact; default the dataset's ``sources``.
     """
 
     path: StepPath
     dims: Annotated[int, Field(ge=1, lt=2**20)]
     select: tuple[Int, ...] | None = None
     quantity: Quantity
-    mode: Literal["delta", "velocity", "absolute", "flag"]
-    gripper: Gripper | None = None
+    kind: Kind
+    frame: Literal["base", "end_effector", "camera", "world", "unknown"] | None = None
+    unit: Literal["m", "rad", "m/s", "rad/s", "mm", "deg", "N", "Nm", "normalised", "unknown"] | None = None
+    scale: Number | None = None
+    order: Annotated[str, Field(pattern=r"^([xyz]{1,3}|[XYZ]{1,3}|xyzw|wxyz|row|column|unknown)$")] | None = None
+    gripper: Annotated[Gripper | None, BeforeValidator(_known)] = None
     names: tuple[Text, ...] | None = None
     note: Text | None = None
+    sources: Sources = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Part:
@@ -119,6 +154,20 @@ class Part(Entry):
         if self.gripper is not None and self.quantity != "gripper":
             raise ValueError(f"has a gripper convention but quantity {self.quantity}")
         return self
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Fields, each with a source, that a reader needs to understand the numbers."""
+        wanted = ["kind"]
+        if self.quantity.startswith(("ee_", "base_")):
+            wanted.append("frame")
+        if self.quantity.startswith(("ee_", "base_", "joint_")) and self.quantity != "ee_rotation_quaternion":
+            wanted.append("unit")
+        if self.quantity in ("ee_rotation_euler", "ee_rotation_quaternion", "ee_pose_matrix"):
+            wanted.append("order")
+        if self.quantity == "gripper" and self.kind not in ("velocity", "flag"):
+            wanted.append("gripper")
+        return () if self.quantity in ("terminate", "other") else tuple(wanted)
 
 
 class Instruction(Entry):
@@ -160,6 +209,8 @@ class DatasetSpec(Entry):
         quirks: Surprises in the data, one sentence each.
         success_path: Feature that tells the success of the episode.
         warning: Text to show before converting a dataset that is broken or not a video.
+        license: Licence of the data, with its source.
+        sources: Source of each fact of the parts that do not name their own.
     """
 
     name: Name
@@ -181,6 +232,8 @@ class DatasetSpec(Entry):
     quirks: tuple[Text, ...] = ()
     success_path: FeaturePath | None = None
     warning: Text | None = None
+    license: Text | None = None
+    sources: Sources = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> DatasetSpec:

@@ -73,9 +73,9 @@ class Kinematics:
         """Return values [T, size] of a feature unknown to the registry, guessed by its name."""
         if size in (9, 16) and "intrinsic" in path:
             return np.tile(np.array([286.0, 0, 128, 0, 286, 128, 0, 0, 1])[:size], (self._steps, 1))
-        for pattern, quantity, mode in hints["guesses"]:
+        for pattern, quantity, kind in hints["guesses"]:
             if re.search(pattern, path):
-                values = self._part(path, size, Part(path=path, dims=size, quantity=quantity, mode=mode), ahead)
+                values = self._part(path, size, Part(path=path, dims=size, quantity=quantity, kind=kind), ahead)
                 break
         else:
             values = self.smooth(size)
@@ -87,7 +87,7 @@ class Kinematics:
         return wave.at(np.arange(self._steps, dtype=np.float64))
 
     def _part(self, path: str, dims: int, part: Part, ahead: int) -> Values:
-        if part.quantity == "terminate" or part.mode == "flag":
+        if part.quantity == "terminate" or part.kind == "flag":
             return self._flags(dims)
         if part.quantity == "gripper":
             values = self._gripper(part)
@@ -95,12 +95,12 @@ class Kinematics:
             values = self._change[_SPEEDS[part.quantity]] * self._rate
         elif part.quantity not in self._absolute:
             return self.smooth(dims)
-        elif part.mode == "absolute":
+        elif part.kind in ("absolute", "target"):
             values = self._absolute[part.quantity]
             if part.quantity in ("other", "object") and dims == 7:
                 values = np.concatenate([values[:, :3], self._absolute["ee_rotation_quaternion"]], axis=1)
         else:
-            values = self._change[part.quantity] * (self._rate if part.mode == "velocity" else 1)
+            values = self._change[part.quantity] * (self._rate if part.kind == "velocity" else 1)
         width = values.shape[1]
         if "future/" in path and dims % width == 0 and dims // width <= HORIZON:
             values = np.concatenate([values[later : later + self._steps] for later in range(dims // width)], axis=1)
@@ -111,7 +111,7 @@ class Kinematics:
 
     def _gripper(self, part: Part) -> Values:
         opened, closed = (part.gripper.open, part.gripper.closed) if part.gripper else (0.0, 1.0)
-        if part.mode == "absolute":
+        if part.kind in ("absolute", "target"):
             return opened + self._closedness * (closed - opened)
         change = np.diff(self._closedness, axis=0)
         return np.where(change > 0.05, closed, np.where(change < -0.05, opened, 0.0))

@@ -20,6 +20,9 @@ _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
 _Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$")]
 _MAX_DIMS = 2**16
 
+Kind = Literal["displacement", "velocity", "target", "absolute", "flag"]
+"""Change in one step, change per second, commanded value, measured value, or a choice without a unit."""
+
 
 class Part(BaseModel):
     """Consecutive dimensions of a vector that come from one column: the values in ``select``, or all ``dims``."""
@@ -28,7 +31,7 @@ class Part(BaseModel):
     dims: Annotated[int, Field(strict=True, ge=1, le=_MAX_DIMS)] | None = None
     select: Annotated[tuple[_Index, ...], Field(min_length=1, max_length=_MAX_DIMS)] | None = None
     names: tuple[str, ...] | None = None
-    mode: Literal["delta", "velocity", "absolute", "flag"] = "absolute"
+    kind: Kind
     quantity: str = ""
 
     @property

@@ -26,7 +26,7 @@ from tests.fixtures.datasets.indexed_root import DATASET, make_indexed_root, wri
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 Command = Callable[..., Result]
-NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "mode": "flag"}]
+NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "kind": "flag"}]
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_kill_at_any_moment_is_mended_by_running_it_again(
     ("changed", "told"),
     [
         (
-            {"state": [{"path": "depth", "dims": 3, "quantity": "other", "mode": "flag"}]},
+            {"state": [{"path": "depth", "dims": 3, "quantity": "other", "kind": "flag"}]},
             "the registry's state takes depth, but in train column 'depth' is missing; convert demo again",
         ),
         ({"version": "2.0.0"}, "was converted from version 1.0.0, the registry says 2.0.0; convert demo again"),
@@ -287,7 +287,7 @@ def test_a_loader_of_converted_data_gives_the_new_vector_and_statistics(tmp_path
     folder = root / "demo" / manifest.version
     before = make_loader(root, "demo", batch_size=4, shuffle="none").batch_at(1)
     images = {path: path.read_bytes() for path in folder.rglob("*.arrayrecord")}
-    state = [{"path": "observation/state", "dims": 2, "select": [2, 0], "quantity": "other", "mode": "absolute"}]
+    state = [{"path": "observation/state", "dims": 2, "select": [2, 0], "quantity": "other", "kind": "absolute"}]
     assert main([str(root), "--config", str(source.registry(state=state))]) == 0
     loader = make_loader(root, "demo", batch_size=4, shuffle="none")
     after = loader.batch_at(1)

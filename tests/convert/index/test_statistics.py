@@ -25,7 +25,7 @@ NUMBERS = ("mean", "std", "min", "max", "q01", "q99")
 
 
 def parts_of(dims: int) -> tuple[Part, ...]:
-    return (Part(path="x", dims=dims, quantity="other", mode="absolute"),)
+    return (Part(path="x", dims=dims, quantity="other", kind="absolute"),)
 
 
 def write_steps(folder: Path, **vectors: np.ndarray) -> Path:
@@ -122,7 +122,7 @@ def test_derived_columns_of_another_size_than_the_registrys_are_refused(tmp_path
 
 def test_names_are_the_registrys_or_made_of_path_and_place() -> None:
     def part(path: str, dims: int, **more: object) -> Part:
-        return Part.model_validate({"path": path, "dims": dims, "quantity": "other", "mode": "flag", **more})
+        return Part.model_validate({"path": path, "dims": dims, "quantity": "other", "kind": "flag", **more})
 
     parts = [part("pose", 2, names=("x", "y")), part("state", 2, select=(5, 1)), part("gripper", 1)]
     assert part_names(parts) == ("x", "y", "state[5]", "state[1]", "gripper[0]")

@@ -281,11 +281,11 @@ def test_a_part_with_other_rows_than_its_episodes_say_is_refused(shards: Shards,
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Part(path="gone", dims=1, quantity="other", mode="flag"), "column 'gone' is missing"),
-        (Part(path="said", dims=1, quantity="other", mode="flag"), "column 'said' is dictionary.*expected numbers"),
-        (Part(path="action", dims=4, quantity="other", mode="flag"), "column 'action_' has 3 values, expected 4"),
+        (Part(path="gone", dims=1, quantity="other", kind="flag"), "column 'gone' is missing"),
+        (Part(path="said", dims=1, quantity="other", kind="flag"), "column 'said' is dictionary.*expected numbers"),
+        (Part(path="action", dims=4, quantity="other", kind="flag"), "column 'action_' has 3 values, expected 4"),
         (
-            Part(path="action", dims=1, select=(3,), quantity="other", mode="flag"),
+            Part(path="action", dims=1, select=(3,), quantity="other", kind="flag"),
             "column 'action_' has 3 values, expected at least 4",
         ),
     ],
@@ -329,7 +329,7 @@ def test_a_part_of_a_table_in_pieces_is_one_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool", "int8", "uint8", "int64", "uint64"])
 def test_scalar_columns_of_any_type_become_floats_with_nan_for_absent_rows(dtype: str) -> None:
     column = pa.array(np.array([1, 1, 0]).astype(dtype), mask=np.array([False, True, False]))
-    found = derive_vector(pa.table({"x": column}), (Part(path="x", dims=1, quantity="other", mode="flag"),))
+    found = derive_vector(pa.table({"x": column}), (Part(path="x", dims=1, quantity="other", kind="flag"),))
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, [[1], [np.nan], [0]])
 
@@ -338,7 +338,7 @@ def test_scalar_columns_of_any_type_become_floats_with_nan_for_absent_rows(dtype
 def test_vectors_with_absent_rows_become_floats_also_in_a_slice(dtype: str) -> None:
     values = pa.array(np.array([0, 1, 1, 0, 0, 0, 1, 1]).astype(dtype))
     column = pa.FixedSizeListArray.from_arrays(values, 2, mask=pa.array([False, True, False, False]))
-    parts = (Part(path="x", dims=2, quantity="other", mode="flag"),)
+    parts = (Part(path="x", dims=2, quantity="other", kind="flag"),)
     found = derive_vector(pa.table({"x": column}).slice(1), parts)
     np.testing.assert_array_equal(found, [[np.nan, np.nan], [0, 0], [1, 1]])
 
@@ -347,7 +347,7 @@ def test_parts_are_joined_in_their_order_with_the_values_they_select() -> None:
     pose = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12, dtype=np.float32)), 4)
     table = pa.table({"pose": pose, "open": pa.array([True, False, True])})
     parts = (
-        Part(path="open", dims=1, quantity="gripper", mode="flag"),
-        Part(path="pose", dims=2, select=(3, 0), quantity="other", mode="flag"),
+        Part(path="open", dims=1, quantity="gripper", kind="flag"),
+        Part(path="pose", dims=2, select=(3, 0), quantity="other", kind="flag"),
     )
     np.testing.assert_array_equal(derive_vector(table, parts), [[1, 3, 0], [0, 7, 4], [1, 11, 8]])

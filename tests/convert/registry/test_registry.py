@@ -22,10 +22,10 @@ datasets:
       right: {path: observation/right, role: wrist, storage: png, shape: [32, 32, 3]}
     instruction: {path: language_instruction, alternatives: [/episode_metadata/text]}
     action:
-      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, mode: delta, names: [x, y, z]}
-      - {path: action, dims: 1, select: [3], quantity: gripper, mode: absolute, gripper: {open: 1, closed: 0}}
+      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, kind: displacement, names: [x, y, z]}
+      - {path: action, dims: 1, select: [3], quantity: gripper, kind: absolute, gripper: {open: 1, closed: 0}}
     state:
-      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, mode: absolute}
+      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, kind: absolute}
     control_frequency: 5
     splits: {train: 10, val: 2}
     leave_out: ["observation/depth_*", /maps/raw]
@@ -153,7 +153,7 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 cameras with role primary"),
         ("role: wrist", "role: primary", "has 2 cameras with role primary"),
         ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb' or 'bgr', found 'brg'"),
-        ("mode: delta", "mode: delt", "my.yaml: datasets.mine.action.0.mode: Input should be 'delta', 'velocity', 'absolute' or 'flag', found 'delt'"),
+        ("kind: displacement", "kind: delt", "my.yaml: datasets.mine.action.0.kind: Input should be 'displacement', 'velocity', 'target', 'absolute' or 'flag', found 'delt'"),
         ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),
         ("control_frequency: 5", "control_frequency: five", "control_frequency: Input should be a valid number, found 'five'"),
         ("control_frequency: 5", "control_frequency: .nan", "control_frequency: Input should be "),

@@ -37,7 +37,7 @@ def expected(loader: Loader, row: int, batch: Any, key: str, method: str) -> np.
         else:
             low, high = statistics.q01[dim], statistics.q99[dim]
             scaled = np.clip(2 * (value - low) / (high - low) - 1, -1, 1) if high - low > 2e-8 else value
-        left = vector.modes[dim] == "flag" or vector.quantities[dim] == "gripper"
+        left = vector.kinds[dim] == "flag" or vector.quantities[dim] == "gripper"
         out[..., dim] = value if left else scaled
     return np.where(mask, out, 0)
 
@@ -72,8 +72,8 @@ def test_flags_and_constant_values_stay_as_they_are(oxe_root: Path) -> None:
             for member, dataset in enumerate(loader.data.datasets):
                 vector = getattr(loader.data.spec, f"{key}s")[member]
                 statistics = dataset.manifest.statistics["train"][key]
-                for dim, mode in enumerate(vector.modes):
-                    if mode == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
+                for dim, kind in enumerate(vector.kinds):
+                    if kind == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
                         kept += 1
                         assert tables[key].scale[member, dim] == 1
                         assert tables[key].shift[member, dim] == 0
@@ -87,9 +87,9 @@ def test_the_training_data_of_a_dataset_get_mean_0_and_standard_deviation_1(oxe_
     assert np.abs(transform.map(loader.batch_at(0))["state"]).max() <= 1
     (statistics,) = [d.manifest.statistics["train"]["action"] for d in loader.data.datasets]
     standard = Normalize(loader).tables["action"]
-    for dim, mode in enumerate(loader.data.spec.actions[0].modes):
+    for dim, kind in enumerate(loader.data.spec.actions[0].kinds):
         mean, std = statistics.mean[dim], statistics.std[dim]
-        if mode != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
+        if kind != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
             assert mean is not None
             assert mean * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(0, abs=1e-5)
             assert (mean + std) * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(1, abs=1e-5)
@@ -194,7 +194,7 @@ def test_statistics_are_those_of_all_steps_together(
     for member, name in enumerate(names):
         groups = {"dataset": (name,), "robot": tuple(n for n in names if robots[n] == robots[name]), "mixture": names}
         zero, one = plain(every_step(oxe_root, groups[per], "action"), method)
-        flags = np.array(loader.data.spec.actions[member].modes) == "flag"
+        flags = np.array(loader.data.spec.actions[member].kinds) == "flag"
         varies = (np.abs(one - zero) > 1e-6) & ~flags
         for values, wanted in ((zero, 0), (one, 1)):
             found = normalize.normalize(values.astype(np.float32), dataset=name)
