@@ -10,13 +10,14 @@ from typing import Any, Literal
 from convert.errors import SourceError, UsageError
 from convert.registry.dataset import Camera, DatasetSpec, Part
 from convert.registry.registry import Selected
+from convert.registry.space import MappedVector, Term
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
 from convert.source.source import SourceDataset, SourceShard, Span
 from stream.format.episode_list import EpisodeList
 from stream.format.manifest import ShardEntry
-from stream.format.names import FORMAT_VERSION, Layout
+from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.storage.errors import closest
 
 
@@ -85,6 +86,7 @@ class DatasetPlan:
         language: Features of the instruction; the first that is not empty wins.
         action: Parts of the derived column ``action``.
         state: Parts of the derived column ``state``.
+        mapped: Derived columns in canonical spaces.
         staging: Local folder for files on their way to an object store, None for the system's.
         episode_list: Episodes to keep or to leave out, or None.
     """
@@ -102,6 +104,7 @@ class DatasetPlan:
     language_encoding: Literal["text", "utf8_codes"]
     action: tuple[Part, ...]
     state: tuple[Part, ...]
+    mapped: dict[DerivedName, MappedVector]
     robot: str
     robot_feature: Feature | None
     on_error: Literal["quarantine", "fail"]
@@ -244,8 +247,11 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
     cameras = _planned_cameras(spec, finder, options) if options.layout == "frames" else ()
     camera_feature = cameras[0].feature if cameras else finder.camera(camera)
     language = finder.language()
-    for part in (*spec.action, *spec.state):
-        finder.check_part(part)
+    mapped = spec.mapped
+    parts: list[Part | Term] = [*spec.action, *spec.state, *(term for each in mapped.values() for term in each.terms)]
+    for part in parts:
+        if part.path is not None:
+            finder.check_part(part, part.path)
     for role in ("action_text", "success_path"):
         if path := getattr(spec, role):
             finder.find(path, role)
@@ -264,6 +270,7 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         language_encoding=spec.instruction.encoding if spec.instruction else "text",
         action=spec.action,
         state=spec.state,
+        mapped=mapped,
         robot=spec.robot or "",
         robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         on_error=options.on_error,
@@ -403,19 +410,19 @@ class _Finder:
                 raise self._unfit(f"instruction {feature.name}", feature, fault)
         return found
 
-    def check_part(self, part: Part) -> None:
+    def check_part(self, part: Part | Term, path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""
-        feature = self.find(part.path, "action or state")
+        feature = self.find(path, "action or state")
         if feature.dtype == "string" or feature.size is None or feature.sequences:
-            raise self._unfit(part.path, feature, "not a vector of numbers")
+            raise self._unfit(path, feature, "not a vector of numbers")
         if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
             wanted = f"values {list(part.select)}" if part.select else f"all {part.dims}"
             raise UsageError(
-                f"{self._spec.name}: {part.path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
+                f"{self._spec.name}: {path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
             )
-        if self._spec.leaves_out(part.path):
+        if self._spec.leaves_out(path):
             raise UsageError(
-                f"{self._spec.name}: {part.path} is part of action or state, so it cannot be left out "
+                f"{self._spec.name}: {path} is part of action or state, so it cannot be left out "
                 f"({', '.join(self._spec.leave_out)})"
             )
 

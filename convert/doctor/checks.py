@@ -31,7 +31,7 @@ def check_statistics(
     for text in faults.values():
         notes.add("statistics_differ", split, text)
     for vector, statistics in computed.items():
-        for dim, dimension in enumerate(spec.dimensions[vector]):
+        for dim, dimension in enumerate(spec.dimensions.get(vector, ())):
             _check_range(vector, dimension, dim, statistics, split, notes)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from convert.index.derived import part_names
 from convert.registry.dataset import Part
 from convert.verify.vectors import spec_parts
-from stream.format.names import DERIVED
+from stream.format.names import VECTORS
 from stream.storage.errors import FormatError
 
 
@@ -33,8 +33,8 @@ class Description(NamedTuple):
 
 def describe(spec: Mapping[str, Any]) -> Description:
     """Return the description of a registry entry; raises FormatError if it has another form."""
-    dimensions = {}
-    for vector in DERIVED:
+    dimensions: dict[str, tuple[Dimension, ...]] = {}
+    for vector in VECTORS:
         parts = spec_parts(spec, vector)
         owners = [part for part in parts for _ in range(part.dims)]
         dimensions[vector] = tuple(map(Dimension, part_names(parts), owners))

@@ -10,27 +10,18 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from convert.errors import UsageError
 from convert.registry.config_file import ConfigError, Entry
+from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text
 from convert.shard.pairs import check_offset, is_seconds
 from stream.format.fields import Kind
+from stream.format.names import DERIVED, DerivedName
+from stream.format.spaces import SpaceName
 
 SENTENCE_EMBEDDINGS = ("*language_embedding",)
 """Default of ``leave_out``: hundreds of numbers a step that repeat the instruction."""
-
-
-def _check_path(path: str) -> str:
-    if path.startswith("steps/"):
-        raise ValueError(f"found {path!r:.80}; paths are relative to `steps`, so leave `steps/` out")
-    return path
-
-
-def _check_step_path(path: str) -> str:
-    if path.startswith("/"):
-        raise ValueError(f"found {path!r:.80}, a path of the episode; expected one of the steps, no leading slash")
-    return path
 
 
 def _read_offset(value: Any) -> Any:
@@ -41,13 +32,8 @@ def _read_offset(value: Any) -> Any:
     return text if is_seconds(text) else int(text)
 
 
-Int = Annotated[int, Field(ge=0, lt=2**31)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """Name of a dataset, mixture or camera; names become folders, files and parts of command lines."""
-FeaturePath = Annotated[Text, AfterValidator(_check_path)]
-StepPath = Annotated[FeaturePath, AfterValidator(_check_step_path)]
 Offset = Annotated[int | str, BeforeValidator(_read_offset)]
 
 _Pose = Literal[
@@ -210,6 +196,7 @@ class DatasetSpec(Entry):
         success_path: Feature that tells the success of the episode.
         warning: Text to show before converting a dataset that is broken or not a video.
         license: Licence of the data, with its source.
+        spaces: Mappings to canonical spaces.
         sources: Source of each fact of the parts that do not name their own.
     """
 
@@ -233,6 +220,7 @@ class DatasetSpec(Entry):
     success_path: FeaturePath | None = None
     warning: Text | None = None
     license: Text | None = None
+    spaces: dict[SpaceName, Space] = Field(default_factory=dict)
     sources: Sources = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -244,7 +232,17 @@ class DatasetSpec(Entry):
             )
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
+        for space, mapping in self.spaces.items():
+            mapping.vectors(space, self.control_frequency)
         return self
+
+    @property
+    def mapped(self) -> dict[DerivedName, MappedVector]:
+        """Derived columns in canonical spaces, by their names."""
+        found: dict[DerivedName, MappedVector] = {}
+        for space, mapping in self.spaces.items():
+            found |= mapping.vectors(space, self.control_frequency)
+        return {name: found[name] for name in DERIVED if name in found}
 
     def camera(self, name_or_role: str) -> Camera:
         """Find a camera by its name, role or path.

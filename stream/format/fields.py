@@ -14,6 +14,7 @@ from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationE
 
 from stream.format.manifest import Manifest
 from stream.format.names import MAX_FRAMES, Layout
+from stream.format.spaces import Space, SpaceName
 from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
@@ -90,6 +91,7 @@ class Fields(BaseModel):
     spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
     action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
     state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
+    spaces: dict[SpaceName, Space] = Field(default_factory=dict, validation_alias=AliasPath("spec", "spaces"))
     control_frequency: float | None = Field(
         default=None, strict=True, gt=0, le=1e5, validation_alias=AliasPath("spec", "control_frequency")
     )

@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 from convert.registry.dataset import SENTENCE_EMBEDDINGS, DatasetSpec, Part
 from convert.registry.registry import load_registry
 from convert.source.features import Feature, flatten_features
+from stream.format.spaces import SpaceName
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = REPOSITORY / "configs"
@@ -266,6 +267,38 @@ def test_the_factor_of_a_unit_that_is_not_si_is_known_or_declared_unknown(name: 
             assert part.scale is not None
         elif part.unit != "normalised":
             assert part.scale is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_space_is_mapped_or_says_why_not(name: str) -> None:
+    spec, sizes = REGISTRY.dataset(name), numbers(name)
+    assert set(spec.spaces) == {"oxe", "eef_delta", "eef", "joint"}
+    for vector in spec.mapped.values():
+        for term in vector.terms:
+            if term.path is not None:
+                assert max(term.select) < sizes[term.path] if term.select else term.dims == sizes[term.path]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("space", ["eef_delta", "eef"])
+def test_dimensions_of_unknown_unit_are_those_whose_parts_have_none(name: str, space: SpaceName) -> None:
+    spec = REGISTRY.dataset(name)
+    unknown = set()
+    for vector in spec.spaces[space].vectors(space, spec.control_frequency).values():
+        names = list(vector.names)
+        for term in vector.terms:
+            chosen, names = names[: term.size], names[term.size :]
+            for place, index in enumerate(term.select or range(term.dims)):
+                for part in (*spec.action, *spec.state):
+                    if part.path != term.path or index not in (part.select or range(part.dims)):
+                        continue
+                    if term.size != term.dims or "turned" in {operation.name for operation in term.then}:
+                        assert part.order != "unknown", part
+                    elif part.quantity == "gripper":
+                        unknown |= set() if part.gripper else {chosen[place]}
+                    elif part.unit == "unknown" or (part.unit == "normalised" and part.scale is None):
+                        unknown.add(chosen[place])
+    assert unknown == set(spec.spaces[space].unknown_units)
 
 
 def test_datasets_that_are_broken_or_no_video_warn() -> None:

@@ -12,15 +12,16 @@ import pyarrow as pa
 import pytest
 
 from convert.errors import ConvertError, ShardError
+from convert.index import tables
 from convert.index.derived import derive_vector
 from convert.index.tables import derive_steps, extract_part, merge_index, write_part
 from convert.registry.dataset import Part
 from convert.storage.durable import describe_file
 from stream.format.manifest import TableEntry
-from stream.format.names import DERIVED, TABLE_KINDS, TableKind, table_file
+from stream.format.names import DERIVED, TABLE_KINDS, VECTORS, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS
 from stream.format.table import hash_column, open_table
-from tests.fixtures.datasets.index_parts import ACTION, STATE, shard_tables, write_parts
+from tests.fixtures.datasets.index_parts import ACTION, MAPPED, STATE, shard_tables, write_parts
 
 EPISODES = (5, 0, 13, 1, 40, 0, 3)
 KINDS = pytest.mark.parametrize("kind", TABLE_KINDS)
@@ -56,7 +57,7 @@ def entries(index: tuple[Path, dict[TableKind, TableEntry]]) -> dict[TableKind, 
 
 def merged(folder: Path, parts: list[dict[TableKind, Path]]) -> tuple[Path, dict[TableKind, TableEntry]]:
     folder.mkdir()
-    return folder, merge_index(folder, parts, action=ACTION, state=STATE)
+    return folder, merge_index(folder, parts, action=ACTION, state=STATE, mapped=MAPPED)
 
 
 def read(path: Path) -> pa.Table:
@@ -84,7 +85,7 @@ def test_the_columns_are_those_of_the_format_then_derived_then_features(
 ) -> None:
     schema = read(folder / table_file(kind)).schema
     first = len(FIRST_FIELDS[kind])
-    derived = list(DERIVED) if kind == "steps" else []
+    derived = [*VECTORS, *MAPPED] if kind == "steps" else []
     assert list(schema)[:first] == list(FIRST_FIELDS[kind])
     assert schema.names[first : first + len(derived)] == derived
     features = list(shards[0][kind].schema)[first:]
@@ -304,11 +305,13 @@ def test_a_split_of_no_shards_is_refused(tmp_path: Path) -> None:
         merged(tmp_path / "train", [])
 
 
-def test_deriving_again_gives_what_merging_with_the_new_parts_gives(
-    parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path
+@pytest.mark.parametrize("block", [1, 4, 1 << 16])
+def test_deriving_again_in_blocks_of_any_size_gives_what_merging_with_the_new_parts_gives(
+    parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    wanted = merge_index(tmp_path, parts, action=STATE, state=())["steps"]
-    assert derive_steps(folder, tmp_path / "new.arrow", action=STATE, state=()) == wanted
+    wanted = merge_index(tmp_path, parts, action=STATE, state=(), mapped=MAPPED)["steps"]
+    monkeypatch.setattr(tables, "_ROWS", block)
+    assert derive_steps(folder, tmp_path / "new.arrow", action=STATE, state=(), mapped=MAPPED) == wanted
     assert (tmp_path / "new.arrow").read_bytes() == (tmp_path / table_file("steps")).read_bytes()
 
 
@@ -317,6 +320,7 @@ def test_deriving_keeps_the_checksums_of_raw_columns(
 ) -> None:
     found = derive_steps(folder, tmp_path / "steps.arrow", action=STATE, state=ACTION).columns
     raw = {name for name in found if name not in DERIVED}
+    assert len(raw) == len(entries["steps"].columns) - 3
     assert {name: found[name] for name in raw} == {name: entries["steps"].columns[name] for name in raw}
 
 

@@ -43,6 +43,7 @@ VALUES: dict[str, list[Any]] = {
     "image/sizes": [
         *(None, {"x": 1}, [1], {"-1x-1": 1}, {f"{HUGE}x{HUGE}": 1}, {"64x64x3": 1}, {"99999x99999": 1}),
     ],
+    "spec/spaces": [5, {"other": {}}, {"oxe": 5}, {"oxe": {"action": [{"dims": HUGE}]}}],
     "spec/action": [5, "text", [5], [{}], [{"path": "is_first", "dims": HUGE}], [{"path": "language", "dims": 1}]],
 }
 PARTS: list[dict[str, Any]] = [
