@@ -27,8 +27,8 @@ from convert.tasks.shard import convert_shard
 VERSION = "1.0.0"
 CAMERA = "observation/image"
 DIMS = 7
-ACTION = [{"path": "action", "dims": DIMS, "quantity": "other", "mode": "delta"}]
-STATE = [{"path": "observation/state", "dims": DIMS, "quantity": "other", "mode": "absolute"}]
+ACTION = [{"path": "action", "dims": DIMS, "quantity": "other", "kind": "displacement"}]
+STATE = [{"path": "observation/state", "dims": DIMS, "quantity": "other", "kind": "absolute"}]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from convert.errors import SourceError, UsageError
-from convert.registry.dataset import Camera, DatasetSpec, Part
+from convert.index.derived import vector_inputs
+from convert.registry.dataset import Camera, DatasetSpec, Part, Vector
 from convert.registry.registry import Selected
+from convert.registry.space import Term
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
 from convert.source.protocol import Source, SourceShard, Span, Wanted
 from stream.format.episode_list import EpisodeList
 from stream.format.manifest import ShardEntry
-from stream.format.names import FORMAT_VERSION, Layout
+from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.storage.errors import closest
 
 
@@ -83,8 +85,7 @@ class DatasetPlan:
         cameras: All cameras of the layout ``frames``, empty for pairs.
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
-        action: Parts of the derived column ``action``.
-        state: Parts of the derived column ``state``.
+        vectors: What each derived column of ``steps`` is made of.
         staging: Local folder for files on their way to an object store, None for the system's.
         episode_list: Episodes to keep or to leave out, or None.
     """
@@ -100,8 +101,7 @@ class DatasetPlan:
     features: tuple[Feature, ...]
     language: tuple[Feature, ...]
     language_encoding: Literal["text", "utf8_codes"]
-    action: tuple[Part, ...]
-    state: tuple[Part, ...]
+    vectors: dict[DerivedName, Vector]
     robot: str
     robot_feature: Feature | None
     on_error: Literal["quarantine", "fail"]
@@ -254,8 +254,8 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
     cameras = _planned_cameras(spec, finder, options) if options.layout == "frames" else ()
     camera_feature = cameras[0].feature if cameras else finder.camera(camera)
     language = finder.language()
-    for part in (*spec.action, *spec.state):
-        finder.check_part(part)
+    for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
+        finder.check_part(part, part.path or "")
     for role in ("action_text", "success_path"):
         if path := getattr(spec, role):
             finder.find(path, role)
@@ -272,8 +272,7 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
         features=finder.columns(language),
         language=language,
         language_encoding=spec.instruction.encoding if spec.instruction else "text",
-        action=spec.action,
-        state=spec.state,
+        vectors=spec.vectors,
         robot=spec.robot or "",
         robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         on_error=options.on_error,
@@ -413,19 +412,19 @@ class _Finder:
                 raise self._unfit(f"instruction {feature.name}", feature, fault)
         return found
 
-    def check_part(self, part: Part) -> None:
+    def check_part(self, part: Part | Term, path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""
-        feature = self.find(part.path, "action or state")
+        feature = self.find(path, "action or state")
         if feature.dtype == "string" or feature.size is None or feature.sequences:
-            raise self._unfit(part.path, feature, "not a vector of numbers")
+            raise self._unfit(path, feature, "not a vector of numbers")
         if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
             wanted = f"values {list(part.select)}" if part.select else f"all {part.dims}"
             raise UsageError(
-                f"{self._spec.name}: {part.path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
+                f"{self._spec.name}: {path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
             )
-        if self._spec.leaves_out(part.path):
+        if self._spec.leaves_out(path):
             raise UsageError(
-                f"{self._spec.name}: {part.path} is part of action or state, so it cannot be left out "
+                f"{self._spec.name}: {path} is part of action or state, so it cannot be left out "
                 f"({', '.join(self._spec.leave_out)})"
             )
 

@@ -17,7 +17,7 @@ from typing import Any
 from convert.command import print_result, root_parser, run_command, split_names
 from convert.datasets import find_datasets
 from convert.errors import ConvertError, UsageError
-from convert.index.derived import find_fault
+from convert.index.derived import find_fault, vector_inputs
 from convert.index.statistics import split_statistics
 from convert.index.tables import derive_steps
 from convert.journal.journal import MANIFEST, Journal
@@ -62,8 +62,8 @@ def reindex_root(
 
     Returns:
         For each dataset its ``dataset``, ``version`` and ``path``, what is new as ``changed`` (``registry entry``,
-        ``action``, ``state``, ``statistics``, ``files``), and as ``kept`` the keys of the registry entry that differ
-        and that only another conversion can follow.
+        ``statistics``, ``files``, and each derived column that differs), and as ``kept`` the keys of the registry entry
+        that differ and that only another conversion can follow.
 
     Raises:
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
@@ -99,7 +99,7 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     spec = _find_spec(folder, manifest, registry)
     for split, entry in manifest.splits.items():
         schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
-        for vector, part in [(name, part) for name in DERIVED for part in getattr(spec, name)]:
+        for vector, part in [(name, part) for name, each in spec.vectors.items() for part in vector_inputs(each)]:
             if fault := find_fault(schema, part):
                 raise UsageError(
                     f"{folder}: the registry's {vector} takes {part.path}, but in {split} {fault}; convert "
@@ -162,10 +162,10 @@ def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage: Path) -
         target = stage / split / table_file("steps")
         with writing(folder):
             target.parent.mkdir()
-            table = derive_steps(folder / split, target, action=spec.action, state=spec.state)
+            table = derive_steps(folder / split, target, spec.vectors)
         _check_raw(folder / split / table_file("steps"), table, entry.index["steps"])
         splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": table}})
-        statistics[split] = split_statistics(target.parent, action=spec.action, state=spec.state)
+        statistics[split] = split_statistics(target.parent, spec.vectors)
     update = {"spec": spec.model_dump(mode="json"), "splits": splits, "statistics": statistics}
     return before.model_copy(update=update)
 

@@ -16,7 +16,7 @@ from convert.doctor.findings import Example, Notes
 from convert.doctor.frames import check_frames, end_frames
 from convert.doctor.split import OpenSplit
 from convert.index.statistics import differing_statistics, robust_scores, split_statistics
-from convert.registry.dataset import Part
+from convert.registry.dataset import Part, derived_vectors
 from convert.report import fault
 from convert.shard.images import thumbnail
 from stream.storage.errors import FormatError
@@ -26,11 +26,11 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
     """Check the statistics in the manifest against the steps, and the range of each dimension."""
     if not len(split.tables["steps"]):
         return
-    computed = split_statistics(split.folder, action=split.vectors.action, state=split.vectors.state)
+    computed = split_statistics(split.folder, derived_vectors(split.vectors))
     for vector, text in differing_statistics(split.statistics, computed):
         notes.add("statistics_differ", split.name, f"{vector}: {text}")
     for vector, statistics in computed.items():
-        for dim, (name, part) in enumerate(split.dimensions[vector]):
+        for dim, (name, part) in enumerate(split.dimensions.get(vector, ())):
             figures = [getattr(statistics, key)[dim] for key in ("min", "q01", "q99", "max")]
             if None not in figures:
                 count = statistics.count - statistics.nonfinite[dim]
@@ -42,7 +42,7 @@ def _check_range(split: str, told: str, part: Part, figures: Sequence[float], co
     if high > low and max(most - high, low - least) / (high - low) > rules.EXTREME_RANGES:
         text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
         notes.add("extreme_values", split, text)
-    if count < rules.LEAST_STEPS or part.mode == "flag":
+    if count < rules.LEAST_STEPS or part.kind == "flag":
         return
     if least == most:
         rule = "gripper_still" if part.gripper is not None else "dimension_dead"
@@ -92,7 +92,7 @@ def _ends(part: Part) -> str:
 
 def check_actions(split: OpenSplit, notes: Notes) -> None:
     """Note episodes whose action never changes; it is an error if no episode has one that does."""
-    moving = [dim for dim, (_, part) in enumerate(split.dimensions["action"]) if part.mode != "flag"]
+    moving = [dim for dim, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"]
     actions, constant = split.vector("action"), []
     for episode in split.episodes if moving else ():
         steps = actions[episode["start"] : episode["stop"], moving]
@@ -141,7 +141,7 @@ def check_outliers(splits: Sequence[OpenSplit], notes: Notes) -> None:
         f"{figure} of action {name}": episodes[figure][:, dim].astype(np.float64)
         for figure in ("mean", "std")
         for dim, (name, part) in enumerate(splits[0].dimensions["action"])
-        if part.mode != "flag" and part.quantity != "gripper"
+        if part.kind != "flag" and part.quantity != "gripper"
     }
     if not figures or len(episodes) < rules.LEAST_EPISODES:
         return

@@ -13,9 +13,10 @@ import xxhash
 from convert.doctor.findings import Example, Notes
 from convert.index.derived import dimensions, read_vectors
 from convert.index.shards import list_shards
+from convert.registry.dataset import Part
 from convert.shard.images import decode_frame
 from stream.format.manifest import Manifest
-from stream.format.names import DERIVED, HOLE, TABLE_KINDS, TableKind, frame_views, table_file
+from stream.format.names import HOLE, TABLE_KINDS, VECTORS, TableKind, frame_views, table_file
 from stream.format.table import open_table
 
 _APART = 5
@@ -70,7 +71,9 @@ class OpenSplit:
         self.folder, self.name, self.sample, self.pictures = folder, folder.name, sample, pictures
         self.statistics = manifest.statistics.get(self.name, {})
         self.vectors = read_vectors(manifest)
-        self.dimensions = {vector: dimensions(getattr(self.vectors, vector)) for vector in DERIVED}
+        self.dimensions = dict[str, list[tuple[str, Part]]]()
+        for vector in VECTORS:
+            self.dimensions[vector] = dimensions(getattr(self.vectors, vector))
         self.shards = list_shards(folder, manifest.splits[self.name])
         self.broken = set[int]()
         self.tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}

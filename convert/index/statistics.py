@@ -1,17 +1,17 @@
-"""Exact statistics of the action and state of a split, from the derived columns of its index; comparisons of such."""
+"""Exact statistics of the derived columns of a split's index; comparisons of such."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from convert.index.derived import part_names
-from convert.registry.dataset import Part
+from convert.registry.dataset import Vector
 from stream.format.manifest import Statistics
-from stream.format.names import table_file
+from stream.format.names import DerivedName, table_file
 from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table, open_table
 from stream.storage.errors import FormatError
@@ -24,28 +24,24 @@ _TOLERANCE = 1e-6
 """Relative to a value and to the standard deviation: the order of sums, and so their last bits, depend on the CPU."""
 
 
-def split_statistics(
-    folder: Path, *, action: Sequence[Part], state: Sequence[Part]
-) -> dict[Literal["action", "state"], Statistics]:
-    """Return the statistics of the derived vectors of a split, except of a vector without parts.
+def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dict[DerivedName, Statistics]:
+    """Return the statistics of the derived columns of a split.
 
     One dimension is in memory at a time, at most 10 bytes a step.
 
     Args:
         folder: Folder of the split, with ``steps.arrow``.
-        action: Parts of the derived column ``action``.
-        state: Parts of the derived column ``state``.
+        vectors: What each derived column is made of.
 
     Raises:
         FormatError: The table is missing, is not one, or has other derived columns.
     """
     table = open_table(folder / table_file("steps"), "steps")
-    vectors: dict[Literal["action", "state"], Sequence[Part]] = {"action": action, "state": state}
-    return {name: _vector_statistics(table, name, parts) for name, parts in vectors.items() if parts}
+    return {name: _vector_statistics(table, name, vector) for name, vector in vectors.items()}
 
 
-def _vector_statistics(table: Table, name: str, parts: Sequence[Part]) -> Statistics:
-    names = part_names(parts)
+def _vector_statistics(table: Table, name: str, vector: Vector) -> Statistics:
+    names = part_names(vector)
     column = table.columns.get(name)
     if column is None or column.dtype != "<f4" or column.width != len(names):
         raise FormatError(f"{table.path}: no column {name!r} of {len(names)} float32 numbers, which the registry has")

@@ -13,7 +13,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from convert.registry.config_file import ConfigError, Entry, build, read_yaml
-from convert.registry.dataset import DatasetSpec, Name, Part, Text
+from convert.registry.dataset import DatasetSpec, Name, Part
+from convert.registry.space import Text
 from stream.format.mixture_file import MemberEntry, MixtureFile
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest

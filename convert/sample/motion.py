@@ -102,12 +102,12 @@ class Kinematics:
         quantity = _SPEEDS.get(part.quantity, part.quantity)
         if quantity == "gripper":
             values = self._gripper(part)
-        elif quantity == "terminate" or part.mode == "flag":
+        elif quantity == "terminate" or part.kind == "flag":
             values = np.zeros((self._steps, part.dims))
             values[-1:, 0] = values[:-1, 1:2] = 1
         elif quantity in self._absolute:
-            of_step = part.mode != "absolute" or part.path in self._hints["of_step"]
-            unit = 1 / self._rate if part.mode == "velocity" else self._hints["unit"].get(part.path, 1)
+            of_step = part.kind not in ("absolute", "target") or part.path in self._hints["of_step"]
+            unit = 1 / self._rate if part.kind == "velocity" else self._hints["unit"].get(part.path, 1)
             values = (self._change if of_step else self._absolute)[quantity] / unit
             names, width = part.names or [""] * part.dims, values.shape[1]
             values = values[:, [_AXES.get(name.split("_")[-1], place % width) for place, name in enumerate(names)]]
@@ -120,11 +120,11 @@ class Kinematics:
         values = ends.open + self._closedness * (ends.closed - ends.open)
         change = np.diff(self._closedness)
         closes, opens = change > 0.05, change < -0.05
-        if part.mode == "flag":
+        if part.kind == "flag":
             return np.stack([closes, opens], axis=1)[:, : part.dims].astype(np.float64)
-        if part.mode == "velocity":
+        if part.kind == "velocity":
             values = np.diff(values) * self._rate
-        elif part.mode == "delta":
+        elif part.kind == "displacement":
             values = np.select([closes, opens], [ends.closed, ends.open], 0.0)
         return np.tile(values[:, None], part.dims)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError, UsageError
+from convert.index.derived import vector_inputs
 from convert.index.tables import write_part
 from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import QuarantineEntry, ShardStatus
@@ -131,7 +132,7 @@ class _ShardWriter:
         self._folder = folder
         self._scratch = scratch
         self._offsets = frame_offsets(plan.frames, plan.offset)
-        vectors = {part.path for part in (*plan.action, *plan.state)}
+        vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
         self._rows = PartRows(plan.features)
         self._left_out: Counter[str] = Counter()

@@ -207,7 +207,7 @@ class Normalize(grain.transforms.Map):
 
     def _leaves(self, vector: Vector, dim: int) -> bool:
         names = (vector.names[dim], *vector.quantities[dim : dim + 1])
-        return vector.modes[dim] == "flag" or any(fnmatchcase(name, left) for name in names for left in self.leave)
+        return vector.kinds[dim] == "flag" or any(fnmatchcase(name, left) for name in names for left in self.leave)
 
 
 def load_normalize(

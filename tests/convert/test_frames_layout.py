@@ -293,7 +293,7 @@ def test_a_lost_index_is_made_again(dataset: RldsDataset, copy: Path, root: Path
 
 
 def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: RldsDataset, copy: Path) -> None:
-    parts = [{"path": "action", "dims": 1, "select": [1], "quantity": "ee_position", "mode": "delta"}]
+    parts = [{"path": "action", "dims": 1, "select": [1], "quantity": "ee_position", "kind": "displacement"}]
     registry = dataset.registry(cameras=CAMERAS, action=parts)
     frames = {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")}
     done = run(str(copy), "--config", str(registry), module="convert.reindex")

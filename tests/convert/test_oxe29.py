@@ -19,7 +19,7 @@ import pytest
 
 from convert.registry.registry import DatasetSpec, Part
 from stream.format.manifest import Statistics
-from stream.format.names import DERIVED
+from stream.format.names import VECTORS
 from stream.format.schema import EPISODE_FIELDS, STEP_FIELDS
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset
 from tests.fixtures.datasets.oxe29_sample import (
@@ -289,7 +289,7 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
-    derived = {vector for vector in DERIVED if getattr(spec, vector)}
+    derived = set(spec.vectors)
     for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
         assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
@@ -298,7 +298,7 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
 
 
 @every_dataset
-@pytest.mark.parametrize("vector", DERIVED)
+@pytest.mark.parametrize("vector", VECTORS)
 def test_derived_columns_are_the_vectors_of_the_values_that_tfds_decodes(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec, vector: str
 ) -> None:

@@ -81,7 +81,7 @@ def _parts(features: Mapping[str, Feature], info: Info, key: str) -> Iterator[di
         feature = features.get(f"steps/{path}")
         if feature is None or feature.kind == "image" or feature.dtype == "string" or not feature.size:
             continue
-        part: dict[str, Any] = {"path": path, "dims": feature.size, "quantity": "other", "mode": "absolute"}
+        part: dict[str, Any] = {"path": path, "dims": feature.size, "quantity": "other", "kind": "absolute"}
         if names := info.features[path].value_names:
             part["names"] = list(names)
         yield part

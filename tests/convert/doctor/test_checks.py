@@ -162,7 +162,7 @@ def test_instructions_that_say_nothing_may_be_empty(tmp_path: Path, instruction:
 
 
 def test_a_gripper_without_a_convention_may_be_anything(tmp_path: Path) -> None:
-    action = [{"path": "action", "dims": 2, "quantity": "other", "mode": "absolute"}]
+    action = [{"path": "action", "dims": 2, "quantity": "other", "kind": "absolute"}]
     assert found(diagnose(make_root(tmp_path, gripper_out_of_range, action=action))) == {}
 
 

@@ -21,8 +21,8 @@ datasets:
       cam: {path: observation/cam, role: primary, storage: jpeg, shape: [64, 64, 3]}
     instruction: {path: language_instruction, alternatives: [/episode_metadata/text]}
     action:
-      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, mode: delta, names: [x, y, z]}
-      - {path: action, dims: 1, select: [3], quantity: gripper, mode: absolute, gripper: {open: 1, closed: 0}}
+      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, kind: displacement, names: [x, y, z]}
+      - {path: action, dims: 1, select: [3], quantity: gripper, kind: absolute, gripper: {open: 1, closed: 0}}
     control_frequency: 5
     offset: 0.6s
     splits: {train: 10}

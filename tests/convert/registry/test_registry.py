@@ -24,10 +24,10 @@ datasets:
       right: {path: observation/right, role: wrist, storage: png, shape: [32, 32, 3]}
     instruction: {path: language_instruction, alternatives: [/episode_metadata/text]}
     action:
-      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, mode: delta, names: [x, y, z]}
-      - {path: action, dims: 1, select: [3], quantity: gripper, mode: absolute, gripper: {open: 1, closed: 0}}
+      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, kind: displacement, names: [x, y, z]}
+      - {path: action, dims: 1, select: [3], quantity: gripper, kind: absolute, gripper: {open: 1, closed: 0}}
     state:
-      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, mode: absolute}
+      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, kind: absolute}
     control_frequency: 5
     splits: {train: 10, val: 2}
     leave_out: ["observation/depth_*", /maps/raw]
@@ -155,7 +155,7 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 cameras with role primary"),
         ("role: wrist", "role: primary", "has 2 cameras with role primary"),
         ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb' or 'bgr', found 'brg'"),
-        ("mode: delta", "mode: delt", "my.yaml: datasets.mine.action.0.mode: Input should be 'delta', 'velocity', 'absolute' or 'flag', found 'delt'"),
+        ("kind: displacement", "kind: delt", "my.yaml: datasets.mine.action.0.kind: Input should be 'displacement', 'velocity', 'target', 'absolute' or 'flag', found 'delt'"),
         ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),
         ("control_frequency: 5", "control_frequency: five", "control_frequency: Input should be a valid number, found 'five'"),
         ("control_frequency: 5", "control_frequency: .nan", "control_frequency: Input should be "),
@@ -178,6 +178,16 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("    version", "    offset: -1\n    version", "mine.offset: offset '-1' is neither a number of steps (5) nor seconds (0.6s)"),
         ("    version", "    offset: 6ms\n    version", "offset '6ms' is neither a number of steps"),
         ("    control_frequency: 5", "    offset: 1s", "offset 1s is in seconds but there is no control_frequency"),
+        ("    version", "    spaces: {oxe: {action: [{path: a}]}}\n    version", "oxe: action has 1 dimensions, expected x, y, z, "),
+        ("    version", "    spaces: {oxe: {}}\n    version", "spaces.oxe: expected terms of action or state, or the reason why"),
+        ("    version", "    spaces: {joint: {action: [{}]}}\n    version", "joint.action.0: expected one of path, fill and pad"),
+        ("    version", "    spaces: {joint: {action: [{path: a, then: [invrt]}]}}\n    version", "then.0.name: Input should be 'invert'"),
+        ("    version", "    spaces: {joint: {action: [{path: a, then: [scale]}]}}\n    version", "scale has 0 values, expected 1"),
+        ("    version", "    spaces: {joint: {action: [{path: a, then: [turned]}]}}\n    version", "turned takes 3 values, there are 1"),
+        ("    version", "    spaces: {eef: {action: [{pad: 7}]}}\n    version", "eef: is no space of the action"),
+        ("    version", "    spaces: {joint: {state: [{pad: 1}], unknown_units: [x]}}\n    version", "unknown_units names 'x', which is no"),
+        ("    control_frequency: 5", "    spaces: {joint: {action: [{path: a, then: [per_step]}]}}", "joint: per_step needs a control_frequency"),
+        ("quantity: gripper", "quantity: gripper, sources: {knd: x}", "source of 'knd'; expected one of kind, frame, unit, order, gripper"),
         ("  mine:", "  my set:", "datasets.my set.name: String should match pattern"),
         ("  mine:", "  oxe29:", "'oxe29' is the name of a dataset and of a mixture; rename one"),
         ("datasets:", "dataset:", "my.yaml: unknown key 'dataset'; did you mean 'datasets'?"),

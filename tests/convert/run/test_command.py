@@ -218,7 +218,7 @@ def test_dataset_of_a_user_needs_nothing_but_a_config(output: Path, tmp_path: Pa
         "description": "Mine.",
         "cameras": {"front": {"path": "camera", "role": "primary", "storage": "jpeg", "shape": [24, 32, 3]}},
         "instruction": {"path": "order"},
-        "action": [{"path": "arm", "dims": 6, "quantity": "joint_position", "mode": "absolute"}],
+        "action": [{"path": "arm", "dims": 6, "quantity": "joint_position", "kind": "absolute"}],
         "control_frequency": 10,
     }
     config = tmp_path / "my.yaml"

@@ -156,7 +156,7 @@ def test_a_config_replaces_what_the_dataset_says_and_reindex_follows_it(
     config = write_config(
         tmp_path / "mine.yaml",
         cameras={"front": {"role": "secondary"}, "left_wrist": {"role": "primary"}},
-        action=[{"path": "action", "dims": 2, "select": [0, 1], "quantity": "ee_position", "mode": "delta"}],
+        action=[{"path": "action", "dims": 2, "select": [0, 1], "quantity": "ee_position", "kind": "displacement"}],
     )
     out = tmp_path / "out"
     assert main(arguments("v3_av1", DATA, out, "--config", config, "--offset", "1")) == 0
@@ -166,7 +166,7 @@ def test_a_config_replaces_what_the_dataset_says_and_reindex_follows_it(
     assert len(converted.splits["train"].steps["action"][0].as_py()) == 2
     other = write_config(
         tmp_path / "other.yaml",
-        action=[{"path": "action", "dims": 3, "quantity": "ee_position", "mode": "absolute"}],
+        action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}],
     )
     assert reindex([str(out), "--config", other]) == 0
     assert "action" in capsys.readouterr().out

@@ -35,8 +35,8 @@ def values_of(name: str, part: Part) -> np.ndarray:
     return kinematics(name).of_feature(part.path, size or 1)[:, part.select or range(part.dims)]
 
 
-def with_quantity(*quantities: str, mode: str = "absolute") -> pytest.MarkDecorator:
-    found = [(name, part) for name, part in PARTS if part.quantity in quantities and part.mode == mode]
+def with_quantity(*quantities: str, kinds: tuple[str, ...] = ("absolute", "target")) -> pytest.MarkDecorator:
+    found = [(name, part) for name, part in PARTS if part.quantity in quantities and part.kind in kinds]
     return pytest.mark.parametrize(("name", "part"), found, ids=[f"{name}-{part.path}" for name, part in found])
 
 
@@ -77,7 +77,7 @@ def test_grippers_open_and_close_between_the_values_of_the_registry(name: str, p
     assert [values.min(), values.max()] == ends
 
 
-@with_quantity("gripper", mode="delta")
+@with_quantity("gripper", kinds=("displacement",))
 def test_relative_grippers_rest_between_commands_to_open_and_to_close(name: str, part: Part) -> None:
     values = values_of(name, part)[:, 0]
     assert part.gripper is not None
@@ -87,7 +87,7 @@ def test_relative_grippers_rest_between_commands_to_open_and_to_close(name: str,
 
 def pose_of(name: str, quantity: str) -> Part | None:
     """The part of the state with a pose."""
-    parts = [part for part in REGISTRY.dataset(name).state if (part.quantity, part.mode) == (quantity, "absolute")]
+    parts = [part for part in REGISTRY.dataset(name).state if (part.quantity, part.kind) == (quantity, "absolute")]
     return parts[0] if parts else None
 
 
@@ -95,10 +95,10 @@ def step_of(name: str, part: Part) -> np.ndarray:
     """The displacement [T, dims] of one step in metres or radians that an action means."""
     spec = REGISTRY.dataset(name)
     unit = 0.1 if "1 is 0.1" in (part.note or "") else 1.0
-    return unit * values_of(name, part) / (spec.control_frequency or 1 if part.mode == "velocity" else 1)
+    return unit * values_of(name, part) / (spec.control_frequency or 1 if part.kind == "velocity" else 1)
 
 
-@pytest.mark.parametrize("mode", ["delta", "velocity"])
+@pytest.mark.parametrize("kind", ["displacement", "velocity"])
 @pytest.mark.parametrize(
     ("change", "pose"),
     [
@@ -109,10 +109,10 @@ def step_of(name: str, part: Part) -> np.ndarray:
         ("ee_rotation_axis_angle", "ee_rotation_axis_angle"),
     ],
 )
-def test_displacements_are_differences_of_poses(mode: str, change: str, pose: str) -> None:
+def test_displacements_are_differences_of_poses(kind: str, change: str, pose: str) -> None:
     for name in VIDEOS:
         state = pose_of(name, pose)
-        actions = [part for part in REGISTRY.dataset(name).action if (part.quantity, part.mode) == (change, mode)]
+        actions = [part for part in REGISTRY.dataset(name).action if (part.quantity, part.kind) == (change, kind)]
         # Some datasets name the axes in another order, and some have a part of them.
         if state is not None and actions and actions[0].dims == state.dims and "order" not in (actions[0].note or ""):
             found, wanted = step_of(name, actions[0])[:-1], np.diff(values_of(name, state), axis=0)

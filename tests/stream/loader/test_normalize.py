@@ -37,7 +37,7 @@ def expected(loader: Loader, row: int, batch: Any, key: str, method: str) -> np.
         else:
             low, high = statistics.q01[dim], statistics.q99[dim]
             scaled = np.clip(2 * (value - low) / (high - low) - 1, -1, 1) if high - low > 2e-8 else value
-        left = vector.modes[dim] == "flag" or vector.quantities[dim] == "gripper"
+        left = vector.kinds[dim] == "flag" or vector.quantities[dim] == "gripper"
         out[..., dim] = value if left else scaled
     return np.where(mask, out, 0)
 
@@ -72,8 +72,8 @@ def test_flags_and_constant_values_stay_as_they_are(oxe_root: Path) -> None:
             for member, dataset in enumerate(loader.data.datasets):
                 vector = getattr(loader.data.spec, f"{key}s")[member]
                 statistics = dataset.manifest.statistics["train"][key]
-                for dim, mode in enumerate(vector.modes):
-                    if mode == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
+                for dim, kind in enumerate(vector.kinds):
+                    if kind == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
                         kept += 1
                         assert tables[key].scale[member, dim] == 1
                         assert tables[key].shift[member, dim] == 0
@@ -87,9 +87,9 @@ def test_the_training_data_of_a_dataset_get_mean_0_and_standard_deviation_1(oxe_
     assert np.abs(transform.map(loader.batch_at(0))["state"]).max() <= 1
     (statistics,) = [d.manifest.statistics["train"]["action"] for d in loader.data.datasets]
     standard = Normalize(loader).tables["action"]
-    for dim, mode in enumerate(loader.data.spec.actions[0].modes):
+    for dim, kind in enumerate(loader.data.spec.actions[0].kinds):
         mean, std = statistics.mean[dim], statistics.std[dim]
-        if mode != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
+        if kind != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
             assert mean is not None
             assert mean * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(0, abs=1e-5)
             assert (mean + std) * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(1, abs=1e-5)
@@ -151,12 +151,8 @@ def test_what_has_no_statistics_is_refused(
         Normalize(data, **arguments)
 
 
-FRANKA = (
-    "maniskill_dataset_converted_externally_to_rlds",
-    "stanford_hydra_dataset_converted_externally_to_rlds",
-    "utaustin_mutex",
-)
-OTHERS = ("berkeley_autolab_ur5", "roboturk", "viola", "columbia_cairlab_pusht_real")
+FRANKA = ("fmb", "stanford_robocook_converted_externally_to_rlds")
+OTHERS = ("berkeley_autolab_ur5", "roboturk", "columbia_cairlab_pusht_real")
 
 
 def every_step(root: Path, names: tuple[str, ...], column: str) -> np.ndarray:
@@ -182,7 +178,7 @@ def plain(values: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max"])
 @pytest.mark.parametrize("per", ["dataset", "robot", "mixture"])
-@pytest.mark.parametrize("names", [FRANKA, OTHERS], ids=["one robot", "four robots"])
+@pytest.mark.parametrize("names", [FRANKA, OTHERS], ids=["one robot", "two robots"])
 def test_statistics_are_those_of_all_steps_together(
     oxe_root: Path, names: tuple[str, ...], per: Any, method: Any
 ) -> None:
@@ -194,7 +190,7 @@ def test_statistics_are_those_of_all_steps_together(
     for member, name in enumerate(names):
         groups = {"dataset": (name,), "robot": tuple(n for n in names if robots[n] == robots[name]), "mixture": names}
         zero, one = plain(every_step(oxe_root, groups[per], "action"), method)
-        flags = np.array(loader.data.spec.actions[member].modes) == "flag"
+        flags = np.array(loader.data.spec.actions[member].kinds) == "flag"
         varies = (np.abs(one - zero) > 1e-6) & ~flags
         for values, wanted in ((zero, 0), (one, 1)):
             found = normalize.normalize(values.astype(np.float32), dataset=name)
@@ -355,6 +351,6 @@ def test_statistics_go_to_openpi_and_back(oxe_root: Path, tmp_path: Path) -> Non
     )
     np.testing.assert_array_equal(again.tables["action"].scale, normalize.tables["action"].scale)
     with pytest.raises(
-        ArgumentError, match="openpi takes one set of statistics of action, here are 3; take per='mixture'"
+        ArgumentError, match="openpi takes one set of statistics of action, here are 2; take per='mixture'"
     ):
         Normalize(loader, keys=("action",)).export(tmp_path / "no.json", format="openpi")
