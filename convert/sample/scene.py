@@ -52,17 +52,19 @@ class Scene:
 
     def colour(self, step: int, camera: str, *, height: int, width: int) -> Picture:
         """Return the picture of ``camera`` at ``step``: uint8 [height, width, 3], RGB."""
-        picture = cv2.applyColorMap(self.labels(step, camera, height=height, width=width), self._palette)
+        colours = cv2.applyColorMap(self.labels(step, camera, height=height, width=width), self._palette)
         linear, corner = self._view(step, camera, height, width)
         # In this halving of the texture a pixel covers about one pixel.
-        level = round(math.log2(max(1, math.hypot(*linear[0]) * _TEXTURE_PIXELS / _TEXTURE_METRES)))
-        texture = _texture()[min(level, 4)]
+        texture = _texture()[
+            min(4, round(math.log2(max(1, math.hypot(*linear[0]) * _TEXTURE_PIXELS / _TEXTURE_METRES))))
+        ]
         affine = np.column_stack([linear, corner + self._origin]) * len(texture) / _TEXTURE_METRES
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         light = cv2.warpAffine(texture, affine, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
         cv2.setRNGSeed(zlib.crc32(f"{self._seed} {camera} {step}".encode()) >> 1)
         noise = cv2.randn(np.empty((height, width), np.int16), np.zeros(1), np.full(1, 1.8))
-        return np.asarray(cv2.add(picture, cv2.merge([cv2.add(light, noise)] * 3), dtype=cv2.CV_8U), np.uint8)
+        light = cv2.merge([cv2.add(light, noise)] * 3)
+        return np.asarray(cv2.add(cv2.blur(colours, (3, 3)), light, dtype=cv2.CV_8U), np.uint8)
 
     def labels(self, step: int, camera: str, *, height: int, width: int) -> Picture:
         """Return uint8 [height, width]: 0 is the table, 1 to 6 clutter, 7 the red object, 8 the arm."""
