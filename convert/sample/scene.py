@@ -27,7 +27,6 @@ THINGS = {"block": (6.0, 0.0), "disc": (2.0, 0.0), "pillow": (3.0, 0.0), "star":
 _BLUES = [(62, 88, 132), (104, 126, 158), (84, 112, 150), (120, 138, 164)]
 _CLUTTER = [(70, 140, 84), (176, 168, 110), (92, 92, 100), (84, 118, 156), (176, 170, 160), (96, 150, 160)]
 _REDS = [(200, 58, 36), (206, 72, 34), (188, 42, 44)]
-_GREY = (92, 98, 106)
 _HALF_ARM = np.array([(-0.12, -2), (-0.12, -0.2), (-0.45, -0.2), (-0.45, 0.3), (-0.35, 0.3), (-0.35, -0.05)])
 _ARM = np.concatenate([_HALF_ARM, _HALF_ARM[::-1] * (-1, 1)])
 """Outline of a bar that comes in from above and ends in two fingers."""
@@ -47,22 +46,23 @@ class Scene:
         self._seed, self._origin = int(rng.integers(2**31)), rng.uniform(0, _TEXTURE_METRES, 2)
         outlines = [_outline(thing) for thing in rng.choice(list(THINGS), len(_CLUTTER))]
         self._clutter = [rng.uniform(0.05, 0.1) * outline + rng.uniform(-0.35, 0.35, 2) for outline in outlines]
-        colours = [rng.choice(_BLUES), *rng.permutation(_CLUTTER), rng.choice(_REDS), _GREY]
+        colours = [rng.choice(_BLUES), *rng.permutation(_CLUTTER), rng.choice(_REDS), (92, 98, 106)]
         self._palette = np.resize(np.array(colours, np.uint8), (256, 1, 3))
 
     def colour(self, step: int, camera: str, *, height: int, width: int) -> Picture:
         """Return the picture of ``camera`` at ``step``: uint8 [height, width, 3], RGB."""
-        picture = cv2.applyColorMap(self.labels(step, camera, height=height, width=width), self._palette)
+        colours = cv2.applyColorMap(self.labels(step, camera, height=height, width=width), self._palette)
         linear, corner = self._view(step, camera, height, width)
         # In this halving of the texture a pixel covers about one pixel.
-        level = round(math.log2(max(1, math.hypot(*linear[0]) * _TEXTURE_PIXELS / _TEXTURE_METRES)))
-        texture = _texture()[min(level, 4)]
+        halving = math.log2(max(1, math.hypot(*linear[0]) * _TEXTURE_PIXELS / _TEXTURE_METRES))
+        texture = _texture()[min(4, round(halving))]
         affine = np.column_stack([linear, corner + self._origin]) * len(texture) / _TEXTURE_METRES
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         light = cv2.warpAffine(texture, affine, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
         cv2.setRNGSeed(zlib.crc32(f"{self._seed} {camera} {step}".encode()) >> 1)
         noise = cv2.randn(np.empty((height, width), np.int16), np.zeros(1), np.full(1, 1.8))
-        return np.asarray(cv2.add(picture, cv2.merge([cv2.add(light, noise)] * 3), dtype=cv2.CV_8U), np.uint8)
+        light = cv2.merge([cv2.add(light, noise)] * 3)
+        return np.asarray(cv2.add(cv2.blur(colours, (3, 3)), light, dtype=cv2.CV_8U), np.uint8)
 
     def labels(self, step: int, camera: str, *, height: int, width: int) -> Picture:
         """Return uint8 [height, width]: 0 is the table, 1 to 6 clutter, 7 the red object, 8 the arm."""
@@ -109,6 +109,6 @@ def _texture() -> list[NDArray[np.int16]]:
     frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)).clip(4 / side)
     white = np.random.default_rng(1).standard_normal((side, side), np.float32)
     noise = np.fft.irfft2(np.fft.rfft2(white) / frequency**1.5)
-    noise *= 33 / noise.std()
+    noise *= 34 / noise.std()
     sizes = [(side >> n, side >> n) for n in range(5)]
     return [np.rint(cv2.resize(noise, size, interpolation=cv2.INTER_AREA)).astype(np.int16) for size in sizes]
