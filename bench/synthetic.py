@@ -25,7 +25,7 @@ from convert.index.table_writer import one_batch, write_table
 from convert.journal.journal import part_file
 from convert.plan import Conversion, shard_stem
 from stream.format.manifest import encode_manifest, read_manifest
-from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, TableKind, shard_file, table_file
+from stream.format.names import MANIFEST_NAME, TABLE_KINDS, VECTORS, TableKind, shard_file, table_file
 from stream.format.schema import STEP_FIELDS
 
 DATASETS = 29
@@ -69,7 +69,7 @@ def make_root(folder: Path, scale: Scale) -> None:
         (shard,) = manifest.splits["train"].shards
         tables = {kind: pa.ipc.open_file(one / "train" / table_file(kind)).read_all() for kind in TABLE_KINDS}
         # Without the raw columns, of which the vectors are derived, large roots stay small.
-        tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *DERIVED])
+        tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *VECTORS])
         totals: dict[Any, int] = {kind: count * table.num_rows for kind, table in tables.items()}
         for number in range(DATASETS):
             name = f"synthetic_{number:02}"

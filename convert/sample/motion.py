@@ -107,7 +107,7 @@ class Kinematics:
             values[-1:, 0] = values[:-1, 1:2] = 1
         elif quantity in self._absolute:
             of_step = part.kind not in ("absolute", "target") or part.path in self._hints["of_step"]
-            unit = 1 / self._rate if part.kind == "velocity" else self._hints["unit"].get(part.path, 1)
+            unit = (part.scale or 1) / (self._rate if part.kind == "velocity" else 1)
             values = (self._change if of_step else self._absolute)[quantity] / unit
             names, width = part.names or [""] * part.dims, values.shape[1]
             values = values[:, [_AXES.get(name.split("_")[-1], place % width) for place, name in enumerate(names)]]

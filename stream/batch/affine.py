@@ -13,19 +13,19 @@ from stream.batch.spec import Batch
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """A linear map of one vector for each of D datasets: ``value * scale + shift``, clipped to [low, high].
+    """A linear map of one vector for each of D datasets: ``(value - centre) * scale``, clipped to [low, high].
 
     The maps keep dimensions that do not vary, have no statistics, or are flags.
 
     Attributes:
+        centre: float32 [D, size].
         scale: float32 [D, size].
-        shift: float32 [D, size].
         low: float32 [D, size].
         high: float32 [D, size].
     """
 
+    centre: np.ndarray
     scale: np.ndarray
-    shift: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
@@ -58,6 +58,6 @@ def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batc
     for key, table in tables.items():
         values = batch[key]
         rows = dataset.reshape(tuple(dataset.shape) + (1,) * (values.ndim - 1 - dataset.ndim))
-        scale, shift, low, high = (xp.asarray(part)[rows] for part in (table.scale, table.shift, table.low, table.high))
-        result[key] = xp.where(batch[f"{key}_mask"], xp.clip(values * scale + shift, low, high), 0.0)
+        centre, scale, low, high = (xp.asarray(part)[rows] for part in vars(table).values())
+        result[key] = xp.where(batch[f"{key}_mask"], xp.clip((values - centre) * scale, low, high), 0.0)
     return result

@@ -25,7 +25,7 @@ with imports_of("torch", by="stream.torch"):
     import torch.utils.data
 
 _log = logging.getLogger("stream")
-_PARTS = ("scale", "shift", "low", "high")
+_PARTS = ("centre", "scale", "low", "high")
 
 
 def as_tensors(batch: Batch) -> Batch:

@@ -131,16 +131,16 @@ class Normalize(grain.transforms.Map):
             key: Vector that the values are of.
             dataset: Name of the dataset, its number, or numbers of the shape of the leading dimensions.
         """
-        scale, shift, low, high = self._rows(key, dataset, values)
-        return (values * scale + shift).clip(low, high)
+        centre, scale, low, high = self._rows(key, dataset, values)
+        return ((values - centre) * scale).clip(low, high)
 
     def denormalize(self, values: Any, key: Key = "action", *, dataset: Any) -> Any:
         """Return values in the units of the data, the inverse of ``normalize`` for values that it did not clip.
 
         Arguments are those of ``normalize``.
         """
-        scale, shift, _, _ = self._rows(key, dataset, values)
-        return (values - shift) / scale
+        centre, scale, _, _ = self._rows(key, dataset, values)
+        return values / scale + centre
 
     def save(self, path: str | Path) -> None:
         """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``.
@@ -175,7 +175,7 @@ class Normalize(grain.transforms.Map):
         table, dims = self.tables[key], int(values.shape[-1])
         rows = np.asarray(dataset)
         rows = rows.reshape(rows.shape + (1,) * (len(values.shape) - 1 - rows.ndim))
-        parts = [part[rows][..., :dims] for part in (table.scale, table.shift, table.low, table.high)]
+        parts = [part[rows][..., :dims] for part in vars(table).values()]
         # Tensors of torch take no numpy arrays.
         return [values.new_tensor(part) for part in parts] if hasattr(values, "new_tensor") else parts
 
@@ -184,8 +184,8 @@ class Normalize(grain.transforms.Map):
         vectors, size = (spec.actions, spec.action_size) if key == "action" else (spec.states, spec.state_size)
         shape = (len(vectors), size)
         affine = Affine(
+            centre=np.zeros(shape, np.float32),
             scale=np.ones(shape, np.float32),
-            shift=np.zeros(shape, np.float32),
             low=np.full(shape, -np.inf, np.float32),
             high=np.full(shape, np.inf, np.float32),
         )
@@ -200,7 +200,7 @@ class Normalize(grain.transforms.Map):
             dims = np.flatnonzero(changes)
             self._changed[key][name] = changes.tolist()
             affine.scale[member, dims] = 1 / half[dims]
-            affine.shift[member, dims] = -centre[dims] / half[dims]
+            affine.centre[member, dims] = centre[dims]
             if self.clip:
                 affine.low[member, dims], affine.high[member, dims] = -self.clip, self.clip
         return affine

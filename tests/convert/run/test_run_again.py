@@ -277,6 +277,6 @@ def test_a_split_is_not_added_with_another_registry_entry(
     code = main([*command, "--splits", "train"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE
-    assert "(state changed)" in result.error()
+    assert "(state differ)" in result.error()
     assert "convert.reindex" in result.error()
     assert tree(tmp_path) == before

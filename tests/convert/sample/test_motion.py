@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from convert.registry.dataset import Part
+from convert.registry.dataset import Gripper, Part
 from convert.sample.motion import Kinematics, Motion
 from convert.sample.source import SampleSource
 from tests.fixtures.datasets.sampled import NAMES, REGISTRY
@@ -30,9 +30,9 @@ def kinematics(name: str) -> Kinematics:
 
 
 def values_of(name: str, part: Part) -> np.ndarray:
-    """The values [T, dims] of a part in one episode."""
+    """The values [T, dims] of a part in one episode, in metres and radians."""
     size = next(feature.size for feature in source(name).features if feature.path == f"steps/{part.path}")
-    return kinematics(name).of_feature(part.path, size or 1)[:, part.select or range(part.dims)]
+    return (part.scale or 1) * kinematics(name).of_feature(part.path, size or 1)[:, part.select or range(part.dims)]
 
 
 def with_quantity(*quantities: str, kinds: tuple[str, ...] = ("absolute", "target")) -> pytest.MarkDecorator:
@@ -80,8 +80,8 @@ def test_grippers_open_and_close_between_the_values_of_the_registry(name: str, p
 @with_quantity("gripper", kinds=("displacement",))
 def test_relative_grippers_rest_between_commands_to_open_and_to_close(name: str, part: Part) -> None:
     values = values_of(name, part)[:, 0]
-    assert part.gripper is not None
-    assert set(values) == {part.gripper.open, 0, part.gripper.closed}
+    ends = part.gripper or Gripper(open=1, closed=0)
+    assert set(values) == {ends.open, 0, ends.closed}
     assert (values[:-2] == 0)[(values[1:-1] == 0) & (values[2:] == 0)].any()
 
 
@@ -94,8 +94,7 @@ def pose_of(name: str, quantity: str) -> Part | None:
 def step_of(name: str, part: Part) -> np.ndarray:
     """The displacement [T, dims] of one step in metres or radians that an action means."""
     spec = REGISTRY.dataset(name)
-    unit = 0.1 if "1 is 0.1" in (part.note or "") else 1.0
-    return unit * values_of(name, part) / (spec.control_frequency or 1 if part.kind == "velocity" else 1)
+    return values_of(name, part) / (spec.control_frequency or 1 if part.kind == "velocity" else 1)
 
 
 @pytest.mark.parametrize("kind", ["displacement", "velocity"])

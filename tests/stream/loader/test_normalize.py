@@ -76,7 +76,7 @@ def test_flags_and_constant_values_stay_as_they_are(oxe_root: Path) -> None:
                     if kind == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
                         kept += 1
                         assert tables[key].scale[member, dim] == 1
-                        assert tables[key].shift[member, dim] == 0
+                        assert tables[key].centre[member, dim] == 0
                         assert tables[key].low[member, dim] == -np.inf
     assert kept
 
@@ -91,8 +91,8 @@ def test_the_training_data_of_a_dataset_get_mean_0_and_standard_deviation_1(oxe_
         mean, std = statistics.mean[dim], statistics.std[dim]
         if kind != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
             assert mean is not None
-            assert mean * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(0, abs=1e-5)
-            assert (mean + std) * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(1, abs=1e-5)
+            assert mean == pytest.approx(standard.centre[0, dim])
+            assert std * standard.scale[0, dim] == pytest.approx(1, abs=1e-5)
 
 
 def test_only_the_keys_that_were_asked_for_are_normalised(oxe_root: Path) -> None:
@@ -273,7 +273,7 @@ def test_saved_statistics_serve_the_same_data(oxe_root: Path, tmp_path: Path) ->
     normalize.save(tmp_path / "normalize.json")
     again = load_normalize(tmp_path / "normalize.json", loader)
     for key in ("action", "state"):
-        for part in ("scale", "shift", "low", "high"):
+        for part in ("scale", "centre", "low", "high"):
             np.testing.assert_array_equal(getattr(again.tables[key], part), getattr(normalize.tables[key], part))
     # A loader of some of the datasets, in another order.
     fewer = make_loader(oxe_root, {"rt1": 1, "bridge": 2}, batch_size=4)
