@@ -9,45 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import simplejpeg
 
-from bench.measure.child import Team
+from bench.measure.child import Team, Turn
 from stream.batch.encoded import encoded_frames
 from stream.batch.layout import empty_array
-from stream.loader.loader import Loader, make_loader
-from stream.loader.mixed import MixedData, Options
-from stream.loader.running import Running
-from stream.order.mixture import Member
+from stream.loader.loader import Loader, load_loader, make_loader
 
 PAIRS = 512
 """Number of samples that each thread holds."""
 _turns: list[_Turns]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitSlice:
-    """One slice of decoding alone.
-
-    Attributes:
-        pairs: Pairs that all processes decoded.
-        seconds: Time of the slowest process.
-        pairs_per_s: Rate of all processes together.
-        cpu_seconds: CPU time of all processes.
-        others_cpu_seconds: CPU time of everything else on the machine.
-    """
-
-    pairs: int
-    seconds: float
-    pairs_per_s: float
-    cpu_seconds: float
-    others_cpu_seconds: float
 
 
 class DecodeLimit(Team):
@@ -66,27 +44,15 @@ class DecodeLimit(Team):
     def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
         super().__init__(processes)
         self._seats = processes
-        data, rows = loader.data, loader.batch_size
-        options = dataclasses.replace(data.options, metadata="none", columns=())
-        steps = range(processes * -(-PAIRS * threads // rows))
-        self.run(
-            _hold,
-            [
-                _Share(data.root, data.members, options, rows, steps[number::processes], threads)
-                for number in range(processes)
-            ],
-        )
+        steps = range(processes * -(-PAIRS * threads // loader.batch_size))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "loader.json")
+            loader.save(path)
+            self.run(_hold, [(path, steps[number::processes], threads) for number in range(processes)])
 
-    def measure(self, seconds: float) -> LimitSlice:
+    def measure(self, seconds: float) -> Turn:
         """Decode for some seconds; raises TeamFailed."""
-        turn = self.run(_decode, [seconds] * self._seats)
-        return LimitSlice(
-            pairs=sum(turn.results),
-            seconds=max(turn.times),
-            pairs_per_s=sum(pairs / took for pairs, took in zip(turn.results, turn.times, strict=True)),
-            cpu_seconds=turn.cpu_seconds,
-            others_cpu_seconds=turn.others_cpu_seconds,
-        )
+        return self.run(_decode, [seconds] * self._seats)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,29 +63,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return dataclasses.asdict(limit.measure(request["seconds"]))
 
 
-class _Share(NamedTuple):
-    """What a process of the limit holds: some batches of a mixture, for some threads."""
-
-    root: Path
-    members: Sequence[Member]
-    options: Options
-    rows: int
-    steps: range
-    threads: int
-
-
-def _hold(share: _Share) -> None:
-    """Read the JPEGs of a share, and divide its samples among the threads."""
-    data = MixedData(share.root, share.members, share.options)
-    loader = Loader(data, Running(batch_size=share.rows, decode="device"))
+def _hold(share: tuple[Path, range, int]) -> int:
+    """Read the JPEGs of some steps of a saved loader, divide them among some threads, and return their number."""
+    path, steps, threads = share
+    loader = load_loader(path, decode="device")
     samples: list[list[bytes]] = []
-    for step in share.steps:
-        found: list[list[bytes]] = [[] for _ in range(share.rows)]
+    for step in steps:
+        found: list[list[bytes]] = [[] for _ in range(loader.batch_size)]
         for row, _, jpeg in encoded_frames(loader.batch_at(step)):
             found[row].append(jpeg.tobytes())
         samples += found
     global _turns
-    _turns = [_Turns(samples[thread :: share.threads], share.rows) for thread in range(share.threads)]
+    _turns = [_Turns(samples[thread::threads], loader.batch_size) for thread in range(threads)]
+    return len(samples)
 
 
 def _decode(seconds: float) -> int:
