@@ -27,13 +27,11 @@ from bench.measure.command import Command, Output, Result, say
 from bench.measure.machine import describe_machine
 from bench.measure.options import number, option, options_of
 from bench.measure.tables import markdown_table
-from convert.errors import ConvertError
+from convert.errors import ConvertError, DamagedEpisode
 from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options, ShardJob, plan_conversion
 from convert.registry.registry import Selected, load_registry
-from convert.source.rlds import EpisodeParser
 from convert.source.source import find_source
-from convert.source.tfrecord import TFRecordFile
 from convert.tasks.shard import convert_shard
 from stream.storage.arguments import whole
 from stream.storage.configs import CONFIGS
@@ -248,12 +246,11 @@ def _convert(conversion: Conversion, jobs: Sequence[ShardJob], repeat: int) -> t
 
 def _codec(conversion: Conversion, *, passed: bool) -> str:
     """Return the codec of the source's frames, read from a frame: registry and features.json often lack it."""
-    shard = conversion.jobs[0].shard
-    with open(shard.path, "rb") as file:
-        record = next(iter(TFRecordFile(file, name=shard.name, size=shard.bytes)))
-    if not isinstance(record, bytes):
-        raise ConvertError(f"{shard.path}: {record}")
-    frame = EpisodeParser(conversion.plan.camera, ()).parse(record).frames[0]
+    with conversion.jobs[0].shard.open(conversion.plan.wanted, [(0, 1)]) as reader:
+        episode = next(iter(reader)).content
+        if isinstance(episode, DamagedEpisode):
+            raise episode
+        frame = next(iter(episode.frames))
     start = frame[:4] if isinstance(frame, bytes) else b""
     if start.startswith(b"\xff\xd8"):
         return "JPEG, passed through" if passed else "JPEG"

@@ -25,8 +25,8 @@ from bench.measure.tables import Table, figure, point_table
 from bench.synthetic import ACTION, EPISODE_PAIRS, OFFSET, STATE, make_parts
 from convert.index.statistics import split_statistics
 from convert.index.tables import merge_index
-from convert.registry.dataset import Part
-from stream.format.names import TABLE_KINDS, table_file
+from convert.registry.dataset import Part, Vector
+from stream.format.names import TABLE_KINDS, DerivedName, table_file
 from stream.storage.arguments import whole
 
 _EPISODES = 23
@@ -86,11 +86,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    vectors = {"action": [Part(**part) for part in ACTION], "state": [Part(**part) for part in STATE]}
+    vectors: dict[DerivedName, Vector] = {
+        "action": tuple(Part(**part) for part in ACTION),
+        "state": tuple(Part(**part) for part in STATE),
+    }
     times = [time.perf_counter()]
-    index = merge_index(folder, files, **vectors)
+    index = merge_index(folder, files, vectors)
     times.append(time.perf_counter())
-    split_statistics(folder, **vectors)
+    split_statistics(folder, vectors)
     times.append(time.perf_counter())
     done.set()
     thread.join()

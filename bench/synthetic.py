@@ -29,22 +29,22 @@ from convert.plan import Conversion, Options, plan_conversion, shard_stem
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
 from convert.run.survey import survey
-from convert.sample.record import SampleColumn, encode_example
+from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
+from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.source.source import find_source
-from convert.source.tfrecord import encode_tfrecord
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import encode_manifest, read_manifest
-from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, TableKind, shard_file, table_file
+from stream.format.names import VECTORS, MANIFEST_NAME, TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import STEP_FIELDS
 
 VERSION = "1.0.0"
 CAMERA = "observation/image"
 DIMS = 7
-ACTION = [{"path": "action", "dims": DIMS, "quantity": "other", "mode": "delta"}]
-STATE = [{"path": "observation/state", "dims": DIMS, "quantity": "other", "mode": "absolute"}]
+ACTION = [{"path": "action", "dims": DIMS, "quantity": "other", "kind": "displacement"}]
+STATE = [{"path": "observation/state", "dims": DIMS, "quantity": "other", "kind": "absolute"}]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def encode_episode(number: int, frames: Sequence[bytes], *, instruction: str) ->
         "action": random.normal(size=(len(frames), DIMS)).astype(np.float32),
         "language_instruction": [instruction.encode()] * len(frames),
     }
-    return encode_tfrecord(encode_example({f"steps/{name}": SampleColumn(values=v) for name, v in columns.items()}))
+    return encode_tfrecord(encode_example({f"steps/{name}": values for name, values in columns.items()}))
 
 
 def convert_shards(source: Source, output: Path) -> Conversion:
@@ -177,7 +177,7 @@ def make_root(folder: Path, scale: Scale) -> None:
         (shard,) = manifest.splits["train"].shards
         tables = {kind: pa.ipc.open_file(one / "train" / table_file(kind)).read_all() for kind in TABLE_KINDS}
         # Without the raw columns, of which the vectors are derived, large roots stay small.
-        tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *DERIVED])
+        tables["steps"] = tables["steps"].select([*(field.name for field in STEP_FIELDS), *VECTORS])
         totals: dict[Any, int] = {kind: count * table.num_rows for kind, table in tables.items()}
         for number in range(DATASETS):
             name = f"synthetic_{number:02}"

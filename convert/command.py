@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
-from stream.storage.arguments import Parser
-
-
-def add_root(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments ``ROOT`` and ``--datasets``."""
-    parser.add_argument(
-        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
-    )
-    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
+from stream.storage.arguments import Parser, interrupt_on_kill
 
 
 def root_parser(module: str, *, description: str, epilog: str) -> Parser:
@@ -29,7 +23,10 @@ def root_parser(module: str, *, description: str, epilog: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_root(parser)
+    parser.add_argument(
+        "root", metavar="ROOT", help="the --output of a conversion, a dataset in it, or a version of that"
+    )
+    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -46,6 +43,42 @@ def split_names(text: str | None) -> list[str] | None:
     if not names:
         raise UsageError(f"--datasets {text!r} names no dataset")
     return names
+
+
+class Report(Protocol):
+    """Result of a command."""
+
+    def to_json(self) -> Any:
+        """Return the content of ``--json``."""
+
+    def to_text(self) -> str:
+        """Return the text for people."""
+
+
+def run_report(
+    parser: Parser,
+    arguments: Sequence[str] | None,
+    *,
+    work: Callable[[argparse.Namespace, list[str] | None], tuple[Report, bool]],
+    interrupted: str,
+) -> int:
+    """Run a command that looks at converted datasets, and return its exit code.
+
+    Args:
+        parser: Parser of ``root_parser``.
+        arguments: Arguments of the command line, None for those of this process.
+        work: Function of the parsed arguments and ``--datasets``; returns the result and whether it is bad.
+        interrupted: Line to print after Ctrl-C.
+    """
+    parsed = parser.parse_args(arguments)
+    interrupt_on_kill()
+
+    def report() -> int:
+        result, bad = work(parsed, split_names(parsed.datasets))
+        print_result(json.dumps(result.to_json(), indent=1) if parsed.json else result.to_text())
+        return EXIT_FAILED if bad else 0
+
+    return run_command(report, place=parsed.root, interrupted=interrupted)
 
 
 def print_result(text: str) -> None:

@@ -25,7 +25,7 @@ class UsageError(ConvertError):
 
 
 class SourceError(UsageError):
-    """A source that is missing, incomplete, or not a TFDS dataset of the expected kind."""
+    """A source that is missing, incomplete, or not a dataset of the expected kind."""
 
 
 class ConflictError(UsageError):
@@ -52,6 +52,19 @@ class DamagedRecord(ConvertError):
 
 class MalformedEpisode(ConvertError):
     """A readable record that is not an episode of the declared features."""
+
+
+class DamagedEpisode(ConvertError):
+    """An episode that cannot be converted.
+
+    Attributes:
+        reason: Word for it in the manifest: ``unreadable``, ``malformed``, ``missing_frames``, or ``undeclared`` for
+            what a file has beyond its declared episodes.
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class CorruptFrame(ConvertError):

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from convert.errors import SourceError, UsageError
-from convert.registry.dataset import Camera, DatasetSpec, Part
+from convert.index.derived import vector_inputs
+from convert.registry.dataset import Camera, DatasetSpec, Part, Vector
 from convert.registry.registry import Selected
+from convert.registry.space import Term
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
-from convert.source.source import SourceDataset, SourceShard, Span
+from convert.source.protocol import Source, SourceShard, Span, Wanted
+from stream.format.episode_list import EpisodeList
 from stream.format.manifest import ShardEntry
-from stream.format.names import FORMAT_VERSION, Layout
+from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.storage.errors import closest
 
 
@@ -35,6 +38,8 @@ class Options:
     Attributes:
         cameras: Roles, names or ``all``, for the layout ``frames``.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
+        episodes: Episodes in TFDS's grammar.
+        episode_lists: Episodes to keep or to leave out, by dataset.
         leave_out: Patterns in the registry's notation that replace the patterns of the registry.
     """
 
@@ -43,6 +48,7 @@ class Options:
     image_sizes: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
+    episode_lists: Mapping[str, EpisodeList] = field(default_factory=dict)
     camera: str | None = None
     policy: FramePolicy = field(default_factory=FramePolicy)
     offset: str | None = None
@@ -79,9 +85,9 @@ class DatasetPlan:
         cameras: All cameras of the layout ``frames``, empty for pairs.
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
-        action: Parts of the derived column ``action``.
-        state: Parts of the derived column ``state``.
+        vectors: What each derived column of ``steps`` is made of.
         staging: Local folder for files on their way to an object store, None for the system's.
+        episode_list: Episodes to keep or to leave out, or None.
     """
 
     dataset: str
@@ -95,14 +101,24 @@ class DatasetPlan:
     features: tuple[Feature, ...]
     language: tuple[Feature, ...]
     language_encoding: Literal["text", "utf8_codes"]
-    action: tuple[Part, ...]
-    state: tuple[Part, ...]
+    vectors: dict[DerivedName, Vector]
     robot: str
     robot_feature: Feature | None
     on_error: Literal["quarantine", "fail"]
     staging: str | None = None
     layout: Layout = "pairs"
     cameras: tuple[PlannedCamera, ...] = ()
+    episode_list: EpisodeList | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """The parts of an episode that the conversion takes."""
+        extra = (*self.language, *((self.robot_feature,) if self.robot_feature else ()))
+        return Wanted(
+            cameras=tuple(camera.feature for camera in self.cameras) or (self.camera,),
+            features=tuple(dict.fromkeys((*self.features, *extra))),
+            staging=self.staging,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +126,7 @@ class ShardJob:
     """One source shard to convert.
 
     Attributes:
-        spans: Wanted ranges [start, stop) of record numbers.
+        spans: Wanted ranges [start, stop) of its episodes.
         entry: Entry of the manifest, if the shard of a complete dataset is converted again.
     """
 
@@ -129,12 +145,12 @@ class ShardJob:
 
     @property
     def episodes(self) -> int:
-        """Count of wanted records."""
+        """Count of wanted episodes."""
         return sum(stop - start for start, stop in self.spans)
 
     @property
     def size(self) -> int:
-        """Estimated bytes of the wanted records."""
+        """Estimated bytes of the wanted episodes."""
         return self.shard.bytes * self.episodes // max(self.shard.records, 1)
 
 
@@ -177,7 +193,7 @@ class Conversion:
     """
 
     spec: DatasetSpec
-    source: SourceDataset
+    source: Source
     plan: DatasetPlan
     parameters: Mapping[str, Any]
     jobs: tuple[ShardJob, ...] = field(repr=False)
@@ -218,7 +234,7 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
         )
 
 
-def plan_conversion(selected: Selected, source: SourceDataset, options: Options, *, output: str) -> Conversion:
+def plan_conversion(selected: Selected, source: Source, options: Options, *, output: str) -> Conversion:
     """Plan the conversion of one dataset from metadata and file sizes.
 
     Args:
@@ -238,8 +254,8 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
     cameras = _planned_cameras(spec, finder, options) if options.layout == "frames" else ()
     camera_feature = cameras[0].feature if cameras else finder.camera(camera)
     language = finder.language()
-    for part in (*spec.action, *spec.state):
-        finder.check_part(part)
+    for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
+        finder.check_part(part, part.path or "")
     for role in ("action_text", "success_path"):
         if path := getattr(spec, role):
             finder.find(path, role)
@@ -256,20 +272,20 @@ def plan_conversion(selected: Selected, source: SourceDataset, options: Options,
         features=finder.columns(language),
         language=language,
         language_encoding=spec.instruction.encoding if spec.instruction else "text",
-        action=spec.action,
-        state=spec.state,
+        vectors=spec.vectors,
         robot=spec.robot or "",
         robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
         on_error=options.on_error,
         staging=options.staging,
         layout=options.layout,
         cameras=cameras,
+        episode_list=options.episode_lists.get(spec.name),
     )
     return Conversion(
         spec=selected.spec,
         source=source,
         plan=plan,
-        parameters=_parameters(plan, options),
+        parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
         jobs=tuple(_jobs(spec.name, source, options)),
     )
 
@@ -299,7 +315,7 @@ def check_cameras(selection: Sequence[Selected], cameras: Sequence[str]) -> None
             raise UsageError(f"--cameras: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}, or all")
 
 
-def _jobs(dataset: str, source: SourceDataset, options: Options) -> Sequence[ShardJob]:
+def _jobs(dataset: str, source: Source, options: Options) -> Sequence[ShardJob]:
     if options.episodes is None:
         return [
             ShardJob(dataset=dataset, shard=shard, spans=((0, shard.records),))
@@ -335,7 +351,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "resize": plan.policy.resize,
         "quality": plan.policy.quality,
         "offset": plan.offset,
-        "episodes": options.episodes,
+        "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
         "columns": [_notation(feature) for feature in plan.features],
         "language": [_notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
@@ -354,9 +370,9 @@ def _notation(feature: Feature) -> str:
 class _Finder:
     """The features of a source by the paths of a registry entry."""
 
-    def __init__(self, spec: DatasetSpec, source: SourceDataset) -> None:
+    def __init__(self, spec: DatasetSpec, source: Source) -> None:
         self._spec = spec
-        self._file = f"{source.path}/features.json"
+        self._file = f"{source.path}/{source.metadata[-1]}"
         self._features = {_notation(feature): feature for feature in source.features.values()}
 
     def find(self, path: str, role: str) -> Feature:
@@ -396,19 +412,19 @@ class _Finder:
                 raise self._unfit(f"instruction {feature.name}", feature, fault)
         return found
 
-    def check_part(self, part: Part) -> None:
+    def check_part(self, part: Part | Term, path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""
-        feature = self.find(part.path, "action or state")
+        feature = self.find(path, "action or state")
         if feature.dtype == "string" or feature.size is None or feature.sequences:
-            raise self._unfit(part.path, feature, "not a vector of numbers")
+            raise self._unfit(path, feature, "not a vector of numbers")
         if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
             wanted = f"values {list(part.select)}" if part.select else f"all {part.dims}"
             raise UsageError(
-                f"{self._spec.name}: {part.path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
+                f"{self._spec.name}: {path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
             )
-        if self._spec.leaves_out(part.path):
+        if self._spec.leaves_out(path):
             raise UsageError(
-                f"{self._spec.name}: {part.path} is part of action or state, so it cannot be left out "
+                f"{self._spec.name}: {path} is part of action or state, so it cannot be left out "
                 f"({', '.join(self._spec.leave_out)})"
             )
 

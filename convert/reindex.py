@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from convert.command import print_result, root_parser, run_command, split_names
+from convert.datasets import find_datasets
 from convert.errors import ConvertError, UsageError
-from convert.index.derived import find_fault
+from convert.index.derived import find_fault, vector_inputs
 from convert.index.statistics import split_statistics
 from convert.index.tables import derive_steps
 from convert.journal.journal import MANIFEST, Journal
@@ -24,7 +25,6 @@ from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
 from convert.storage.durable import describe_file, writing
-from convert.verify.dataset import find_datasets
 from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table
@@ -62,8 +62,8 @@ def reindex_root(
 
     Returns:
         For each dataset its ``dataset``, ``version`` and ``path``, what is new as ``changed`` (``registry entry``,
-        ``action``, ``state``, ``statistics``, ``files``), and as ``kept`` the keys of the registry entry that differ
-        and that only another conversion can follow.
+        ``statistics``, ``files``, and each derived column that differs), and as ``kept`` the keys of the registry entry
+        that differ and that only another conversion can follow.
 
     Raises:
         UsageError: A dataset or its registry entry is missing, not complete, or takes a column that was not converted.
@@ -99,7 +99,7 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
     spec = _find_spec(folder, manifest, registry)
     for split, entry in manifest.splits.items():
         schema = open_table(folder / split / table_file("steps"), "steps", rows=entry.steps).arrow().schema
-        for vector, part in [(name, part) for name in DERIVED for part in getattr(spec, name)]:
+        for vector, part in [(name, part) for name, each in spec.vectors.items() for part in vector_inputs(each)]:
             if fault := find_fault(schema, part):
                 raise UsageError(
                     f"{folder}: the registry's {vector} takes {part.path}, but in {split} {fault}; convert "
@@ -110,6 +110,8 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
 
 def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetSpec:
     spec = registry.datasets.get(manifest.dataset)
+    if manifest.parameters.get("described_by") == "source":
+        spec = registry.port(manifest.dataset, manifest.spec)
     if spec is None:
         hint = closest(manifest.dataset, registry.datasets, noun="datasets")
         raise UsageError(f"{folder}: {manifest.dataset} is not in the registry; {hint}. Name its file with --config")
@@ -160,10 +162,10 @@ def _write_new(folder: Path, before: Manifest, spec: DatasetSpec, stage: Path) -
         target = stage / split / table_file("steps")
         with writing(folder):
             target.parent.mkdir()
-            table = derive_steps(folder / split, target, action=spec.action, state=spec.state)
+            table = derive_steps(folder / split, target, spec.vectors)
         _check_raw(folder / split / table_file("steps"), table, entry.index["steps"])
         splits[split] = entry.model_copy(update={"index": {**entry.index, "steps": table}})
-        statistics[split] = split_statistics(target.parent, action=spec.action, state=spec.state)
+        statistics[split] = split_statistics(target.parent, spec.vectors)
     update = {"spec": spec.model_dump(mode="json"), "splits": splits, "statistics": statistics}
     return before.model_copy(update=update)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convert.units import human_bytes, human_seconds
 
-__all__ = ["fault", "first_line", "format_table", "human_bytes", "human_seconds"]
+__all__ = ["count_noun", "fault", "first_line", "format_table", "human_bytes", "human_seconds"]
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -29,6 +29,15 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_noun(1, "shard"), count_noun(1200, "shard")
+    ('1 shard', '1,200 shards')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def first_line(error: Exception) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stream.loader.loader import load_loader as load_loader
     from stream.loader.loader import make_loader as make_loader
     from stream.loader.normalize import Normalize as Normalize
+    from stream.loader.normalize import load_normalize as load_normalize
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import SampleRef as SampleRef
     from stream.storage.errors import ArgumentError as ArgumentError
@@ -35,7 +36,7 @@ _MODULES = {
     "frameworks.grain": ("PairSource", "pairs"),
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
-    "loader.normalize": ("Normalize",),
+    "loader.normalize": ("Normalize", "load_normalize"),
     "order.random_numbers": ("row_random",),
     "order.reference": ("SampleRef",),
 }

@@ -6,6 +6,8 @@ import ast
 import functools
 import itertools
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,15 @@ def closing() -> Iterator[dict[str, Any]]:
 def test_every_block_of_python_is_run_below() -> None:
     marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
     marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
-    marks |= {"Normalize(", "loader.save", "load_loader(", "frames_mask/wrist"}
+    marks |= {
+        "tables = make_loader",
+        "loader.save",
+        "load_loader(",
+        "frames_mask/wrist",
+        "curriculum",
+        "left_out =",
+        "denormalize",
+    }
     blocks = _python()
     assert len(blocks) == len(marks)
     for mark in marks:
@@ -98,7 +108,7 @@ def test_the_first_lines(oxe_root: Path) -> None:
 def test_a_policy(oxe_root: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     seen: list[Any] = []
-    code = _block(oxe_root, "Normalize(", **{'"cuda"': '"cpu"'})
+    code = _block(oxe_root, "tables = make_loader", **{'"cuda"': '"cpu"'})
     _run(code, {"train_step": lambda model, *given: seen.append(given), "model": None})
     for images, actions, real in seen:
         assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)
@@ -113,6 +123,40 @@ def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
     shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
     assert sum(shown, ()) == names["loader"].action_names["bridge"]
     assert [len(names["loader"].action_names[name]) for name in ("bridge", "rt1")] == [8, 13]
+
+
+def test_normalising_there_and_back(oxe_root: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    code = _block(oxe_root, "denormalize", **{"run/normalize.json": str(tmp_path / "normalize.json")})
+    names = _run(code, {"loader": loader, "predicted": np.zeros((2, 8), np.float32)})
+    assert names["action"].shape == (2, 8)
+    assert names["action"].any()
+
+
+def test_a_schedule(oxe_root: Path) -> None:
+    code = _block(oxe_root, "curriculum")
+    loader = _run(code, {})["loader"]
+    assert [str(loader.weights_at(120_000))] == [
+        line.split("# ")[1] for line in code.splitlines() if "weights_at" in line
+    ]
+
+
+def test_counts_of_what_was_left_out(oxe_root: Path) -> None:
+    names = _run(_block(oxe_root, "left_out ="), {"make_loader": make_loader})
+    assert names["left_out"] == {"filters": 4}
+
+
+def test_mixture_files_of_the_page(oxe_root: Path, tmp_path: Path) -> None:
+    members, schedule = _blocks("docs/mixtures.md", "yaml")
+    (tmp_path / "soup.yaml").write_text(members.replace("contains, drawer", "contains, e"))
+    loader = make_loader(oxe_root, tmp_path / "soup.yaml", batch_size=4)
+    assert loader.dataset_names == ("bridge_early", "bridge_drawers", "kuka", "rt1")
+    assert loader.stats()["left_out"]["kuka"]["episodes"] > 0
+    (tmp_path / "schedule.yaml").write_text(schedule)
+    loader = make_loader(oxe_root, tmp_path / "schedule.yaml", batch_size=4)
+    assert loader.weights_at(10**6)["rt1"] == 1
 
 
 def test_a_mixture_file(oxe_root: Path, tmp_path: Path) -> None:
@@ -260,9 +304,14 @@ def _commands() -> list[Any]:
 @functools.cache
 def _options(module: str) -> set[str]:
     """Return the options of a command, by its --help."""
-    done = run("--help", module=module)
-    assert done.code == 0, done.err
-    return set(re.findall(r"--[a-z][\w-]*", done.out)) | {"--help"}
+    if module.startswith("examples."):
+        program = [sys.executable, module.replace(".", "/") + ".py", "--help"]
+        shown = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    else:
+        done = run("--help", module=module)
+        assert done.code == 0, done.err
+        shown = done.out
+    return set(re.findall(r"--[a-z][\w-]*", shown)) | {"--help"}
 
 
 @functools.cache

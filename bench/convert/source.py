@@ -21,9 +21,9 @@ import simplejpeg
 from bench.synthetic import CAMERA, VERSION, Source, encode_episode, write_source
 from convert.sample.scene import Scene
 from convert.shard.pairs import first_steps
-from convert.source.rlds import EpisodeParser
+from convert.source.rlds.parser import EpisodeParser
+from convert.source.rlds.tfrecord import TFRecordFile
 from convert.source.source import find_source
-from convert.source.tfrecord import TFRecordFile
 
 OFFSET = 5
 SHARDS_PER_WORKER = 4

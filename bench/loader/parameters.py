@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.measure.options import number, one_of, option
@@ -13,7 +14,8 @@ from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData, Options
 from stream.loader.normalize import Normalize
 from stream.loader.running import Running
-from stream.order.mixture import Member, resolve_mixture
+from stream.order.mixture import Member, Mixture, resolve_mixture
+from stream.order.window import BOUNDS
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError, closest
 
@@ -46,6 +48,10 @@ class Parameters:
     num_workers: int = option(2, whole(0), "worker processes; 0 makes batches in threads")
     threads: int | None = option(None, whole(1), "threads of a worker, or of the trainer without workers")
     prefetch: int = option(2, whole(1), "batches that are ready or in progress while the trainer works on one")
+    cameras: str = option("primary", str, "cameras, with + between")
+    frames: str = option("none", str, "frames of a sample, with + between (-1+0, 0+offset); none: those of a pair")
+    bounds: str = option("inside", one_of(BOUNDS), f"one of {', '.join(BOUNDS)}")
+    horizon: int | None = option(None, whole(1), "steps of the action windows")
     metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
     samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
@@ -57,6 +63,10 @@ class Parameters:
     limit_s: float = option(1.0, number(0), "seconds of each slice of decoding alone; 0 is the same as --no-limit")
 
 
+def _frame(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
 def open_loader(parameters: Parameters) -> Loader:
     """Make the loader of a point, without starting it.
 
@@ -65,20 +75,25 @@ def open_loader(parameters: Parameters) -> Loader:
         stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
     catalog = Catalog(parameters.root)
-    members = resolve_mixture(parameters.mixture, parameters.split, catalog)
+    members = resolve_mixture(parameters.mixture, parameters.split, catalog).members
     if parameters.datasets is not None:
         if parameters.datasets > len(members):
             raise ArgumentError(
                 f"datasets={parameters.datasets}: mixture {parameters.mixture} has {len(members)} members"
             )
-        members = [dataclasses.replace(member, weight=1.0) for member in members[: parameters.datasets]]
+        members = tuple(dataclasses.replace(member, weights=(1.0,)) for member in members[: parameters.datasets])
+    cameras = parameters.cameras.split("+")
     options = Options(
         seed=parameters.seed,
         shuffle=parameters.shuffle,
         samples_per_episode=parameters.samples_per_episode,
         metadata=parameters.metadata,  # type: ignore[arg-type]
+        cameras=cameras if len(cameras) > 1 else None if cameras == ["primary"] else cameras[0],
+        frames=None if parameters.frames == "none" else [_frame(frame) for frame in parameters.frames.split("+")],
+        bounds=parameters.bounds,  # type: ignore[arg-type]
+        horizon=parameters.horizon,
     )
-    data = MixedData(parameters.root, _weighted(members, parameters.weight), options, catalog=catalog)
+    data = MixedData(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
     running = Running(
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
@@ -89,12 +104,15 @@ def open_loader(parameters: Parameters) -> Loader:
     return Loader(data, running)
 
 
-def _weighted(members: list[Member], text: str) -> list[Member]:
+def _weighted(members: Sequence[Member], text: str) -> tuple[Member, ...]:
     """Return the members with the weights of ``--weight``, without members of weight 0."""
     known = [member.dataset for member in members]
     other = _weights_of(text)
     for name in other:
         if name not in known:
             raise ArgumentError(f"weight {name}: no such member; {closest(name, known, noun='members')}")
-    changed = [dataclasses.replace(member, weight=other.get(member.dataset, member.weight)) for member in members]
-    return [member for member in changed if member.weight != 0]
+    changed = [
+        dataclasses.replace(member, weights=(other[member.dataset],)) if member.dataset in other else member
+        for member in members
+    ]
+    return tuple(member for member in changed if any(member.weights))

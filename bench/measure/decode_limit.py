@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import simplejpeg
 
 from bench.measure.child import Team, Turn
-from stream.batch.encoded import encoded_frames
+from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
-from stream.loader.loader import Loader, load_loader, make_loader
+from stream.loader.loader import Loader, make_loader
+from stream.loader.mixed import MixedData, Options
+from stream.order.mixture import Mixture
 
 PAIRS = 512
 """Number of samples that each thread holds."""
@@ -44,11 +45,16 @@ class DecodeLimit(Team):
     def __init__(self, loader: Loader, *, processes: int, threads: int) -> None:
         super().__init__(processes)
         self._seats = processes
-        steps = range(processes * -(-PAIRS * threads // loader.batch_size))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "loader.json")
-            loader.save(path)
-            self.run(_hold, [(path, steps[number::processes], threads) for number in range(processes)])
+        data, rows = loader.data, loader.batch_size
+        options = dataclasses.replace(data.options, metadata="none", columns=())
+        steps = range(processes * -(-PAIRS * threads // rows))
+        self.run(
+            _hold,
+            [
+                _Share(data.root, data.mixture, options, rows, steps[number::processes], threads)
+                for number in range(processes)
+            ],
+        )
 
     def measure(self, seconds: float) -> Turn:
         """Decode for some seconds; raises TeamFailed."""
@@ -63,18 +69,30 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return dataclasses.asdict(limit.measure(request["seconds"]))
 
 
-def _hold(share: tuple[Path, range, int]) -> int:
-    """Read the JPEGs of some steps of a saved loader, divide them among some threads, and return their number."""
-    path, steps, threads = share
-    loader = load_loader(path, decode="device")
-    samples: list[list[bytes]] = []
-    for step in steps:
-        found: list[list[bytes]] = [[] for _ in range(loader.batch_size)]
-        for row, _, jpeg in encoded_frames(loader.batch_at(step)):
-            found[row].append(jpeg.tobytes())
-        samples += found
+class _Share(NamedTuple):
+    """What a process of the limit holds: some batches of a mixture, for some threads."""
+
+    root: Path
+    mixture: Mixture
+    options: Options
+    rows: int
+    steps: range
+    threads: int
+
+
+def _hold(share: _Share) -> int:
+    """Read the JPEGs of a share, divide its samples among the threads, and return their number."""
+    data = MixedData(share.root, share.mixture, share.options, batch_size=share.rows)
+    assembler = Assembler(data.spec)
+    samples = []
+    for step in share.steps:
+        rows = data.plan.rows(data.plan.batch_samples(step, share.rows))
+        samples += [
+            [(camera, frame, bytes(jpeg)) for camera, frame, jpeg in jpegs] for _, jpegs in assembler.encoded_rows(rows)
+        ]
+    shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
     global _turns
-    _turns = [_Turns(samples[thread::threads], loader.batch_size) for thread in range(threads)]
+    _turns = [_Turns(samples[thread :: share.threads], shapes, share.rows) for thread in range(share.threads)]
     return len(samples)
 
 
@@ -88,18 +106,21 @@ def _decode(seconds: float) -> int:
 class _Turns:
     """The samples of one thread; each slice continues where the last one ended."""
 
-    def __init__(self, samples: list[list[bytes]], rows: int) -> None:
+    def __init__(
+        self, samples: list[list[tuple[int, int, bytes]]], shapes: Sequence[tuple[int, ...]], rows: int
+    ) -> None:
         self._samples = itertools.cycle(samples)
-        frame = simplejpeg.decode_jpeg(samples[0][0])
+        self._rows = rows
         # Allocated as the loader allocates its batches: the speed of decoding depends on the alignment.
-        self._batch = empty_array(rows, "u1", (max(map(len, samples)), *frame.shape))
-        self._batch[:] = 0
+        self._batch = [empty_array(rows, "u1", shape) for shape in shapes]
+        for camera in self._batch:
+            camera[:] = 0
 
     def run(self, until: float) -> int:
         """Decode until a time of the monotonic clock and return the number of samples."""
         count = 0
         while time.monotonic() < until:
-            for number, frame in enumerate(next(self._samples)):
-                simplejpeg.decode_jpeg(frame, buffer=self._batch[count % len(self._batch), number])
+            for camera, number, jpeg in next(self._samples):
+                simplejpeg.decode_jpeg(jpeg, buffer=self._batch[camera][count % self._rows, number])
             count += 1
         return count

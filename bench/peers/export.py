@@ -19,7 +19,7 @@ from stream.format.catalog import Dataset
 from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
-from stream.order.mixture import Member
+from stream.order.mixture import Member, Mixture
 from stream.storage.errors import ArgumentError
 
 
@@ -125,7 +125,7 @@ def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, 
     options = dataclasses.replace(data.options, shuffle="none", metadata="full")
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
         running = Running(batch_size=1, threads=1, decode="device")
-        alone = Loader(MixedData(data.root, [member], options), running)
+        alone = Loader(MixedData(data.root, Mixture((member,)), options), running)
         for place in places:
             if start <= place < start + size:
                 yield number, alone.batch_at(place - start)

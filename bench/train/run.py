@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn import functional as F  # noqa: N812
 from torch.utils.benchmark import Timer
 
 from bench.measure.machine import MemoryLog, family
 from bench.measure.points import step_times
 from bench.train.command import TrainParameters
-from examples.train_torch import LatentAction, shrink
+from examples.latent_action import LatentAction
 from stream import make_loader
 from stream.loader.loader import Loader
 from stream.torch import to_device
@@ -130,16 +129,14 @@ def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], Non
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
     def train(batch: Any) -> None:
-        first, last = shrink(batch["frames"])
-        loss = F.mse_loss(model(first, last), last)
+        loss = model(batch)[0]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
     @torch.no_grad()
     def look(batch: Any) -> None:
-        first, last = shrink(batch["frames"])
-        F.mse_loss(model(first, last), last)
+        model(batch)
 
     return train, look
 

@@ -1,189 +1,191 @@
-"""Checks of actions, states and instructions: of a split, of each episode of a shard, and of all episodes together."""
+"""Checks of files, actions, states and instructions.
+
+A check is a function that notes what it finds in an open split, or in all splits of a dataset. To add one, put it into
+``SPLIT_CHECKS`` or ``DATASET_CHECKS`` and its rules into ``convert.doctor.rules``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-import xxhash
 
 from convert.doctor import rules
 from convert.doctor.findings import Example, Notes
-from convert.doctor.open_shard import OpenShard
-from convert.doctor.spec import Description, Dimension
-from convert.verify.vectors import differing_statistics
-from stream.format.manifest import Statistics
+from convert.doctor.frames import check_frames, end_frames
+from convert.doctor.split import OpenSplit
+from convert.index.statistics import differing_statistics, robust_scores, split_statistics
+from convert.registry.dataset import Part, derived_vectors
+from convert.report import fault
+from convert.shard.images import thumbnail
+from stream.storage.errors import FormatError
 
 
-def check_statistics(
-    split: str,
-    spec: Description,
-    stored: Mapping[Any, Statistics],
-    computed: Mapping[Any, Statistics],
-    notes: Notes,
-) -> None:
-    """Check the statistics of a split in the manifest, ``stored``, against ``computed``, and the range of each one."""
-    faults: dict[tuple[str, str], str] = {}
-    for vector, name, text in differing_statistics(stored, computed):
-        faults.setdefault((vector, name), f"{vector}: {text}")
-    for text in faults.values():
-        notes.add("statistics_differ", split, text)
-    for vector, statistics in computed.items():
-        for dim, dimension in enumerate(spec.dimensions[vector]):
-            _check_range(vector, dimension, dim, statistics, split, notes)
-
-
-def _check_range(vector: str, dimension: Dimension, dim: int, statistics: Statistics, split: str, notes: Notes) -> None:
-    count = statistics.count - statistics.nonfinite[dim]
-    least, most, low, high = (getattr(statistics, key)[dim] for key in ("min", "max", "q01", "q99"))
-    if least is None or most is None or low is None or high is None:
+def check_statistics(split: OpenSplit, notes: Notes) -> None:
+    """Check the statistics in the manifest against the steps, and the range of each dimension."""
+    if not len(split.tables["steps"]):
         return
-    told, gripper = f"{vector} {dimension.name}", dimension.part.gripper
+    computed = split_statistics(split.folder, derived_vectors(split.vectors))
+    for vector, text in differing_statistics(split.statistics, computed):
+        notes.add("statistics_differ", split.name, f"{vector}: {text}")
+    for vector, statistics in computed.items():
+        for dim, (name, part) in enumerate(split.dimensions.get(vector, ())):
+            figures = [getattr(statistics, key)[dim] for key in ("min", "q01", "q99", "max")]
+            if None not in figures:
+                count = statistics.count - statistics.nonfinite[dim]
+                _check_range(split.name, f"{vector} {name}", part, figures, count, notes)
+
+
+def _check_range(split: str, told: str, part: Part, figures: Sequence[float], count: int, notes: Notes) -> None:
+    least, low, high, most = figures
     if high > low and max(most - high, low - least) / (high - low) > rules.EXTREME_RANGES:
         text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
         notes.add("extreme_values", split, text)
-    if count < rules.LEAST_STEPS or dimension.part.mode == "flag":
+    if count < rules.LEAST_STEPS or part.kind == "flag":
         return
     if least == most:
-        rule = "gripper_still" if gripper is not None else "dimension_dead"
+        rule = "gripper_still" if part.gripper is not None else "dimension_dead"
         notes.add(rule, split, f"{told} is {least:.4g} at all {count:,} steps")
-    elif gripper is not None and count >= rules.LEAST_GRIPPER_STEPS:
-        middle = (gripper.open + gripper.closed) / 2
+    elif part.gripper is not None and count >= rules.LEAST_GRIPPER_STEPS:
+        middle = (part.gripper.open + part.gripper.closed) / 2
         if most <= middle or least >= middle:
-            text = f"{told} is from {least:.4g} to {most:.4g} at all {count:,} steps"
-            notes.add("gripper_one_sided", split, f"{text}, open is {gripper.open:g} and closed {gripper.closed:g}")
+            text = f"{told} is from {least:.4g} to {most:.4g} at all {count:,} steps, {_ends(part)}"
+            notes.add("gripper_one_sided", split, text)
 
 
-def check_vectors(shard: OpenShard, spec: Description, notes: Notes) -> np.ndarray:
-    """Check actions and states of all steps of a shard.
+def check_finite(split: OpenSplit, notes: Notes) -> None:
+    """Note episodes with NaN or infinity in the action or state."""
 
-    Returns:
-        Facts about the episodes with records, a structured array [episodes]: ``shard`` is left to the caller, ``row``
-        is counted in the shard, ``digest`` is of the actions and the first record, ``mean`` and ``std`` are of the
-        action, and ``constant`` is whether the action never changes.
+    def describe(vector: str, step: int) -> str:
+        values = split.vector(vector)[step]
+        dim = int(np.isfinite(values).argmin())
+        return f"{vector} {split.dimensions[vector][dim][0]} is {values[dim]}, not finite"
 
-    Raises:
-        FormatError, OSError: The index cannot be read.
-    """
-    vectors = {which: shard.vector(which, len(dimensions)) for which, dimensions in spec.dimensions.items()}
-    for which, values in vectors.items():
-        _check_finite(shard, which, spec.dimensions[which], values, notes)
-        for dim, dimension in enumerate(spec.dimensions[which]):
-            _check_gripper(shard, dimension, values[:, dim], notes)
-    actions, moving = (
-        vectors["action"],
-        [dim for dim, (_, part) in enumerate(spec.dimensions["action"]) if part.mode != "flag"],
-    )
-    identity = actions if actions.shape[1] else vectors["state"]
-    checksums = shard.column("records", "xxh3_64")
-    spans = list(shard.paired_episodes())
-    figures = [(name, np.float32, actions.shape[1:]) for name in ("mean", "std")]
-    names = [("shard", np.int64), ("row", np.int64), ("digest", np.uint64), ("constant", bool)]
-    facts = np.zeros(len(spans), [*names, *figures])
-    for fact, (row, start, stop) in zip(facts, spans, strict=True):
-        steps, length = actions[start:stop], stop - start
-        seed = int(checksums[shard.records_of(row)[0]]) ^ length
-        fact["row"], fact["digest"] = row, xxhash.xxh3_64_intdigest(identity[start:stop].tobytes(), seed=seed)
-        with np.errstate(all="ignore"):
-            fact["mean"], fact["std"] = steps.mean(0, dtype=np.float64), steps.std(0, dtype=np.float64)
-        if moving and length >= rules.LEAST_EPISODE_STEPS and (steps[:, moving] == steps[0, moving]).all():
-            fact["constant"] = True
-            text = f"{length:,} steps with one action, {_short(steps[0, moving])}"
-            notes.add("constant_action", shard.place.split, partial(shard.example, row, text))
-    return facts
+    for vector in split.dimensions:
+        infinite = np.zeros(len(split.tables["steps"]), bool)
+        # One dimension at a time, to save memory.
+        for values in split.vector(vector).T:
+            infinite |= ~np.isfinite(values)
+        split.note_steps(f"nonfinite_{vector}", infinite, partial(describe, vector), notes)
 
 
-def _check_finite(
-    shard: OpenShard, which: str, dimensions: Sequence[Dimension], values: np.ndarray, notes: Notes
-) -> None:
-    infinite = ~np.isfinite(values)
+def check_grippers(split: OpenSplit, notes: Notes) -> None:
+    """Note episodes with a gripper beyond open and closed of the registry."""
 
-    def describe(step: int, share: str) -> str:
-        dim = int(infinite[step].argmax())
-        return f"{which} {dimensions[dim].name} is {values[step, dim]}; not finite at {share}"
+    def describe(part: Part, values: np.ndarray, step: int) -> str:
+        return f"{part.path} is {values[step]:.4g}, {_ends(part)}"
 
-    shard.note_steps(f"nonfinite_{which}", infinite.any(axis=1), describe, notes)
+    for vector, dimensions in split.dimensions.items():
+        for (_, part), values in zip(dimensions, split.vector(vector).T, strict=True):
+            if part.gripper is not None:
+                low, high = sorted((part.gripper.open, part.gripper.closed))
+                slack = rules.GRIPPER_TOLERANCE * (high - low)
+                # A comparison with NaN is False: NaN is another finding.
+                beyond = (values < low - slack) | (values > high + slack)
+                split.note_steps("gripper_range", beyond, partial(describe, part, values), notes)
 
 
-def _check_gripper(shard: OpenShard, dimension: Dimension, values: np.ndarray, notes: Notes) -> None:
-    gripper = dimension.part.gripper
-    if gripper is None:
+def _ends(part: Part) -> str:
+    return f"open is {part.gripper.open:g} and closed {part.gripper.closed:g}" if part.gripper else ""
+
+
+def check_actions(split: OpenSplit, notes: Notes) -> None:
+    """Note episodes whose action never changes; it is an error if no episode has one that does."""
+    moving = [dim for dim, (_, part) in enumerate(split.dimensions["action"]) if part.kind != "flag"]
+    actions, constant = split.vector("action"), []
+    for episode in split.episodes if moving else ():
+        steps = actions[episode["start"] : episode["stop"], moving]
+        if len(steps) >= rules.LEAST_EPISODE_STEPS and (steps == steps[0]).all():
+            shown = ", ".join(f"{value:.3g}" for value in steps[0, :8]) + (", ..." if len(moving) > 8 else "")
+            constant.append((int(episode["row"]), f"{len(steps):,} steps with one action, ({shown})"))
+    dead = len(constant) == len(split.episodes) >= rules.LEAST_EPISODE_STEPS
+    for row, text in constant:
+        notes.add("actions_dead" if dead else "constant_action", split.name, partial(split.example, row, text))
+
+
+def check_instructions(split: OpenSplit, notes: Notes) -> None:
+    """Note episodes without an instruction, and a single one for all, if the registry says that they inform."""
+    instruction = split.vectors.instruction
+    if instruction is None or not instruction.informative:
         return
-    low, high = sorted((gripper.open, gripper.closed))
-    slack = rules.GRIPPER_TOLERANCE * (high - low)
-    ends = f"open is {gripper.open:g} and closed {gripper.closed:g}"
-    shard.note_steps(
-        "gripper_range",
-        # A comparison with NaN is False: NaN is another finding.
-        (values < low - slack) | (values > high + slack),
-        lambda step, share: f"{dimension.part.path} is {values[step]:.4g} at {share}, {ends}",
-        notes,
-    )
+    table, numbers, count = split.tables["steps"], split.column("steps", "language"), len(split.episodes)
+    with_records = split.column("episodes", "num_records")[split.column("steps", "episode")] > 0
+    used = np.flatnonzero(np.bincount(numbers[with_records])).tolist()
+    empty = [number for number in used if not table.text("language", number).strip()]
+    rule = "instructions_missing" if empty == used else "instruction_empty"
+    split.note_steps(rule, np.isin(numbers, empty), lambda _: "no instruction", notes)
+    if len(used) == 1 and not empty and count >= rules.LEAST_EPISODES:
+        example = partial(Example, text=f"all {count:,} episodes", instruction=table.text("language", used[0]))
+        notes.add("instruction_same", split.name, example, count=count)
 
 
-def check_instructions(shard: OpenShard, notes: Notes) -> frozenset[str]:
-    """Note episodes with steps without an instruction; return up to two different instructions."""
-    numbers, texts = shard.language()
-    empty = np.array([not text.strip() for text in texts], bool)[numbers] if texts else np.zeros(0, bool)
-    shard.note_steps("instruction_empty", empty, lambda _, share: f"no instruction at {share}", notes)
-    used: set[int] = set()
-    for _, start, stop in shard.paired_episodes():
-        if len(used) < 2:
-            used |= set(np.unique(numbers[start:stop]).tolist())
-    return frozenset(texts[number] for number in sorted(used)[:2])
+def check_shards(split: OpenSplit, notes: Notes) -> None:
+    """Note shards whose file is missing or has another size; their frames are not looked at."""
+    for shard in split.shards:
+        try:
+            shard.open_records()
+        except (FormatError, OSError) as error:
+            split.broken.add(shard.number)
+            example = partial(Example, shard=shard.entry.name, text=fault(error, shard.path))
+            notes.add("unreadable", split.name, example)
 
 
-def check_split(split: str, episodes: np.ndarray, texts: Collection[str], notes: Notes) -> None:
-    """Check all episodes of a split together: the facts of ``check_vectors`` and some of their instructions."""
-    if len(episodes) >= rules.LEAST_EPISODE_STEPS and episodes["constant"].all():
-        notes.move("constant_action", split, "actions_dead")
-    if texts and not any(text.strip() for text in texts):
-        notes.move("instruction_empty", split, "instructions_missing")
-    elif len(texts) == 1 and len(episodes) >= rules.LEAST_EPISODES:
-        example = partial(Example, text=f"all {len(episodes):,} episodes", instruction=next(iter(texts)))
-        notes.add("instruction_same", split, example, count=len(episodes))
-
-
-def far_episodes(spec: Description, episodes: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Yield (number, reason) of each episode of a dataset whose action is far from the others.
+def check_outliers(splits: Sequence[OpenSplit], notes: Notes) -> None:
+    """Note the episodes of a dataset whose action is far from the others.
 
     The figures are mean and standard deviation of each dimension that is neither a flag nor a gripper.
     """
-    figures = [
-        (f"{name} of action {dimension.name}", episodes[name][:, dim].astype(np.float64))
-        for name in ("mean", "std")
-        for dim, dimension in enumerate(spec.dimensions["action"])
-        if dimension.part.mode != "flag" and dimension.part.quantity != "gripper"
-    ]
+    episodes, owners = _all_episodes(splits)
+    figures = {
+        f"{figure} of action {name}": episodes[figure][:, dim].astype(np.float64)
+        for figure in ("mean", "std")
+        for dim, (name, part) in enumerate(splits[0].dimensions["action"])
+        if part.kind != "flag" and part.quantity != "gripper"
+    }
     if not figures or len(episodes) < rules.LEAST_EPISODES:
         return
-    scores = np.array([robust_scores(values) for _, values in figures])
-    for episode in np.flatnonzero(scores.max(axis=0) > rules.OUTLIER_SCORE).tolist():
-        worst = scores[:, episode].argmax()
-        name, values = figures[worst]
-        text = f"{name} is {values[episode]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
-        yield episode, f"{text} (robust z {scores[worst, episode]:,.0f})"
+    scores = np.array([robust_scores(values) for values in figures.values()])
+    for number in np.flatnonzero(scores.max(axis=0) > rules.OUTLIER_SCORE).tolist():
+        worst = int(scores[:, number].argmax())
+        name, values = list(figures.items())[worst]
+        text = f"{name} is {values[number]:.4g}, the median of all episodes {np.nanmedian(values):.4g}"
+        text += f" (robust z {scores[worst, number]:,.0f})"
+        split = splits[owners[number]]
+        notes.add("outlier_episode", split.name, partial(split.example, int(episodes["row"][number]), text))
 
 
-def robust_scores(values: np.ndarray) -> np.ndarray:
-    """Return the distance of each value from the median, in units of the scaled median absolute deviation.
+def check_duplicates(splits: Sequence[OpenSplit], notes: Notes) -> None:
+    """Note episodes with the actions and the first frame of an earlier one, in the same split or in another."""
+    episodes, owners = _all_episodes(splits)
+    _, firsts, inverse = np.unique(episodes["digest"], return_index=True, return_inverse=True)
+    originals = firsts[inverse]
 
-    NaN has 0. The unit is at least ``SPREAD_FLOOR`` of q99 - q01; if both are zero, all values have 0.
+    def example(number: int) -> Example:
+        (split, row), (other, earlier) = (
+            (splits[owners[each]], int(episodes["row"][each])) for each in (number, originals[number])
+        )
+        text = f"same actions and first frame as {other.example(earlier, '').place} of {other.name}"
+        return split.example(row, text, picture=lambda: thumbnail(end_frames(split, row)[:1]))
 
-    >>> robust_scores(np.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(2).tolist()
-    [1.35, 0.67, 0.0, 0.67, 1.35]
-    """
-    finite = np.isfinite(values)
-    if not finite.any():
-        return np.zeros(len(values))
-    low, middle, high = np.quantile(values[finite], (0.01, 0.5, 0.99))
-    apart = np.where(finite, np.abs(values - middle), 0)
-    unit = max(1.4826 * float(np.median(apart[finite])), rules.SPREAD_FLOOR * float(high - low))
-    return apart / unit if unit > 0 else np.zeros(len(values))
+    for number in np.flatnonzero(originals != np.arange(len(episodes))).tolist():
+        rule = "duplicate_episode" if owners[number] == owners[originals[number]] else "leakage"
+        notes.add(rule, splits[owners[number]].name, partial(example, number))
 
 
-def _short(values: np.ndarray) -> str:
-    shown = ", ".join(f"{value:.3g}" for value in values[:8])
-    return f"({shown}{', ...' if len(values) > 8 else ''})"
+def _all_episodes(splits: Sequence[OpenSplit]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the episodes of all splits, and the number of the split of each."""
+    each = [split.episodes for split in splits]
+    return np.concatenate(each), np.repeat(np.arange(len(splits)), list(map(len, each)))
+
+
+SPLIT_CHECKS: tuple[Callable[[OpenSplit, Notes], None], ...] = (
+    check_statistics,
+    check_finite,
+    check_grippers,
+    check_actions,
+    check_instructions,
+    check_shards,
+    check_frames,
+)
+DATASET_CHECKS: tuple[Callable[[Sequence[OpenSplit], Notes], None], ...] = (check_outliers, check_duplicates)

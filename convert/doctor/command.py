@@ -1,31 +1,30 @@
 """``python -m convert.doctor ROOT``: look for what makes converted data bad to train on, before training does.
 
-``convert.verify`` checks that the files are what their manifests say. This command checks that their content makes
-sense: all columns of the indexes, and some of the pictures. Nothing is changed. ``convert.doctor.rules`` has the rules
-and thresholds.
+``convert.verify`` checks the files, this command their content: all columns of the indexes, and some of the pictures.
+Nothing is changed. ``convert.doctor.rules`` has the rules and thresholds.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from convert.command import add_root, print_result, run_command, split_names
+from convert.command import root_parser, run_report
+from convert.datasets import find_datasets
 from convert.doctor.dataset import DatasetReport, look_at, read_dataset
+from convert.doctor.findings import count_severities
 from convert.doctor.frames import swapped_colours
-from convert.doctor.page import write_page
-from convert.doctor.report import Diagnosis
+from convert.doctor.report import Diagnosis, write_page
 from convert.doctor.rules import RULES, SEVERITIES
-from convert.errors import EXIT_FAILED, UsageError
-from convert.verify.dataset import find_datasets
-from convert.verify.pool import WorkerPool, progress_bar
-from stream.storage.arguments import Parser, interrupt_on_kill, whole
+from convert.errors import UsageError
+from convert.pool import Crashed, WorkerPool, progress_bar
+from stream.storage.arguments import whole
 
 __all__ = ["DatasetReport", "Diagnosis", "examine", "main"]
 
@@ -59,8 +58,8 @@ def examine(
 ) -> Diagnosis:
     """Look at every converted dataset at or below ``root``; changes nothing, and damaged files never raise.
 
-    Each process has one shard, or one dimension of a split, in memory. This process also has the mean and the standard
-    deviation of the action of each episode of one dataset.
+    Each process has one dimension of a split in memory, and the mean and the standard deviation of the action of each
+    episode of a dataset.
 
     Args:
         root: Output root, ``ROOT/<dataset>`` or ``ROOT/<dataset>/<version>``.
@@ -68,7 +67,7 @@ def examine(
             read completely.
         seed: Seed of the choice of pairs.
         datasets: Names of the datasets to look at, default all.
-        jobs: Number of processes; with 1, everything runs in this process.
+        jobs: Number of processes, each for one dataset at a time; with 1, everything runs in this process.
         pictures: Keep small pictures with the findings, for the page.
         progress: Stream to show progress on, if it is a terminal.
 
@@ -78,57 +77,27 @@ def examine(
     for name, value, least in (("frames", frames, 2), ("jobs", jobs, 1), ("seed", seed, 0)):
         if value < least:
             raise UsageError(f"{name} is {value}, expected {least} or more")
-    _refuse_source(Path(root))
     started = time.monotonic()
     reports = [read_dataset(folder) for folder in find_datasets(root, datasets)]
-    shards = sum(len(split.shards) for report in reports for split in report.splits.values())
+    shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
+    looks = [partial(look_at, report, frames=frames, seed=seed, pictures=pictures) for report in reports]
     terminal = progress if progress is not None and progress.isatty() else None
-    with progress_bar(shards, " shards", terminal) as shown, WorkerPool(jobs) as pool:
-        for report in reports:
-            look_at(report, frames=frames, seed=seed, pictures=pictures, pool=pool, shown=shown)
-    for folder, text in swapped_colours({str(report.folder): report.total.casts for report in reports}).items():
-        (report,) = (report for report in reports if str(report.folder) == folder)
-        report.notes.add("colours_swapped", None, text, count=2 * len(report.total.casts))
+    with progress_bar(sum(shards), " shards", terminal) as shown, WorkerPool(jobs) as pool:
+        for number, result in enumerate(pool.run(looks, shown=shown, sizes=shards)):
+            if isinstance(result, Crashed):
+                reports[number].notes.add("unreadable", None, str(result))
+            else:
+                reports[number] = result
+    by_folder = {str(report.folder): report for report in reports}
+    for folder, text in swapped_colours({folder: each.total.casts for folder, each in by_folder.items()}).items():
+        by_folder[folder].notes.add("colours_swapped", None, text, count=2 * len(by_folder[folder].total.casts))
     return Diagnosis(root=str(root), frames=frames, seed=seed, seconds=time.monotonic() - started, datasets=reports)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    interrupt_on_kill()
-
-    def work() -> int:
-        names = split_names(options.datasets)
-        if options.html is not None and (options.html.is_dir() or not options.html.parent.is_dir()):
-            what = "is a folder" if options.html.is_dir() else "is in no folder that exists"
-            raise UsageError(f"--html {options.html} {what}; expected a file to write")
-        diagnosis = examine(
-            options.root,
-            frames=options.frames,
-            seed=options.seed,
-            datasets=names,
-            jobs=options.jobs,
-            pictures=options.html is not None,
-            progress=sys.stderr,
-        )
-        if options.html is not None:
-            write_page(options.html, diagnosis)
-        print_result(json.dumps(diagnosis.to_json(), indent=1) if options.json else diagnosis.to_text())
-        bad = SEVERITIES[: 2 if options.strict else 1]
-        return EXIT_FAILED if any(diagnosis.count(severity) for severity in bad) else 0
-
-    return run_command(work, place=options.root, interrupted="interrupted")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m convert.doctor",
-        description="Look for what makes converted data bad to train on.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_root(parser)
+    description = "Look for what makes converted data bad to train on."
+    parser = root_parser("convert.doctor", description=description, epilog=_EPILOG)
     parser.add_argument(
         "--frames", type=whole(2), default=64, help="frames of each dataset to decode, two a pair (default: 64)"
     )
@@ -136,18 +105,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=whole(1), default=1, help="number of processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    return parser
+    return run_report(parser, arguments, work=_examine, interrupted="interrupted")
 
 
-def _refuse_source(root: Path) -> None:
-    """Raise UsageError if a folder has TFDS datasets that are not converted."""
-    for below in ("", "*/", "*/*/"):
-        for file in root.glob(f"{below}features.json"):
-            folder = file.absolute().parent
-            if (folder / "dataset_info.json").is_file():
-                raise UsageError(
-                    f"{root}: holds TFDS datasets that are not converted; convert a few episodes first: "
-                    f"python -m convert.run --datasets {folder.parent.name} --source {folder.parent.parent} "
-                    "--episodes 'train[:20]' --output DIR, then python -m convert.doctor DIR"
-                )
+def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Diagnosis, bool]:
+    page = options.html
+    if page is not None and (page.is_dir() or not page.parent.is_dir()):
+        what = "is a folder" if page.is_dir() else "is in no folder that exists"
+        raise UsageError(f"--html {page} {what}; expected a file to write")
+    settings = {"frames": options.frames, "seed": options.seed, "jobs": options.jobs}
+    diagnosis = examine(options.root, **settings, datasets=names, pictures=page is not None, progress=sys.stderr)
+    if page is not None:
+        write_page(page, diagnosis)
+    counts = count_severities(diagnosis.findings)
+    return diagnosis, any(counts[f"{severity}s"] for severity in SEVERITIES[: 2 if options.strict else 1])

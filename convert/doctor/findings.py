@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from convert.doctor.rules import MAX_EXAMPLES, RULES, Rule
+from convert.doctor.rules import MAX_EXAMPLES, RULES, SEVERITIES, Rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,8 @@ class Example:
         """Location for messages."""
         source = None if self.source_file is None else f"{self.source_file} #{self.source_position}"
         step = None if self.step is None else f"step {self.step}"
-        return " ".join(part for part in (source or self.shard, step) if part) or "all"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the example without its picture."""
-        return {name: value for name, value in asdict(self).items() if name != "picture"}
+        record = None if self.record is None else f"record {self.record}"
+        return " ".join(part for part in (source or self.shard, step, record) if part) or "all"
 
 
 @dataclass
@@ -54,14 +51,9 @@ class Finding:
     count: int = 0
     examples: list[Example] = field(default_factory=list)
 
-    def add(self, examples: Sequence[Example], *, count: int) -> None:
-        """Add ``count`` occurrences, with some examples."""
-        self.count += count
-        self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
-
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``; ``episode`` is that of the first example."""
-        first = self.examples[0]
+        first, examples = self.examples[0], [asdict(example) for example in self.examples]
         return {
             "rule": self.rule.name,
             "severity": self.rule.severity,
@@ -70,43 +62,40 @@ class Finding:
             "count": self.count,
             "unit": self.rule.unit,
             "meaning": self.rule.meaning,
-            "examples": [example.to_json() for example in self.examples],
+            "examples": [{name: each[name] for name in each if name != "picture"} for each in examples],
         }
 
 
+@dataclass
 class Notes:
     """Findings by rule and split."""
 
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self._found: dict[tuple[str, str | None], Finding] = {}
-
-    def _finding(self, rule: str, split: str | None) -> Finding:
-        return self._found.setdefault((rule, split), Finding(RULES[rule], split))
+    _found: dict[tuple[str, str | None], Finding] = field(default_factory=dict)
 
     def add(self, rule: str, split: str | None, example: str | Callable[[], Example], *, count: int = 1) -> None:
         """Note that a rule applies ``count`` times; ``example`` is a text, or a function that is called if needed."""
-        finding = self._finding(rule, split)
-        wanted = len(finding.examples) < MAX_EXAMPLES
-        made = [Example(text=example) if isinstance(example, str) else example()] if wanted else []
-        finding.add(made, count=count)
+        finding = self._found.setdefault((rule, split), Finding(RULES[rule], split))
+        finding.count += count
+        if len(finding.examples) < MAX_EXAMPLES:
+            finding.examples.append(Example(text=example) if isinstance(example, str) else example())
 
     def count(self, rule: str, split: str | None) -> int:
         """Return how often a rule applied."""
         return self._found[rule, split].count if (rule, split) in self._found else 0
 
-    def move(self, rule: str, split: str | None, to: str, *, text: str | None = None) -> None:
+    def move(self, rule: str, split: str | None, to: str, *, text: str) -> None:
         """Move what one rule found to another, worse one; ``text`` becomes its first example."""
-        if old := self._found.pop((rule, split), None):
-            first = [Example(text=text)] if text is not None else []
-            self._finding(to, split).add([*first, *old.examples], count=old.count)
-
-    def update(self, other: Notes) -> None:
-        """Add what was found elsewhere."""
-        for (rule, split), finding in other._found.items():
-            self._finding(rule, split).add(finding.examples, count=finding.count)
+        old = self._found.pop((rule, split))
+        examples = [Example(text=text), *old.examples][:MAX_EXAMPLES]
+        self._found[to, split] = Finding(RULES[to], split, old.count, examples)
 
     def findings(self) -> list[Finding]:
         """Return the findings, the worst first."""
         order = list(RULES)
         return sorted(self._found.values(), key=lambda found: (order.index(found.rule.name), found.split or ""))
+
+
+def count_severities(findings: Sequence[Finding]) -> dict[str, int]:
+    """Return the number of findings by severity: ``errors``, ``warnings``, ``hints``."""
+    found = [finding.rule.severity for finding in findings]
+    return {f"{severity}s": found.count(severity) for severity in SEVERITIES}

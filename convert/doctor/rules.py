@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "hint"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "hint")
@@ -37,8 +36,6 @@ LEAST_EPISODES = 20
 OUTLIER_SCORE = 25.0
 """Robust z-score of an outlier. Tasks within a dataset differ by 5 to 15; degrees instead of radians are a factor of
 57, millimetres instead of metres a factor of 1000."""
-SPREAD_FLOOR = 0.01
-"""Least unit of a robust z-score, relative to q99 - q01: with a MAD of zero, every episode would be an outlier."""
 EXTREME_RANGES = 20.0
 """Distance from q01 or q99, in units of q99 - q01, beyond which a value ruins scaling by minimum and maximum."""
 GRIPPER_TOLERANCE = 0.05
@@ -57,8 +54,7 @@ CAST_DATASETS = 6
 """Datasets below which the usual colours are unknown."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One thing to look for.
 
     Attributes:
@@ -80,9 +76,7 @@ _ALL = (
     Rule("nonfinite_state", "error", "episodes", "NaN or infinity in the state makes the loss NaN"),
     Rule("frames_blank", "error", "frames", "half of the frames or more show nothing; is it the right camera?"),
     Rule("actions_dead", "error", "episodes", "no episode has an action that changes"),
-    Rule(
-        "instructions_missing", "error", "episodes", "no episode has an instruction, though the registry says they do"
-    ),
+    Rule("instructions_missing", "error", "episodes", "no episode has an instruction, but the registry says they do"),
     Rule("leakage", "error", "episodes", "the same episode is in two splits: validation sees training data"),
     Rule("statistics_differ", "error", "dimensions", "the manifest has the statistics of other files"),
     Rule("split_empty", "warning", "splits", "nothing can be drawn from it"),
@@ -96,9 +90,7 @@ _ALL = (
     Rule("gripper_still", "warning", "dimensions", "the gripper never moves in this split"),
     Rule("outlier_episode", "warning", "episodes", "other units or a fault: far from the other episodes"),
     Rule("extreme_values", "warning", "dimensions", "scaled by minimum and maximum, all other values are one point"),
-    Rule(
-        "instruction_empty", "warning", "episodes", "has no instruction at some step, though the registry says they do"
-    ),
+    Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, but the registry says they do"),
     Rule("duplicate_episode", "warning", "episodes", "exists twice; a cut such as train[90%:] may part the copies"),
     Rule("registry_changed", "hint", "entries", "python -m convert.reindex brings vectors and statistics up to date"),
     Rule("without_pairs", "hint", "episodes", "gave no pair: the offset is long for this dataset"),

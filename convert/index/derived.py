@@ -1,4 +1,4 @@
-"""Derived vectors: columns of ``steps`` that the registry's parts select from its raw columns."""
+"""Derived columns of ``steps``: vectors of the registry's parts, and vectors mapped to canonical spaces."""
 
 from __future__ import annotations
 
@@ -6,28 +6,60 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from pydantic import ValidationError
 
-from convert.registry.dataset import Part
+from convert.index.operations import Rows, map_vector
+from convert.registry.dataset import Part, Vector, Vectors, derived_vectors
+from convert.registry.space import MappedVector, Term
+from stream.format.manifest import Manifest
 from stream.format.schema import feature_column
+from stream.storage.errors import FormatError, first_fault
 
 
-def vector_field(name: str, parts: Sequence[Part]) -> pa.Field:
+def read_vectors(manifest: Manifest) -> Vectors:
+    """Return the vectors of a manifest; raises FormatError that names the field if the entry has another form."""
+    try:
+        entry = Vectors.model_validate(manifest.spec)
+        derived_vectors(entry)
+    except ValidationError as error:
+        raise FormatError(f"field spec.{first_fault(error)}") from None
+    except ValueError as error:
+        raise FormatError(f"field spec.spaces: {error}") from None
+    return entry
+
+
+def vector_inputs(vector: Vector) -> Sequence[Part | Term]:
+    """Return what a vector takes from raw columns."""
+    if isinstance(vector, MappedVector):
+        return [term for term in vector.terms if term.path is not None]
+    return vector
+
+
+def vector_field(name: str, vector: Vector) -> pa.Field:
     """Return the Arrow field of a derived column."""
-    return pa.field(name, pa.list_(pa.float32(), sum(part.dims for part in parts)), nullable=False)
+    return pa.field(name, pa.list_(pa.float32(), len(part_names(vector))), nullable=False)
 
 
-def part_names(parts: Sequence[Part]) -> tuple[str, ...]:
+def part_names(vector: Vector) -> tuple[str, ...]:
     """Return the name of each dimension of the vector: the registry's, or ``path[i]``."""
+    if isinstance(vector, MappedVector):
+        return vector.names
     names: list[str] = []
-    for part in parts:
+    for part in vector:
         selected = part.select if part.select is not None else range(part.dims)
         names += part.names if part.names is not None else [f"{part.path}[{i}]" for i in selected]
     return tuple(names)
 
 
-def find_fault(schema: pa.Schema, part: Part) -> str | None:
+def dimensions(parts: tuple[Part, ...]) -> list[tuple[str, Part]]:
+    """Return the name and the part of each dimension of the vector."""
+    owners = [part for part in parts for _ in range(part.dims)]
+    return list(zip(part_names(parts), owners, strict=True))
+
+
+def find_fault(schema: pa.Schema, part: Part | Term) -> str | None:
     """Return why the columns of ``steps`` do not have a part, None if they have it."""
-    name = feature_column("steps", part.path)
+    name = feature_column("steps", part.path or "")
     position = schema.get_field_index(name)
     if position < 0:
         return f"column {name!r} is missing"
@@ -44,21 +76,22 @@ def find_fault(schema: pa.Schema, part: Part) -> str | None:
     return None
 
 
-def derive_vector(table: pa.Table | pa.RecordBatch, parts: Sequence[Part]) -> np.ndarray:
+def derive_vector(table: pa.Table | pa.RecordBatch, vector: Vector) -> np.ndarray:
     """Return the vector of each row, float32 [rows, dimensions]; NaN for missing values.
 
     Args:
-        table: Raw columns of ``steps``, with which ``find_fault`` finds nothing.
-        parts: Parts of the vector.
+        table: Raw columns of ``steps`` of whole episodes, with which ``find_fault`` finds nothing.
+        vector: Vector to derive.
     """
-    out = np.empty((table.num_rows, sum(part.dims for part in parts)), np.float32)
-    first = 0
-    for part in parts:
-        numbers = column_values(table.column(feature_column("steps", part.path)))
-        stop = first + part.dims
-        out[:, first:stop] = numbers if part.select is None else numbers[:, list(part.select)]
-        first = stop
-    return out
+
+    def read(part: Part | Term) -> np.ndarray:
+        numbers = column_values(table.column(feature_column("steps", part.path or "")))
+        return numbers if part.select is None else numbers[:, list(part.select)]
+
+    if isinstance(vector, MappedVector):
+        episodes = np.asarray(table.column("episode"))
+        return map_vector(vector, Rows.of(episodes, vector.rate), read)
+    return np.hstack([np.empty((table.num_rows, 0), np.float32), *map(read, vector)])
 
 
 def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -1,50 +1,47 @@
-"""Exact statistics of the action and state of a split, from the derived columns of its index."""
+"""Exact statistics of the derived columns of a split's index; comparisons of such."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from convert.index.derived import part_names
-from convert.registry.dataset import Part
+from convert.registry.dataset import Vector
 from stream.format.manifest import Statistics
-from stream.format.names import table_file
+from stream.format.names import DerivedName, table_file
+from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table, open_table
 from stream.storage.errors import FormatError
 
-_DIGITS = 9
 _BLOCK = 4 << 20
-_CHUNK = 1 << 16
-"""Count of numbers that are added up at once, the same on every machine."""
-_QUANTILES = {"q01": 0.01, "q99": 0.99}
+_SPREAD_FLOOR = 0.01
+"""Least unit of a robust z-score, relative to q99 - q01: with a MAD of zero, every episode would be an outlier."""
+_FIGURES = ("nonfinite", *NUMBERS)
+_TOLERANCE = 1e-6
+"""Relative to a value and to the standard deviation: the order of sums, and so their last bits, depend on the CPU."""
 
 
-def split_statistics(
-    folder: Path, *, action: Sequence[Part], state: Sequence[Part]
-) -> dict[Literal["action", "state"], Statistics]:
-    """Return the statistics of the derived vectors of a split, except of a vector without parts.
+def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dict[DerivedName, Statistics]:
+    """Return the statistics of the derived columns of a split.
 
     One dimension is in memory at a time, at most 10 bytes a step.
 
     Args:
         folder: Folder of the split, with ``steps.arrow``.
-        action: Parts of the derived column ``action``.
-        state: Parts of the derived column ``state``.
+        vectors: What each derived column is made of.
 
     Raises:
         FormatError: The table is missing, is not one, or has other derived columns.
     """
     table = open_table(folder / table_file("steps"), "steps")
-    vectors: dict[Literal["action", "state"], Sequence[Part]] = {"action": action, "state": state}
-    return {name: _vector_statistics(table, name, parts) for name, parts in vectors.items() if parts}
+    return {name: _vector_statistics(table, name, vector) for name, vector in vectors.items()}
 
 
-def _vector_statistics(table: Table, name: str, parts: Sequence[Part]) -> Statistics:
-    names = part_names(parts)
+def _vector_statistics(table: Table, name: str, vector: Vector) -> Statistics:
+    names = part_names(vector)
     column = table.columns.get(name)
     if column is None or column.dtype != "<f4" or column.width != len(names):
         raise FormatError(f"{table.path}: no column {name!r} of {len(names)} float32 numbers, which the registry has")
@@ -71,39 +68,47 @@ def _read_dimension(table: Table, name: str, dim: int) -> np.ndarray:
     return out
 
 
-def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
-    """Return the statistics of one dimension, float32 [n]; ``values`` may be reordered.
+def differing_statistics(
+    stored: Mapping[Any, Statistics], computed: Mapping[Any, Statistics]
+) -> Iterator[tuple[str, str]]:
+    """Yield each vector or dimension with other statistics in the manifest than the computed ones, with a sentence."""
+    for vector, expected in computed.items():
+        found = stored.get(vector)
+        if found is None or found.names != expected.names:
+            names = ", ".join(found.names) if found else "nothing"
+            yield vector, f"has statistics of {names}, expected of {', '.join(expected.names)}"
+            continue
+        if found.count != expected.count:
+            yield vector, f"count is {found.count:,}, the steps give {expected.count:,}"
+        for dim, name in enumerate(expected.names):
+            figures = {key: (getattr(found, key)[dim], getattr(expected, key)[dim]) for key in _FIGURES}
+            slack = _TOLERANCE * (expected.std[dim] or 0.0)
+            if differing := [key for key, (one, other) in figures.items() if not _is_close(one, other, slack)]:
+                key, *others = differing
+                told = f"{key} of {name} is {figures[key][0]}, the steps give {figures[key][1]}"
+                yield vector, told + (f"; {', '.join(others)} differ too" if others else "")
+    for vector in sorted(set(stored) - set(computed)):
+        yield vector, "has statistics, the registry entry has no such vector"
 
-    Numbers are rounded to nine digits, more than a float32 has: the last bits of sums depend on the processor.
+
+def _is_close(found: float | None, expected: float | None, slack: float) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    return bool(np.isclose(found, expected, rtol=_TOLERANCE, atol=slack))
+
+
+def robust_scores(values: np.ndarray) -> np.ndarray:
+    """Return the distance of each value from the median, in units of the scaled median absolute deviation.
+
+    NaN has 0. The unit is at least ``_SPREAD_FLOOR`` of q99 - q01; if both are zero, all values have 0.
+
+    >>> robust_scores(np.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(2).tolist()
+    [1.35, 0.67, 0.0, 0.67, 1.35]
     """
-    counted = np.isfinite(values)
-    finite = values if counted.all() else values[counted]
-    nonfinite = len(values) - len(finite)
-    if not len(finite):
-        return {"nonfinite": nonfinite, **dict.fromkeys(("mean", "std", "min", "max", *_QUANTILES))}
-    mean = _sum(finite, 0.0, power=1) / len(finite)
-    numbers = {
-        "mean": mean,
-        "std": math.sqrt(_sum(finite, mean, power=2) / len(finite)),
-        "min": float(finite.min()),
-        "max": float(finite.max()),
-        **_quantiles(finite),
-    }
-    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
-
-
-def _sum(values: np.ndarray, less: float, *, power: int) -> float:
-    chunks = (values[start : start + _CHUNK].astype(np.float64) - less for start in range(0, len(values), _CHUNK))
-    return math.fsum(float((chunk**power).sum()) for chunk in chunks)
-
-
-def _quantiles(values: np.ndarray) -> dict[str, float]:
-    """Return the quantiles as numpy interpolates them in float64; reorders the values."""
-    last = len(values) - 1
-    ranks = {key: share * last for key, share in _QUANTILES.items()}
-    values.partition(sorted({min(int(rank) + more, last) for rank in ranks.values() for more in (0, 1)}))
-    found = {}
-    for key, rank in ranks.items():
-        low, high = float(values[int(rank)]), float(values[min(int(rank) + 1, last)])
-        found[key] = low + (high - low) * (rank - int(rank))
-    return found
+    finite = np.isfinite(values)
+    if not finite.any():
+        return np.zeros(len(values))
+    low, middle, high = np.quantile(values[finite], (0.01, 0.5, 0.99))
+    apart = np.where(finite, np.abs(values - middle), 0)
+    unit = max(1.4826 * float(np.median(apart[finite])), _SPREAD_FLOOR * float(high - low))
+    return apart / unit if unit > 0 else np.zeros(len(values))

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from convert.errors import ConvertError, ShardError
-from convert.index.derived import derive_vector, find_fault, vector_field
+from convert.index.derived import derive_vector, find_fault, vector_field, vector_inputs
 from convert.index.table_writer import one_batch, write_part, write_table
-from convert.registry.dataset import Part
+from convert.registry.dataset import Vector
 from stream.format.manifest import TableEntry
-from stream.format.names import DERIVED, TABLE_KINDS, TableKind, table_file
+from stream.format.names import DERIVED, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
 from stream.format.table import Table, open_table
 
@@ -26,7 +26,7 @@ __all__ = ["derive_steps", "extract_part", "merge_index", "write_part"]
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"
 _ROWS = 1 << 16
-"""Count of rows that are derived at once."""
+"""Least count of rows that are derived at once, but for the last."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,16 @@ class _Start:
 
 
 def merge_index(
-    folder: Path, parts: Sequence[Mapping[TableKind, Path]], *, action: Sequence[Part], state: Sequence[Part]
+    folder: Path,
+    parts: Sequence[Mapping[TableKind, Path]],
+    vectors: Mapping[DerivedName, Vector],
 ) -> dict[TableKind, TableEntry]:
     """Merge the parts of all shards of a split into its index; memory holds one part at a time.
 
     Args:
         folder: Existing folder to write the tables to, which no reader sees before this returns.
         parts: Parts of each shard, in the manifest's order of shards.
-        action: Parts of the derived column ``action``.
-        state: Parts of the derived column ``state``.
+        vectors: What each derived column is made of.
 
     Returns:
         The manifest's entries of the tables. The files are on the disk, and a function of rows and arguments alone.
@@ -73,7 +74,6 @@ def merge_index(
     if not parts:
         raise ConvertError(f"{folder}: no shards, so no index")
     starts = _starts([part["episodes"] for part in parts])
-    vectors = {"action": action, "state": state}
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
         schema = None
@@ -124,14 +124,17 @@ def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> 
         write_part(target[kind], pa.Table.from_batches([_renumbered(batch, minus)]))
 
 
-def derive_steps(folder: Path, target: Path, *, action: Sequence[Part], state: Sequence[Part]) -> TableEntry:
-    """Write ``steps`` of an index again with new derived columns; memory holds a block of rows at a time.
+def derive_steps(
+    folder: Path,
+    target: Path,
+    vectors: Mapping[DerivedName, Vector],
+) -> TableEntry:
+    """Write ``steps`` of an index again with new derived columns; memory holds a block of episodes at a time.
 
     Args:
         folder: Folder of the split.
         target: File to write.
-        action: Parts of the derived column ``action``.
-        state: Parts of the derived column ``state``.
+        vectors: What each derived column is made of.
 
     Returns:
         The manifest's entry of the new table.
@@ -143,14 +146,26 @@ def derive_steps(folder: Path, target: Path, *, action: Sequence[Part], state: S
     path = folder / table_file("steps")
     table = open_table(path, "steps").arrow()
     table = table.drop_columns([name for name in DERIVED if name in table.schema.names])
-    vectors = {"action": action, "state": state}
     _check_parts(table.schema, vectors, where=path)
+    episodes = np.asarray(table.column("episode").combine_chunks())
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, max(1, table.num_rows), _ROWS):
-            yield _with_derived(one_batch(table.slice(start, _ROWS)), vectors)
+        for start, stop in _blocks(episodes):
+            yield _with_derived(one_batch(table.slice(start, stop - start)), vectors)
 
     return write_table(target, "steps", batches)
+
+
+def _blocks(episodes: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield ranges [start, stop) of rows that end where an episode does, at least one."""
+    start = 0
+    while start < len(episodes):
+        inside = min(start + _ROWS, len(episodes)) - 1
+        stop = max(inside + 1, int(np.searchsorted(episodes, episodes[inside], side="right")))
+        yield start, stop
+        start = stop
+    if not len(episodes):
+        yield 0, 0
 
 
 def _starts(episodes: Sequence[Path]) -> list[_Start]:
@@ -198,22 +213,22 @@ def _renumbered(batch: pa.RecordBatch, added: Mapping[str, int]) -> pa.RecordBat
     return batch
 
 
-def _with_derived(batch: pa.RecordBatch, vectors: Mapping[str, Sequence[Part]]) -> pa.RecordBatch:
+def _with_derived(batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vector]) -> pa.RecordBatch:
     place = len(STEP_FIELDS)
     raw = batch
-    for name, parts in vectors.items():
-        if parts:
-            values = derive_vector(raw, parts)
-            field = vector_field(name, parts)
+    for name, vector in vectors.items():
+        if vector:
+            values = derive_vector(raw, vector)
+            field = vector_field(name, vector)
             column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=field.type)
             batch = batch.add_column(place, field, column)
             place += 1
     return batch
 
 
-def _check_parts(schema: pa.Schema, vectors: Mapping[str, Sequence[Part]], *, where: Path) -> None:
-    for name, parts in vectors.items():
-        for part in parts:
+def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, where: Path) -> None:
+    for name, vector in vectors.items():
+        for part in vector_inputs(vector):
             if fault := find_fault(schema, part):
                 raise ConvertError(
                     f"{where}: {name} takes {part.path}, but {fault}; convert this dataset again with --overwrite"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict
 
 from stream.format.manifest import FileEntry, ShardEntry, Statistics, TableEntry
-from stream.format.names import TableKind
+from stream.format.names import DerivedName, TableKind
 
 
 class QuarantineEntry(BaseModel):
@@ -69,7 +67,7 @@ class IndexStatus(BaseModel):
     split: str
     inputs: str
     index: dict[TableKind, TableEntry]
-    statistics: dict[Literal["action", "state"], Statistics]
+    statistics: dict[DerivedName, Statistics]
 
     @property
     def bytes_out(self) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from convert.errors import UsageError
 from stream.storage import configs
-from stream.storage.errors import closest
+from stream.storage.configs import Entry
+
+__all__ = ["ConfigError", "Entry", "build", "read_yaml"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -19,31 +20,8 @@ class ConfigError(UsageError, ValueError):
     """A configuration that cannot be used; the message names the file and the field."""
 
 
-class Entry(BaseModel):
-    """An immutable entry of a configuration, which refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_keys(cls, content: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in content if isinstance(content, dict) else ():
-            if key not in known:
-                raise ValueError(f"unknown key {key!r:.80}; {closest(key, known, noun='keys')}")
-        return content
-
-
-class _Loader(configs.YamlLoader):
-    """A reader of nulls, texts, lists and mappings; pydantic turns texts into numbers where a field wants one."""
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(~|null|)\Z"), ["~", "n", ""])
-_Loader.add_constructor("tag:yaml.org,2002:null", lambda loader, node: None)
-
-
 def read_yaml(path: Path, *, name: str) -> Any:
-    """Return the content of a YAML file: texts, nulls, lists and mappings.
+    """Return the content of a YAML file.
 
     Args:
         path: File.
@@ -53,7 +31,7 @@ def read_yaml(path: Path, *, name: str) -> Any:
         ConfigError: The file cannot be read, is not YAML, or has aliases or repeated keys.
     """
     try:
-        return configs.read_yaml(path, loader=_Loader)
+        return configs.read_yaml(path)
     except OSError as fault:
         raise ConfigError(f"{name}: cannot be read: {fault.strerror or fault}") from None
     except ValueError as fault:
@@ -74,9 +52,4 @@ def build(model: type[Model], content: object, *, file: str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        faults = []
-        for detail in error.errors(include_url=False):
-            found = "" if detail["type"] in ("missing", "value_error") else f", found {detail['input']!r:.80}"
-            message = detail["msg"].removeprefix("Value error, ") + found
-            faults.append(": ".join(filter(None, (file, ".".join(map(str, detail["loc"])), message))))
-        raise ConfigError("\n  ".join(faults)) from None
+        raise ConfigError(configs.list_faults(error, where=file)) from None

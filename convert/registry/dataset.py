@@ -8,28 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from convert.errors import UsageError
 from convert.registry.config_file import ConfigError, Entry
+from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text
 from convert.shard.pairs import check_offset, is_seconds
+from stream.format.fields import Kind
+from stream.format.names import DERIVED, DerivedName
+from stream.format.spaces import SpaceName
 
 SENTENCE_EMBEDDINGS = ("*language_embedding",)
 """Default of ``leave_out``: hundreds of numbers a step that repeat the instruction."""
-
-
-def _check_path(path: str) -> str:
-    if path.startswith("steps/"):
-        raise ValueError(f"found {path!r:.80}; paths are relative to `steps`, so leave `steps/` out")
-    return path
-
-
-def _check_step_path(path: str) -> str:
-    if path.startswith("/"):
-        raise ValueError(f"found {path!r:.80}, a path of the episode; expected one of the steps, no leading slash")
-    return path
 
 
 def _read_offset(value: Any) -> Any:
@@ -40,13 +33,8 @@ def _read_offset(value: Any) -> Any:
     return text if is_seconds(text) else int(text)
 
 
-Int = Annotated[int, Field(ge=0, lt=2**31)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """Name of a dataset, mixture or camera; names become folders, files and parts of command lines."""
-FeaturePath = Annotated[Text, AfterValidator(_check_path)]
-StepPath = Annotated[FeaturePath, AfterValidator(_check_step_path)]
 Offset = Annotated[int | str, BeforeValidator(_read_offset)]
 
 _Pose = Literal[
@@ -76,16 +64,39 @@ class Camera(Entry):
 
 
 class Gripper(Entry):
-    """Stored values of a gripper part that mean open and closed; of a change, the values that open and close."""
+    """Stored values of a gripper part that mean open and closed; if ``relative``, values that open and close it."""
 
     open: Number
     closed: Number
+    relative: bool = False
 
     @model_validator(mode="after")
     def _differ(self) -> Gripper:
         if self.open == self.closed:
             raise ValueError(f"open and closed are both {self.open}; leave `gripper` out if it is not known")
         return self
+
+
+def _known(value: Any) -> Any:
+    return None if value == "unknown" else value
+
+
+_FACTS = ("kind", "frame", "unit", "order", "gripper")
+
+
+def _split_keys(sources: Any) -> Any:
+    """Give each of the fields of a key ``frame, unit`` its source."""
+    if not isinstance(sources, dict):
+        return sources
+    found = {field.strip(): text for key, text in sources.items() for field in str(key).split(",")}
+    for field in found:
+        if field not in _FACTS:
+            raise ValueError(f"source of {field!r:.80}; expected one of {', '.join(_FACTS)}")
+    return found
+
+
+Sources = Annotated[dict[str, Text], BeforeValidator(_split_keys)]
+"""Source of each fact by its field; for an unknown fact, where it was looked for."""
 
 
 class Part(Entry):
@@ -96,20 +107,31 @@ class Part(Entry):
         dims: Count of values.
         select: Chosen values of the flattened (row-major) feature, in this order; default all.
         quantity: Measured or commanded quantity.
-        mode: delta and velocity may be summed over a window of steps, absolute and flag may not.
-        gripper: Convention of a gripper part, where it is certain.
+        kind: displacement and velocity may be summed over a window of steps; target, absolute and flag may not.
+        frame: Frame of reference of a pose or of its change.
+        unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source tells it.
+        scale: Factor from the stored numbers to m, rad, m/s or rad/s.
+        order: Of Euler angles as scipy writes it (xyz is extrinsic, XYZ intrinsic), of a quaternion xyzw or wxyz, of a
+            flattened matrix row or column.
+        gripper: Convention of a gripper part, None if it is not known; YAML may say ``unknown``.
         names: Names of the values.
         note: Remark, with its source.
+        sources: Source of each fact; default the dataset's ``sources``.
     """
 
     path: StepPath
     dims: Annotated[int, Field(ge=1, lt=2**20)]
     select: tuple[Int, ...] | None = None
     quantity: Quantity
-    mode: Literal["delta", "velocity", "absolute", "flag"]
-    gripper: Gripper | None = None
+    kind: Kind
+    frame: Literal["base", "end_effector", "camera", "world", "unknown"] | None = None
+    unit: Literal["m", "rad", "m/s", "rad/s", "mm", "deg", "N", "Nm", "normalised", "unknown"] | None = None
+    scale: Number | None = None
+    order: Annotated[str, Field(pattern=r"^([xyz]{1,3}|[XYZ]{1,3}|xyzw|wxyz|row|column|unknown)$")] | None = None
+    gripper: Annotated[Gripper | None, BeforeValidator(_known)] = None
     names: tuple[Text, ...] | None = None
     note: Text | None = None
+    sources: Sources = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Part:
@@ -119,6 +141,20 @@ class Part(Entry):
         if self.gripper is not None and self.quantity != "gripper":
             raise ValueError(f"has a gripper convention but quantity {self.quantity}")
         return self
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Fields, each with a source, that a reader needs to understand the numbers."""
+        wanted = ["kind"]
+        if self.quantity.startswith(("ee_", "base_")):
+            wanted.append("frame")
+        if self.quantity.startswith(("ee_", "base_", "joint_")) and self.quantity != "ee_rotation_quaternion":
+            wanted.append("unit")
+        if self.quantity in ("ee_rotation_euler", "ee_rotation_quaternion", "ee_pose_matrix"):
+            wanted.append("order")
+        if self.quantity == "gripper" and self.kind not in ("velocity", "flag"):
+            wanted.append("gripper")
+        return () if self.quantity in ("terminate", "other") else tuple(wanted)
 
 
 class Instruction(Entry):
@@ -135,6 +171,35 @@ class Instruction(Entry):
     encoding: Literal["text", "utf8_codes"] = "text"
     alternatives: tuple[FeaturePath, ...] = ()
     informative: bool = True
+
+
+Vector = tuple[Part, ...] | MappedVector
+"""What one derived column is made of."""
+
+
+class Vectors(BaseModel):
+    """The keys of a registry entry that derived columns follow from; a manifest's entry may have others.
+
+    Attributes are those of ``DatasetSpec``.
+    """
+
+    action: tuple[Part, ...] = ()
+    state: tuple[Part, ...] = ()
+    instruction: Instruction | None = None
+    spaces: dict[SpaceName, Space] = Field(default_factory=dict)
+    control_frequency: float | None = None
+
+
+def derived_vectors(entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
+    """Return what each derived column of a dataset is made of.
+
+    Raises:
+        ValueError: The terms of a space have other dimensions than it, or need a rate.
+    """
+    found: dict[DerivedName, Vector] = {"action": entry.action, "state": entry.state}
+    for space, mapping in entry.spaces.items():
+        found |= mapping.vectors(space, entry.control_frequency)
+    return {name: found[name] for name in DERIVED if found.get(name)}
 
 
 class DatasetSpec(Entry):
@@ -160,6 +225,9 @@ class DatasetSpec(Entry):
         quirks: Surprises in the data, one sentence each.
         success_path: Feature that tells the success of the episode.
         warning: Text to show before converting a dataset that is broken or not a video.
+        license: Licence of the data, with its source.
+        spaces: Mappings to canonical spaces.
+        sources: Source of each fact of the parts that do not name their own.
     """
 
     name: Name
@@ -173,7 +241,7 @@ class DatasetSpec(Entry):
     state: tuple[Part, ...] = ()
     robot_path: FeaturePath | None = None
     robot: Text | None = None
-    control_frequency: Annotated[float, Field(gt=0, le=1e5)] | None = None
+    control_frequency: Annotated[float, Field(strict=True, gt=0, le=1e5)] | None = None
     offset: Offset = 5
     splits: dict[Text, Int] = Field(default_factory=dict)
     steps_per_episode: Annotated[float, Field(gt=0, le=1e9)] | None = None
@@ -181,6 +249,9 @@ class DatasetSpec(Entry):
     quirks: tuple[Text, ...] = ()
     success_path: FeaturePath | None = None
     warning: Text | None = None
+    license: Text | None = None
+    spaces: dict[SpaceName, Space] = Field(default_factory=dict)
+    sources: Sources = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> DatasetSpec:
@@ -191,7 +262,13 @@ class DatasetSpec(Entry):
             )
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
+        derived_vectors(self)
         return self
+
+    @property
+    def vectors(self) -> dict[DerivedName, Vector]:
+        """Derived columns that the dataset has."""
+        return derived_vectors(self)
 
     def camera(self, name_or_role: str) -> Camera:
         """Find a camera by its name, role or path.
@@ -219,10 +296,22 @@ class DatasetSpec(Entry):
         return self.camera("primary")
 
 
-def changed_fields(old: Mapping[str, Any], spec: DatasetSpec) -> list[str]:
-    """Return the fields of a registry entry that differ from an older entry, as a manifest has it."""
+def reindex_hint(old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path) -> str | None:
+    """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
+
+    Args:
+        old: Registry entry in the manifest.
+        spec: Registry entry now.
+        root: Root of the dataset.
+    """
     try:
         before = DatasetSpec.model_validate(old)
+        changed = [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]
     except ValidationError:
-        return ["all"]
-    return [name for name in DatasetSpec.model_fields if getattr(before, name) != getattr(spec, name)]
+        changed = ["all"]
+    if not changed:
+        return None
+    return (
+        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); "
+        f"`python -m convert.reindex {root} --datasets {spec.name}` brings derived columns and statistics up to date"
+    )

@@ -11,7 +11,9 @@ from convert.errors import UsageError
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
+from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.names import LAYOUTS
+from stream.storage.errors import ArgumentError
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
@@ -30,6 +32,7 @@ examples:
   python -m convert.run --datasets bridge,rt1 --source gs://gresearch/robotics --output data/oxe
   python -m convert.run --datasets oxe29 --source gs://gresearch/robotics --output s3://bucket/oxe --staging /scratch
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
+  python -m convert.run --datasets lerobot:lerobot/pusht --source /hub --output data/lerobot --layout frames
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
@@ -40,24 +43,33 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of our own options."""
     parser = argparse.ArgumentParser(
         prog="python -m convert.run",
-        description="Convert Open X-Embodiment datasets (TFDS/RLDS) to ArrayRecord shards of frame pairs.",
+        description="Convert robot datasets (Open X-Embodiment in TFDS/RLDS form, LeRobot) to ArrayRecord shards.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument_group("input and output").add_argument
-    add("--datasets", required=True, help="a mixture (oxe29), names with commas between, or a YAML file")
+    add(
+        "--datasets",
+        required=True,
+        help="a mixture (oxe29), names with commas between, or a YAML file; lerobot:ORG/NAME or lerobot:PATH names a "
+        "LeRobot dataset",
+    )
     add(
         "--source",
-        required=True,
         action="append",
-        help="folder with <tfds_name>/<version> below it, local, gs:// or s3://; may be repeated, the first that has "
-        "the dataset wins",
+        default=[],
+        help="folder with <tfds_name>/<version> or ORG/NAME below it, local, gs:// or s3://; may be repeated, the "
+        "first that has the dataset wins",
     )
     add("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
-    add("--config", action="append", default=[], help="YAML with datasets and mixtures of your own")
+    add("--config", action="append", default=[], help="YAML with datasets, mixtures and declarations of your own")
     add("--splits", help="splits with commas between (default: all that have episodes)")
-    add("--episodes", help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'")
+    add(
+        "--episodes",
+        help="only these, in TFDS's grammar: 'train[:5%%]', 'train[:100]+val'; or a JSON file of lists by dataset, "
+        '{"droid": {"leave_out": ["*/failure/*"]}}',
+    )
 
     add = parser.add_argument_group("frames and pairs").add_argument
     add(
@@ -142,7 +154,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
     Raises:
         UsageError: A value is out of range or in no known form, or options exclude each other.
     """
-    if arguments.splits is not None and arguments.episodes is not None:
+    if arguments.splits is not None and arguments.episodes is not None and not _is_file(arguments.episodes):
         raise UsageError("--splits and --episodes exclude each other; --episodes names its splits itself")
     if not 1 <= arguments.quality <= 100:
         raise UsageError(f"--quality {arguments.quality}: expected 1 to 100")
@@ -173,7 +185,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         cameras=_names(arguments.cameras or "primary", "cameras"),
         image_sizes=sizes,
         splits=_names(arguments.splits) if arguments.splits is not None else None,
-        episodes=arguments.episodes,
+        episodes=None if _is_file(arguments.episodes) else arguments.episodes,
         camera=arguments.camera,
         policy=FramePolicy(size=size, resize=arguments.resize, quality=arguments.quality),
         offset=arguments.offset,
@@ -182,6 +194,25 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         on_error=arguments.on_error,
         staging=os.path.abspath(arguments.staging) if arguments.staging else None,
     )
+
+
+def _is_file(episodes: str | None) -> bool:
+    return episodes is not None and episodes.endswith(".json")
+
+
+def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[str, EpisodeList]:
+    """Return the lists of the file that ``--episodes`` names, by dataset; empty if it is no file.
+
+    Raises:
+        UsageError: The file cannot be read, or is not a list of episodes by dataset.
+    """
+    if not _is_file(episodes):
+        return {}
+    try:
+        values = read_by_name(episodes, datasets, "--episodes")
+        return {name: read_list(value, f"--episodes {episodes}: {name}") for name, value in values.items()}
+    except ArgumentError as error:
+        raise UsageError(str(error)) from None
 
 
 def _check_layout(arguments: argparse.Namespace) -> None:

@@ -13,14 +13,15 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from convert.command import run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE, ConvertError, ShardError, UsageError
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
 from convert.registry.registry import load_registry
-from convert.run.arguments import build_parser, check_arguments
+from convert.run.arguments import build_parser, check_arguments, read_episode_lists
 from convert.run.finish import finalise
 from convert.run.limits import check_address_space
 from convert.run.progress import Progress
@@ -34,7 +35,8 @@ from convert.run.report import (
 )
 from convert.run.survey import barren_split, survey
 from convert.run.work import Work, find_work, overwriting_work
-from convert.source.source import find_source
+from convert.source.protocol import Source
+from convert.source.source import find_port, find_source
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
 from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
@@ -115,14 +117,24 @@ def _flags() -> list[str]:
 
 
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
-    selection = load_registry(config=parsed.config).resolve(parsed.datasets)
+    ports: dict[str, Source] = {}
+
+    def describe(name: str, repository: str) -> Mapping[str, Any]:
+        ports[name] = find_port(parsed.source, repository)
+        return ports[name].entry
+
+    selection = load_registry(config=parsed.config).resolve(parsed.datasets, describe)
+    if not parsed.source and any(selected.spec.name not in ports for selected in selection):
+        raise UsageError("--source: give the folder with the datasets below it")
     check_rates(selection, options.offset)
+    lists = read_episode_lists(parsed.episodes, [selected.spec.name for selected in selection])
+    options = replace(options, episode_lists=lists)
     if options.layout == "frames":
         check_cameras(selection, (*options.cameras, *options.image_sizes))
     conversions = []
     for selected in selection:
         spec = selected.spec
-        source = find_source(parsed.source, spec.tfds_name, spec.version)
+        source = ports.get(spec.name) or find_source(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
         for warning in conversions[-1].warnings:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Set
 from importlib import metadata
 
 from convert import __version__
@@ -13,6 +12,7 @@ from convert.journal.journal import MANIFEST, Journal
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.run.survey import Survey, existing_manifest, survey
+from convert.shard.counts import count_frames, total_counts
 from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry
 from stream.format.names import FORMAT_VERSION, split_of
@@ -87,12 +87,6 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
         splits[name], statistics[name] = merged.entry, merged.index.statistics
     ordered = {name: splits[name] for name in sorted(splits)}
     shards = [shard for split in ordered.values() for shard in split.shards]
-    sizes = _total(shard.sizes for shard in shards)
-    cameras = {
-        camera.name: _total(shard.camera_sizes.get(camera.name, {}) for shard in shards)
-        for camera in conversion.plan.cameras
-    }
-    passed = sum(shard.passed for shard in shards)
     return Manifest(
         format_version=FORMAT_VERSION,
         layout=conversion.plan.layout,
@@ -106,26 +100,19 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
         ),
         parameters=dict(conversion.parameters),
         spec=spec.model_dump(mode="json"),
-        image={
-            "encoding": "jpeg",
-            "sizes": sizes,
-            **({"cameras": cameras} if cameras else {}),
-            "passed": passed,
-            "transcoded": sum(sizes.values()) - passed,
-        },
+        image=count_frames(shards, [camera.name for camera in conversion.plan.cameras]),
         episodes=sum(split.episodes for split in ordered.values()),
         steps=sum(split.steps for split in ordered.values()),
         records=sum(split.records for split in ordered.values()),
-        left_out=_total(shard.left_out for shard in shards),
+        left_out=total_counts(shard.left_out for shard in shards),
         quarantine=quarantine,
         splits=ordered,
         statistics={name: statistics[name] for name in ordered},
-        versions={"pairstream": __version__, **{name: _version(name) for name in _LIBRARIES}},
+        versions={
+            "pairstream": __version__,
+            **{name: _version(name) for name in (*_LIBRARIES, *conversion.source.libraries)},
+        },
     )
-
-
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    return dict(sorted(sum(map(Counter, counts), Counter[str]()).items()))
 
 
 def _write_quarantine(journal: Journal, found: Survey) -> FileEntry | None:

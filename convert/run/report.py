@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from convert.index.derived import part_names
 from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.report import format_table, human_bytes
@@ -82,7 +83,25 @@ def describe_plan(conversion: Conversion, found: Survey, *, removes: Sequence[st
         "estimated_pairs": expected.pairs,
         "estimated_bytes": expected.bytes,
         "removes": list(removes),
+        "understood": _understood(conversion) if conversion.source.entry else [],
     }
+
+
+def _understood(conversion: Conversion) -> list[str]:
+    """Return a line for each thing that a dataset says of itself, as its registry entry has it."""
+    spec = conversion.spec
+    cameras = [f"{name} ({each.role}, {each.shape[0]}x{each.shape[1]})" for name, each in spec.cameras.items()]
+    rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
+    vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
+    splits = [f"{name} ({sum(lengths):,})" for name, lengths in conversion.source.splits.items()]
+    return [
+        f"cameras: {', '.join(cameras)}",
+        f"robot: {spec.robot or 'not named'}, {rate}",
+        *(f"{name}: {', '.join(names) or 'none'}" for name, names in vectors.items()),
+        f"columns: {', '.join(feature.name for feature in conversion.plan.features)}",
+        f"episodes: {', '.join(splits)}",
+        *conversion.source.remarks,
+    ]
 
 
 def format_result(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -91,9 +110,10 @@ def format_result(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_plan(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of plans that ``describe_plan`` returned, and what --overwrite removes."""
+    """Return the table of plans that ``describe_plan`` returned, what datasets say of themselves, and what goes."""
     lines = [_format(_PLAN, rows)]
     for row in rows:
+        lines += [f"{row['dataset']}: {line}" for line in row["understood"]]
         if row["removes"]:
             lines.append(f"{row['dataset']}: --overwrite would remove {', '.join(row['removes'])} in {row['output']}")
     return "\n".join(lines)

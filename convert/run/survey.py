@@ -6,7 +6,6 @@ are done again; the rest stays as the manifest describes it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -15,10 +14,9 @@ from convert.journal.journal import Journal
 from convert.journal.parameters import check_parameters
 from convert.journal.status import IndexStatus, ShardStatus
 from convert.plan import Conversion, ShardJob, SplitJob
-from convert.source.tfrecord import TFRecordFile
 from convert.tasks.merge import index_inputs
-from convert.tasks.shard import count_damage, wanted_records
-from stream.format.manifest import Manifest, ShardEntry, SplitEntry
+from convert.tasks.shard import count_damage
+from stream.format.manifest import Manifest, SplitEntry
 from stream.storage.errors import FormatError, closest
 
 
@@ -125,9 +123,10 @@ def existing_manifest(conversion: Conversion, journal: Journal) -> Manifest | No
         return None
     check_parameters(manifest.parameters, conversion.parameters, where=output)
     if manifest.source.fingerprint != conversion.source.fingerprint:
+        files = " or ".join(conversion.source.metadata)
         raise ConflictError(
-            f"{output} was converted from {manifest.source.path}, whose dataset_info.json or features.json are not "
-            f"those of {conversion.source.path}; use another --output or --overwrite"
+            f"{output} was converted from {manifest.source.path}, whose {files} are not those of "
+            f"{conversion.source.path}; use another --output or --overwrite"
         )
     return manifest
 
@@ -144,6 +143,11 @@ def barren_split(conversion: Conversion) -> str | None:
         statuses = journal.statuses(job.stem for job in jobs).values()
         useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
         if len(statuses) == len(jobs) and not useful:
+            if any(status.entry.left_out.get("not_chosen") for status in statuses):
+                return (
+                    f"{conversion.spec.name}: split {split}: the list of --episodes leaves no pair; change it, or "
+                    "leave the split out with --splits"
+                )
             longest = max(status.longest for status in statuses)
             return (
                 f"{conversion.spec.name}: split {split} gives no pair at offset {offset}: its longest episode has "
@@ -211,21 +215,11 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
             continue
         if entry.source_bytes != job.shard.bytes:
             found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
-        elif count_damage(entry.left_out) and _source_differs(job, entry):
+        elif count_damage(entry.left_out) and job.shard.differs(
+            conversion.plan.wanted, job.spans, digest=entry.source_digest, left_out=entry.left_out
+        ):
             found[job.stem] = f"{job.shard.name} was damaged and has changed since"
     return found
-
-
-def _source_differs(job: ShardJob, entry: ShardEntry) -> bool:
-    unread: Counter[str] = Counter()
-    with job.shard.open() as file:
-        records = TFRecordFile(file, name=job.shard.name, size=job.shard.bytes)
-        for _, item in wanted_records(job, records):
-            if not isinstance(item, bytes):
-                unread["undeclared" if item is None else "unreadable"] += 1
-    # The digest covers the stored checksums only, which a flipped bit in the data does not change.
-    same = all(entry.left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
-    return not same or records.digest != entry.source_digest
 
 
 def _missing(

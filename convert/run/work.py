@@ -11,7 +11,7 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal
 from convert.journal.parameters import check_parameters
 from convert.plan import Conversion
-from convert.registry.dataset import changed_fields
+from convert.registry.dataset import reindex_hint
 from convert.run.survey import Survey, find_redo, repaired_sources, survey
 
 _LISTED = 5
@@ -95,23 +95,13 @@ def _find_work(conversion: Conversion, redo: frozenset[str]) -> Work:
     repaired = repaired_sources(conversion, before)
     if repaired:
         found = survey(conversion, again=redo | set(repaired), redo=redo)
-    if changed := changed_fields(before.spec, conversion.spec):
-        _report_changed_entry(conversion, changed, refuse=not found.complete)
+    output = conversion.plan.output
+    if hint := reindex_hint(before.spec, conversion.spec, root=output.rsplit("/", 2)[0]):
+        if not found.complete:
+            raise ConflictError(f"{output} {hint}. Run it before anything is added, or use the entry as it was")
+        print(f"warning: {output} {hint}", file=sys.stderr)
     _report_again(conversion, found, reasons=dict.fromkeys(redo, "--redo") | repaired)
     return Work(conversion=conversion, found=found, again=redo | set(repaired))
-
-
-def _report_changed_entry(conversion: Conversion, changed: Sequence[str], *, refuse: bool) -> None:
-    """Print, or raise as ConflictError, that the dataset was converted with another registry entry."""
-    name, output = conversion.spec.name, conversion.plan.output
-    root = output.rsplit("/", 2)[0]
-    message = (
-        f"{output} was converted with another registry entry of {name} ({', '.join(changed)} changed); "
-        f"`python -m convert.reindex {root} --datasets {name}` brings the new one to data that are converted"
-    )
-    if refuse:
-        raise ConflictError(f"{message}. Run it before anything is added, or use the entry as it was")
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def _report_again(conversion: Conversion, found: Survey, *, reasons: Mapping[str, str]) -> None:

@@ -8,12 +8,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress
 
 from convert.command import print_result, run_command
 from convert.registry.registry import load_registry
@@ -26,30 +22,16 @@ __all__ = ["SampleReport", "main", "make_sample"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    options = _parser().parse_args(arguments)
+    options = vars(_parser().parse_args(arguments))
+    output, config, datasets, as_json = (options.pop(name) for name in ("output", "config", "datasets", "json"))
 
     def work() -> int:
-        specs = [selected.spec for selected in load_registry(config=options.config).resolve(options.datasets)]
-        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-            bar = progress.add_task("drawing", total=1.0)
-            reports = make_sample(
-                options.output,
-                specs,
-                episodes=options.episodes,
-                steps=options.steps,
-                seed=options.seed,
-                shards=options.shards,
-                jobs=options.jobs,
-                vary_steps=options.vary_steps,
-                overwrite=options.overwrite,
-                progress=lambda share: progress.update(bar, completed=share),
-            )
-        rows = [dataclasses.asdict(report) for report in reports]
-        print_result(json.dumps(rows, indent=1) if options.json else _table(reports))
+        specs = [selected.spec for selected in load_registry(config=config).resolve(datasets)]
+        reports = make_sample(output, specs, **options)
+        print_result(json.dumps(list(map(dataclasses.asdict, reports)), indent=1) if as_json else _table(reports))
         return 0
 
-    interrupted = "interrupted; complete datasets stay"
-    return run_command(work, place=options.output, interrupted=interrupted)
+    return run_command(work, place=output, interrupted="interrupted; complete datasets stay")
 
 
 def _table(reports: Sequence[SampleReport]) -> str:
@@ -64,10 +46,8 @@ def _table(reports: Sequence[SampleReport]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m convert.sample",
-        description="Generate small TFDS datasets with the true features of the published ones.",
-    )
+    description = "Generate small TFDS datasets with the true features of the published ones."
+    parser = argparse.ArgumentParser(prog="python -m convert.sample", description=description)
     add = parser.add_argument
     add("--datasets", required=True, help="mixture, dataset names separated by commas, or a YAML file")
     add("--output", required=True, type=Path, help="root; the datasets are written to <tfds_name>/<version> below it")
@@ -76,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--vary-steps", action="store_true", help="vary the length of episodes from 0 to --steps")
     add("--seed", type=whole(0), default=0, help="other seeds give other scenes [0]")
     add("--shards", type=whole(1), default=2, help="files of each split [2]")
-    add("--jobs", type=whole(1), help="processes [one per CPU]")
+    add("--jobs", type=whole(1), help="datasets that are written at the same time [one per CPU]")
     add("--config", action="append", default=[], help="YAML file with further datasets; repeatable")
     add("--overwrite", action="store_true", help="replace samples made with other parameters")
     add("--json", action="store_true", help="print reports as JSON instead of a table")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from convert.source.features import Feature
-from convert.source.rlds import Column, storage_dtype
+from convert.source.episode import Column
+from convert.source.features import Feature, storage_dtype
 from stream.format.schema import TEXT
 
 

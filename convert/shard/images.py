@@ -7,6 +7,7 @@ checks checksums. OpenCV encodes, because simplejpeg has no optimised Huffman ta
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +21,9 @@ _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _CHUNK = struct.Struct(">I4s")
 _MAX_PIXELS = 1 << 26
+_PICTURE_HEIGHT = 128
+_PICTURE_WIDTH = 512
+_PICTURE_QUALITY = 80
 
 cv2.setNumThreads(1)
 cv2.ipp.setUseIPP(False)
@@ -57,12 +61,14 @@ class EncodedFrame:
     passed: bool
 
 
-def convert_frame(frame: bytes | np.ndarray, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]) -> EncodedFrame:
+def convert_frame(
+    frame: bytes | np.ndarray | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
+) -> EncodedFrame:
     """Return one frame of the source as the policy requires.
 
     Args:
-        frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), or uint8 [H, W],
-            [H, W, C].
+        frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), uint8 [H, W] or
+            [H, W, C], or the reason why there is none.
         policy: Size and quality.
         channels: Real order of the source's colours; ``bgr`` becomes rgb.
 
@@ -73,6 +79,8 @@ def convert_frame(frame: bytes | np.ndarray, policy: FramePolicy, *, channels: L
     Raises:
         CorruptFrame: Not an image, damaged, or larger than 64 megapixels.
     """
+    if isinstance(frame, CorruptFrame):
+        raise frame
     if isinstance(frame, bytes) and frame.startswith(_JPEG):
         height, width, colours = _jpeg_header(frame)
         if channels == "rgb" and colours == "YCbCr" and policy.size in (None, (height, width)):
@@ -149,6 +157,20 @@ def encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
     if not done:
         raise CorruptFrame(f"frame of shape {pixels.shape} could not be encoded")
     return data.tobytes()
+
+
+def thumbnail(frames: Sequence[np.ndarray]) -> bytes | None:
+    """Return a small JPEG of frames side by side, None without frames."""
+    if not frames:
+        return None
+    small = []
+    for frame in frames:
+        scale = min(_PICTURE_HEIGHT / frame.shape[0], _PICTURE_WIDTH / len(frames) / frame.shape[1], 1.0)
+        size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
+        small.append(cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
+    height = max(frame.shape[0] for frame in small)
+    columns = [np.pad(frame, ((0, height - frame.shape[0]), (0, 0), (0, 0))) for frame in small]
+    return encode_jpeg(np.concatenate(columns, axis=1), _PICTURE_QUALITY)
 
 
 def resize(pixels: np.ndarray, policy: FramePolicy) -> np.ndarray:

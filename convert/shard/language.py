@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from convert.source.episode import Column, Episode
 from convert.source.features import Feature
-from convert.source.rlds import Column, Episode, decode_codes
 
 
 def step_language(
@@ -42,3 +42,12 @@ def _texts(column: Column, encoding: Literal["text", "utf8_codes"]) -> list[str]
     rows = np.asarray(column.values).reshape(column.rows, column.feature.size or 0)
     known: dict[bytes, str] = {}
     return [known.setdefault(row.tobytes(), decode_codes(row)) for row in rows]
+
+
+def decode_codes(values: np.ndarray) -> str:
+    """Decode a text that is stored as one UTF-8 byte per number, padded with zeros.
+
+    >>> decode_codes(np.array([99, 97, 102, 195, 169, 0, 0], np.int32))
+    'café'
+    """
+    return values.astype(np.uint8).tobytes().split(b"\0", 1)[0].decode("utf-8", errors="replace")

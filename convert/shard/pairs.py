@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from convert.errors import UsageError
+from stream.format.names import Layout
 
 _OFFSET = re.compile(r"(?P<steps>[0-9]{1,9})|(?P<seconds>[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
 _FRAMES = re.compile(r"endpoints|all|stride:(?P<stride>0*[1-9][0-9]{0,8})|fixed:(?P<fixed>[0-9]{1,9})")
@@ -80,6 +83,28 @@ def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
         return tuple((2 * i * offset + last) // (2 * last) for i in range(last + 1))
     stride = {"all": 1, "endpoints": offset}.get(kind) or int(number)
     return (*range(0, offset, stride), offset)
+
+
+def record_offsets(layout: Layout, parameters: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the distances from t of the frames of each record of a conversion.
+
+    Args:
+        layout: Layout of the conversion.
+        parameters: Parameters in its manifest.
+
+    Returns:
+        The distances, the last one last; None if the parameters contradict each other.
+    """
+    if layout == "frames":
+        return (0,)
+    offset, frames = parameters.get("offset"), str(parameters.get("frames"))
+    if not isinstance(offset, int) or not 1 <= offset <= _MAX_OFFSET:
+        return None
+    try:
+        offsets = frame_offsets(frames, offset)
+    except UsageError:
+        return None
+    return offsets if parameters.get("frame_offsets") == list(offsets) else None
 
 
 def first_steps(num_steps: int, offset: int) -> range:

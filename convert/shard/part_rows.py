@@ -10,12 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from convert.shard.columns import arrow_array, arrow_field
+from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
-from convert.source.rlds import Column, Episode, absent_column
 from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.schema import FIRST_FIELDS, feature_column
 
 _LEVELS: dict[TableKind, str] = {"steps": "step", "episodes": "episode"}
+
+
+def episode_id(source_file: str, position: int) -> str:
+    """Return the id of an episode, as TFDS makes it."""
+    return f"{source_file}__{position}"
 
 
 class PartRows:
@@ -68,7 +73,7 @@ class PartRows:
         row = {
             "episode": number,
             "shard": 0,
-            "episode_id": f"{source_file}__{position}",
+            "episode_id": episode_id(source_file, position),
             "source_file": source_file,
             "source_position": position,
             "status": status,

@@ -2,7 +2,8 @@
 
 Source of the layout: doc/riegeli_records_file_format.md of google/riegeli. A file is a sequence of chunks, each with a
 header of 40 bytes and data, into which a header of 24 bytes is inserted at every border of a block of 64 KiB. With one
-record per chunk and no compression, the data are a zero, the length of the length, the length, and the record.
+record per chunk and no compression, the data are a zero, the length of the length, the length (seven bits a byte), and
+the record.
 """
 
 from __future__ import annotations
@@ -25,10 +26,7 @@ from stream.storage.errors import FormatError
 
 OPTIONS = "group_size:1,uncompressed"
 """One record per chunk for random reads; JPEG does not compress."""
-_HEADER = struct.Struct("<5Q")
-"""Header of a chunk: its own hash, size and hash of the data, kind in one byte and count of records in seven, size of
-the decoded data."""
-_RECORDS = ord("r")
+_CHUNK_HEADER = 40
 
 
 def encode_record(frames: Sequence[bytes]) -> bytes:
@@ -112,14 +110,16 @@ def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) ->
         ShardError: A record is missing or different.
         OSError: The file cannot be read.
     """
-    with path.open("rb") as opened:
-        positions = _find_positions(opened.fileno(), path, num_bytes)
+    positions = _positions(num_bytes)
     file = RecordFile(str(path))
     for record, place in enumerate(zip(positions, num_bytes, xxh3_64, strict=True)):
         try:
             file.read(*place)
         except FormatError as error:
-            raise ShardError(f"{path}: record {record} {error}, read back; is the disk sound?") from None
+            raise ShardError(
+                f"{path}: record {record} {error}, read back; is the disk sound, and array-record the version in "
+                "constraints.txt? Another may have an unknown layout"
+            ) from None
     return {
         "position": np.array(positions, np.int64),
         "num_bytes": np.array(num_bytes, np.int32),
@@ -127,40 +127,17 @@ def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) ->
     }
 
 
-def _find_positions(fd: int, path: Path, num_bytes: Sequence[int]) -> list[int]:
-    positions: list[int] = []
-    # Counts bytes of chunks, without the headers of blocks.
-    chunk = 0
-    while len(positions) < len(num_bytes):
-        header = _read(fd, chunk, _HEADER.size)
-        if len(header) < _HEADER.size:
-            raise ShardError(f"{path}: ends after {len(positions)} of {len(num_bytes)} records")
-        _, size, _, kind, _ = _HEADER.unpack(header)
-        chunk += _HEADER.size + size
-        if kind & 0xFF != _RECORDS:
-            continue
-        length = num_bytes[len(positions)]
-        if kind >> 8 != 1 or not 3 <= size - length <= 7:
-            raise ShardError(
-                f"{path}: array_record wrote record {len(positions)} in an unknown layout; install the version of "
-                "array-record in constraints.txt"
-            )
-        positions.append(_in_file(chunk - length))
-    return positions
+def _positions(num_bytes: Sequence[int]) -> list[int]:
+    """Return the offset in the file of each record.
 
-
-def _in_file(place: int) -> int:
-    """Return the offset in the file of a byte of chunks.
-
-    >>> _in_file(0), _in_file(BLOCK - BLOCK_HEADER - 1), _in_file(BLOCK - BLOCK_HEADER)
-    (24, 65535, 65560)
+    >>> _positions([5, 60_000, 200, 7])
+    [107, 157, 60201, 60444]
     """
-    return place + BLOCK_HEADER * (place // (BLOCK - BLOCK_HEADER) + 1)
-
-
-def _read(fd: int, place: int, size: int) -> bytes:
-    """Return a few bytes of chunks; at most one header of a block is among them."""
-    start = _in_file(place)
-    stored = os.pread(fd, _in_file(place + size - 1) + 1 - start, start)
-    border = -start % BLOCK
-    return stored if len(stored) <= border else stored[:border] + stored[border + BLOCK_HEADER :]
+    positions = []
+    # Counts bytes of chunks, without the headers of blocks; the file begins with a chunk without data.
+    end = _CHUNK_HEADER
+    for length in num_bytes:
+        end += _CHUNK_HEADER + 2 + max(1, -(-length.bit_length() // 7)) + length
+        start = end - length
+        positions.append(start + BLOCK_HEADER * (start // (BLOCK - BLOCK_HEADER) + 1))
+    return positions

@@ -1,26 +1,23 @@
-"""The feature tree of a TFDS dataset, flattened to the names under which the records store it."""
+"""A feature of a source: its name, level, shape and dtype."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import tensorflow_datasets as tfds
-
-from convert.errors import SourceError
 
 STEPS = "steps"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """One leaf of the feature tree.
+    """One feature.
 
     Attributes:
-        path: Flattened TFDS name, ``steps/observation/image``; keys may contain ``/`` and spaces themselves.
+        path: ``steps/`` and the name for a feature of steps, the name alone for one of the episode. In TFDS the names
+            of its tree with ``/`` between; keys may contain ``/`` and spaces themselves.
         level: One value per step, or one per episode.
         shape: Shape of one value; None where a dimension is not fixed.
         dtype: Name of numpy's, or ``string``.
@@ -47,44 +44,10 @@ class Feature:
         return math.prod(dim for dim in self.shape if dim is not None) if None not in self.shape else None
 
 
-def flatten_features(tree: Any, *, where: str) -> dict[str, Feature]:
-    """Flatten the features of a TFDS builder.
+def storage_dtype(feature: Feature) -> np.dtype:
+    """Return the dtype of a feature's column.
 
-    Args:
-        tree: ``builder.info.features``.
-        where: Folder of the dataset, for messages.
-
-    Returns:
-        The leaves by their flattened path, sorted: the order in features.json is not kept by every reader.
-
-    Raises:
-        SourceError: The tree has no ``steps``, so it is not of an RLDS dataset, or another kind of feature than they.
+    float64 becomes float32 unless it is stored as encoded bytes, because a record holds floats in 32 bits anyway.
     """
-    if not hasattr(tree, "items") or STEPS not in tree:
-        raise SourceError(f"{where}: features.json has no '{STEPS}', so this is not an RLDS dataset")
-    leaves = _walk(tree, "", (), where)
-    return {feature.path: feature for feature in sorted(leaves, key=lambda feature: feature.path)}
-
-
-def _walk(node: Any, path: str, sequences: tuple[int | None, ...], where: str) -> Iterator[Feature]:
-    if isinstance(node, tfds.features.FeaturesDict):
-        for key, child in node.items():
-            yield from _walk(child, f"{path}/{key}" if path else key, sequences, where)
-    elif isinstance(node, tfds.features.Dataset | tfds.features.Sequence):
-        inner = () if path == STEPS else (*sequences, getattr(node, "_length", None))
-        yield from _walk(node.feature, path, inner, where)
-    elif isinstance(node, tfds.features.Image | tfds.features.Tensor):
-        info = node.get_tensor_info()
-        dtype = np.dtype(info.np_dtype)
-        encoding = getattr(node, "_encoding", None)
-        yield Feature(
-            path=path,
-            kind="image" if isinstance(node, tfds.features.Image) else "tensor",
-            level="step" if path.startswith(f"{STEPS}/") else "episode",
-            shape=tuple(info.shape),
-            dtype="string" if dtype.kind in "OSU" else dtype.name,
-            encoding=encoding.value if encoding is not None else "none",
-            sequences=sequences,
-        )
-    else:
-        raise SourceError(f"{where}: feature {path} is a {type(node).__name__}, which RLDS datasets do not have")
+    dtype = np.dtype(feature.dtype)
+    return np.dtype(np.float32) if dtype == np.float64 and feature.encoding == "none" else dtype

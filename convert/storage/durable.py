@@ -11,6 +11,7 @@ from pathlib import Path
 
 from convert.errors import ConvertError, ShardError, UsageError
 from stream.format.manifest import FileEntry
+from stream.storage.files import check_regular
 
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
@@ -24,7 +25,8 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def describe_file(path: Path) -> FileEntry:
-    """Return size and hash of a file; raises OSError if it cannot be read."""
+    """Return size and hash of a file; raises OSError if it cannot be read or is not a file."""
+    check_regular(path)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stream.storage.remote import CHUNK, RemoteError, RemoteFolder
+from stream.storage.remote import CHUNK, LocalFolder, RemoteError, RemoteFolder, is_remote
 
 _MAX_PUT = 5 << 30
 """Largest object that S3 takes in one request."""
@@ -113,6 +113,11 @@ class StoreFolder(RemoteFolder):
         for name in names:
             with self.explained("removed", name), contextlib.suppress(FileNotFoundError):
                 self.store.rm_file(f"{self.path}/{name}")
+
+
+def open_folder(path: str) -> LocalFolder | StoreFolder:
+    """Return a local or remote folder."""
+    return StoreFolder(path) if is_remote(path) else LocalFolder(Path(path))
 
 
 class _Reader(io.RawIOBase):

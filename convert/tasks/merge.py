@@ -8,7 +8,6 @@ last. Until then every shard of the split has its part in the journal, so a kill
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -71,11 +70,12 @@ def _merge_split(job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexSta
         return status
     with journal.stage(job.split + INDEX) as folder:
         with writing(journal.scratch):
-            index = merge_index(folder, journal.parts(ordered, folder), action=plan.action, state=plan.state)
+            parts = journal.parts(ordered, folder)
+            index = merge_index(folder, parts, plan.vectors)
         for kind in TABLE_KINDS:
             rows = sum(getattr(status.entry, kind) for status in ordered)
             open_table(folder / table_file(kind), kind, entry=index[kind], rows=rows)
-        statistics = split_statistics(folder, action=plan.action, state=plan.state)
+        statistics = split_statistics(folder, plan.vectors)
         if old is not None and old.index != index:
             journal.withdraw(job.split + INDEX)
         journal.place_index(job.split, folder)
@@ -127,6 +127,5 @@ def index_inputs(statuses: Sequence[ShardStatus], plan: DatasetPlan) -> str:
     digest = hashlib.sha256()
     for status in statuses:
         digest.update("".join([status.entry.name, *(status.parts[kind].sha256 for kind in TABLE_KINDS)]).encode())
-    vectors = [[part.model_dump(mode="json") for part in parts] for parts in (plan.action, plan.state)]
-    digest.update(json.dumps(vectors).encode())
+    digest.update(repr(list(plan.vectors.items())).encode())
     return digest.hexdigest()

@@ -7,10 +7,14 @@ reopened, checked and hashed, and only then put into place; the status of the sh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from itertools import repeat
 from pathlib import Path
 
-from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, ShardError, UsageError
+import numpy as np
+
+from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError, UsageError
+from convert.index.derived import vector_inputs
 from convert.index.tables import write_part
 from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import QuarantineEntry, ShardStatus
@@ -18,19 +22,28 @@ from convert.plan import DatasetPlan, ShardJob
 from convert.shard.images import EncodedFrame, convert_frame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps, frame_offsets
-from convert.shard.part_rows import PartRows
+from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
+from convert.source.episode import Episode
 from convert.source.features import Feature
-from convert.source.rlds import Episode, EpisodeParser
-from convert.source.tfrecord import TFRecordFile
+from convert.source.protocol import SourceEpisode
 from convert.storage.durable import describe_durably, writing
+from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
 
-DAMAGE = ("unreadable", "malformed", "missing_feature", "corrupt_frame", "missing_camera", "undeclared")
+DAMAGE = (
+    "unreadable",
+    "malformed",
+    "missing_feature",
+    "missing_frames",
+    "corrupt_frame",
+    "missing_camera",
+    "undeclared",
+)
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
 
 
@@ -119,10 +132,7 @@ class _ShardWriter:
         self._folder = folder
         self._scratch = scratch
         self._offsets = frame_offsets(plan.frames, plan.offset)
-        extra = (*plan.language, *((plan.robot_feature,) if plan.robot_feature else ()))
-        others = [camera.feature for camera in plan.cameras[1:]]
-        self._parser = EpisodeParser(plan.camera, dict.fromkeys((*plan.features, *extra)), others)
-        vectors = {part.path for part in (*plan.action, *plan.state)}
+        vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
         self._rows = PartRows(plan.features)
         self._left_out: Counter[str] = Counter()
@@ -137,11 +147,10 @@ class _ShardWriter:
         try:
             with writing(self._scratch):
                 writer = RecordWriter(self._folder / RECORDS, output=self._scratch)
-            with writer, shard.open() as file:
-                records = TFRecordFile(file, name=shard.name, size=shard.bytes)
-                for position, item in wanted_records(self._job, records):
-                    self._add(position, item, writer)
-                source_digest = records.digest
+            with writer, shard.open(self._plan.wanted, self._job.spans) as reader:
+                for found in reader:
+                    self._add(found, writer)
+                source_digest = reader.digest
             with writing(self._scratch):
                 parts = self._write_parts(writer)
                 records_file = describe_durably(self._folder / RECORDS)
@@ -182,14 +191,17 @@ class _ShardWriter:
                 raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
         return {kind: describe_durably(self._folder / kind) for kind in tables}
 
-    def _add(self, position: int, item: bytes | DamagedRecord | None, writer: RecordWriter) -> None:
-        if item is None:
-            declared = self._job.shard.records
-            self._leave_out("undeclared", position, f"the file goes on after its {declared} declared records")
+    def _add(self, found: SourceEpisode, writer: RecordWriter) -> None:
+        position = found.position
+        self._bytes_in += found.num_bytes
+        episode, status, detail = self._check(found.content)
+        if not self._is_chosen(episode, position):
+            self._left_out["not_chosen"] += 1
             return
-        episode, status, detail = self._read(item)
         if status != "ok":
             self._leave_out(status, position, detail)
+        if status == "undeclared":
+            return
         kept: list[int] = []
         cameras: list[int] | int = 0
         language: list[str] = []
@@ -213,15 +225,20 @@ class _ShardWriter:
             cameras=cameras,
         )
 
-    def _read(self, item: bytes | DamagedRecord) -> tuple[Episode | None, str, str]:
-        """Return the episode of a record, None if it is damaged; its status; and the reason if that is not "ok"."""
-        if isinstance(item, DamagedRecord):
-            return None, "unreadable", str(item)
-        self._bytes_in += len(item)
-        try:
-            episode = self._parser.parse(item)
-        except MalformedEpisode as error:
-            return None, "malformed", str(error)
+    def _is_chosen(self, episode: Episode | None, position: int) -> bool:
+        """Return whether the list of episodes has an episode; an unreadable one is known by its place alone."""
+        if self._plan.episode_list is None:
+            return True
+        names = [episode_id(self._job.shard.name, position)]
+        texts = [column.values for name in OPENPI if episode and (column := episode.episode.get(name))]
+        if len(texts) == len(OPENPI):
+            names.append("--".join(str(text[0]) for text in texts if text is not None and len(text)))
+        return self._plan.episode_list.chooses(names)
+
+    def _check(self, episode: Episode | DamagedEpisode) -> tuple[Episode | None, str, str]:
+        """Return an episode, None if it is damaged; its status; and the reason if that is not "ok"."""
+        if isinstance(episode, DamagedEpisode):
+            return None, episode.reason, str(episode)
         missing = [feature.name for feature in self._vectors if episode.steps[feature.name].values is None]
         if missing and episode.num_steps:
             return None, "missing_feature", f"no {', '.join(missing)}, a part of action or state"
@@ -233,12 +250,22 @@ class _ShardWriter:
         return episode, "ok", ""
 
     def _write_pairs(self, position: int, episode: Episode, writer: RecordWriter) -> list[int]:
-        """Write the pairs of an episode; returns the first step of each. Pairs of a corrupt frame are left out."""
+        """Write the pairs of an episode; returns the first step of each. Pairs of a corrupt frame are left out.
+
+        Only the encoded frames of one pair and of the steps in it are in memory.
+        """
         starts = first_steps(episode.num_steps, self._plan.offset)
-        frames = self._convert_frames(position, episode, starts)
+        used = {start + offset for start in starts for offset in self._offsets}
+        source = enumerate(episode.frames)
+        frames: dict[int, EncodedFrame | None] = {}
         kept = []
         for start in starts:
-            data = [frame.data for offset in self._offsets if (frame := frames[start + offset]) is not None]
+            while start + self._offsets[-1] not in frames:
+                step, frame = next(source)
+                if step in used:
+                    frames[step] = self._convert_frame(position, step, frame)
+            data = [found.data for offset in self._offsets if (found := frames[start + offset]) is not None]
+            del frames[start]
             if len(data) < len(self._offsets):
                 self._left_out["pair_of_corrupt_frame"] += 1
                 continue
@@ -254,11 +281,11 @@ class _ShardWriter:
         ):
             if frames is None:
                 self._leave_out("missing_camera", position, f"no {camera.feature.name}")
-            for step in range(episode.num_steps):
+            for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
                 record = HOLE
-                if frames is not None:
+                if raw is not None:
                     try:
-                        frame = convert_frame(frames[step], camera.policy, channels=camera.channels)
+                        frame = convert_frame(raw, camera.policy, channels=camera.channels)
                     except CorruptFrame as error:
                         self._leave_out("corrupt_frame", position, f"{camera.name}: {error}", step=step)
                     else:
@@ -272,19 +299,16 @@ class _ShardWriter:
                 cameras.append(number)
         return steps, cameras
 
-    def _convert_frames(self, position: int, episode: Episode, starts: range) -> dict[int, EncodedFrame | None]:
-        frames: dict[int, EncodedFrame | None] = {}
-        for step in sorted({start + offset for start in starts for offset in self._offsets}):
-            try:
-                frame = convert_frame(episode.frames[step], self._plan.policy, channels=self._plan.channels)
-            except CorruptFrame as error:
-                frames[step] = None
-                self._leave_out("corrupt_frame", position, str(error), step=step)
-                continue
-            frames[step] = frame
-            self._passed += frame.passed
-            self._sizes[f"{frame.size[0]}x{frame.size[1]}"] += 1
-        return frames
+    def _convert_frame(self, position: int, step: int, raw: bytes | np.ndarray | CorruptFrame) -> EncodedFrame | None:
+        """Return the frame of a step as it is stored in a pair, None if it is corrupt."""
+        try:
+            frame = convert_frame(raw, self._plan.policy, channels=self._plan.channels)
+        except CorruptFrame as error:
+            self._leave_out("corrupt_frame", position, str(error), step=step)
+            return None
+        self._passed += frame.passed
+        self._sizes[f"{frame.size[0]}x{frame.size[1]}"] += 1
+        return frame
 
     def _leave_out(self, reason: str, position: int, detail: str, *, step: int | None = None) -> None:
         shard = self._job.shard
@@ -298,38 +322,6 @@ class _ShardWriter:
                 shard=self._job.stem, source_file=shard.name, episode=position, step=step, reason=reason, detail=detail
             )
         )
-
-
-def wanted_records(job: ShardJob, records: TFRecordFile) -> Iterator[tuple[int, bytes | DamagedRecord | None]]:
-    """Yield the number and content of every wanted record of a source file.
-
-    A record that a damaged or short file lacks comes as ``DamagedRecord``; data after the declared records come as one
-    None.
-    """
-    declared = job.shard.records
-    last = max(stop for _, stop in job.spans)
-    damage = None
-    position = 0
-    for item in records:
-        if position >= declared:
-            yield position, None
-            break
-        if isinstance(item, DamagedRecord) and item.rest:
-            damage = str(item)
-            break
-        if _covers(job.spans, position):
-            yield position, item
-        position += 1
-        if position >= last < declared:
-            break
-    damage = damage or f"{job.shard.name}: ends after {position} of its {declared} declared records"
-    for missing in range(position, last):
-        if _covers(job.spans, missing):
-            yield missing, DamagedRecord(damage, position=missing, rest=True)
-
-
-def _covers(spans: Sequence[tuple[int, int]], position: int) -> bool:
-    return any(start <= position < stop for start, stop in spans)
 
 
 def _robot(episode: Episode, feature: Feature | None) -> str:

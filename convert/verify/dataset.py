@@ -1,144 +1,174 @@
-"""Version folders of converted datasets: how they are found, and the files in them."""
+"""The manifest of a dataset against itself, the list of what was left out, and the names of all files."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from convert.errors import UsageError
+from pydantic import ValidationError
+
 from convert.journal.journal import FOLDER, Journal
+from convert.journal.status import QuarantineEntry
 from convert.report import fault
-from convert.verify.manifest import changed_entry, check_quarantine, contradictions, reindex_hint
-from convert.verify.report import DatasetReport, Findings, VersionFolder
-from stream.format.manifest import Manifest, read_manifest
-from stream.format.names import (
-    FETCHED_NAME,
-    MANIFEST_NAME,
-    QUARANTINE_NAME,
-    TABLE_KINDS,
-    shard_file,
-    table_file,
-)
-from stream.storage.errors import FormatError, closest
+from convert.shard.counts import count_frames, total_counts
+from convert.shard.pairs import record_offsets
+from convert.verify.report import DatasetReport, Findings
+from stream.format.manifest import Manifest, ShardEntry, read_manifest
+from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, shard_file, split_of, table_file
+from stream.storage.errors import FormatError, first_fault
+from stream.storage.files import FileTooLarge, read_whole
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_SHARD = re.compile(r"(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 _SHARD_FILE = re.compile(r".*\d{5,}-of-\d{5,}.*\.arrayrecord", re.DOTALL)
-
-
-def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> list[Path]:
-    """Return the version folders at or below ``root``, sorted.
-
-    Args:
-        root: Output root, folder of a dataset, or version folder.
-        names: Names of the datasets to choose, None for all.
-
-    Raises:
-        UsageError: No conversion or no dataset of a name exists here; names the closest.
-    """
-    if "://" in str(root):
-        raise UsageError(
-            f"{root}: only local folders can be checked; copy it with `python -m stream.fetch`, which checks every file"
-        )
-    top = Path(root)
-    if not top.is_dir():
-        raise UsageError(
-            f"{root}: {'is a file' if top.exists() else 'no such folder'}; expected a conversion's --output"
-        )
-    found = _versions(top)
-    if not found:
-        raise UsageError(f"{root}: nothing was converted here; expected <dataset>/<version>/{MANIFEST_NAME} below it")
-    known = [VersionFolder(folder=folder).dataset for folder in found]
-    for name in names or ():
-        if name not in known:
-            raise UsageError(f"{root}: no dataset {name!r}; {closest(name, set(known), noun='datasets')}")
-    chosen = [folder for folder, name in zip(found, known, strict=True) if names is None or name in names]
-    for folder in chosen:
-        if (folder / FETCHED_NAME).exists():
-            raise UsageError(
-                f"{folder}: was fetched in part ({FETCHED_NAME}), and stream.fetch checked its files; check the "
-                "complete dataset at its source"
-            )
-    return chosen
+_TABLE_FILES = {table_file(kind) for kind in TABLE_KINDS}
+_MAX_QUARANTINE = 1 << 30
+_UNLISTED = {"pair_of_corrupt_frame", "not_chosen"}
+"""Reasons that are counted and not listed: the list has a corrupt frame once, not each of its pairs."""
 
 
 def survey(folder: Path) -> DatasetReport:
     """Read the manifest of a version folder, and compare it with itself and with the files around it."""
-    report = DatasetReport(folder=folder)
-    findings = Findings()
-    journal = (folder / FOLDER).exists()
+    report, findings = DatasetReport(folder=folder), Findings()
+    path, journal = folder / MANIFEST_NAME, (folder / FOLDER).exists()
     try:
-        if not (folder / MANIFEST_NAME).exists():
-            report.incomplete = journal
-            text = f"is not there, and no {FOLDER} to resume from; expected a complete conversion"
-            if journal:
-                text = f"is not there: the conversion is incomplete, finished shards: {len(Journal(folder).finished())}"
-            findings.add(MANIFEST_NAME, text)
-        else:
-            report.manifest = read_manifest(folder)
+        report.manifest = manifest = read_manifest(folder)
+    except FileNotFoundError:
+        report.incomplete = journal
+        text = f"is not there, and no {FOLDER} to resume from; expected a complete conversion"
+        if journal:
+            text = f"is not there: the conversion is incomplete, finished shards: {len(Journal(folder).finished())}"
+        findings.add(path, text)
     except (FormatError, OSError) as error:
-        findings.add(MANIFEST_NAME, fault(error, folder / MANIFEST_NAME))
-    if (manifest := report.manifest) is not None:
+        findings.add(path, fault(error, path))
+    else:
         for key in ("dataset", "version"):
             found, expected = getattr(manifest, key), getattr(report, key)
             if found != expected:
-                findings.add(MANIFEST_NAME, f"is of {key} {found!r}, its folder says {expected!r}")
-        for text in contradictions(manifest):
-            findings.add(MANIFEST_NAME, text)
-        _check_files(folder, manifest, journal, findings)
-        check_quarantine(folder, manifest, journal=journal, findings=findings)
+                findings.add(path, f"is of {key} {found!r}, its folder says {expected!r}")
+        for text in _contradictions(manifest):
+            findings.add(path, text)
+        _check_names(folder, manifest, journal, findings)
+        _check_quarantine(folder / QUARANTINE_NAME, manifest, journal, findings)
         if journal:
             text = "exists: adding a split goes on or was interrupted; the same convert.run command resumes it"
             report.notes.append(f"{FOLDER} {text}")
-        if keys := changed_entry(manifest):
-            report.notes.append(reindex_hint(folder, keys))
+        if hint := report.registry_hint:
+            report.notes.append(hint)
     report.findings = findings.close()
     return report
 
 
-def _versions(root: Path) -> list[Path]:
-    if _is_version(root):
-        return [root]
-    children = [folder for folder in root.glob("[!.]*") if folder.is_dir()]
-    found = [folder for folder in children if _is_version(folder)]
-    for child in set(children) - set(found):
-        inner = (folder for folder in child.glob("[!.]*") if folder.is_dir())
-        found += [folder for folder in inner if _VERSION.fullmatch(folder.name) or _is_version(folder)]
-    return sorted(found)
-
-
-def _is_version(folder: Path) -> bool:
-    """Return whether something was converted into this folder, even if only some files of it are left."""
-    return any((folder / name).exists() for name in (MANIFEST_NAME, FOLDER, QUARANTINE_NAME)) or any(
-        _is_output_file(file.name) and file.name.startswith(f"{file.parent.name}-")
-        for file in folder.glob("[!.]*/*.arrayrecord")
-    )
-
-
-def _listdir(folder: Path) -> list[str]:
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    """Yield a sentence about each contradiction in a manifest that ``read_manifest`` does not find."""
+    shards, image = [shard for split in manifest.splits.values() for shard in split.shards], manifest.image
     try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
+        cameras = {*manifest.parameters.get("cameras", ()), *(name for shard in shards for name in shard.camera_sizes)}
+        counted = _counts(total_counts(shard.left_out for shard in shards), count_frames(shards, sorted(cameras)))
+        said = _counts(manifest.left_out, image)
+        by_size, encoded = sum(image["sizes"].values()), image["passed"] + image["transcoded"]
+    except (AttributeError, KeyError, TypeError):
+        yield f"field image is {image!r:.200}, expected sizes, passed and transcoded"
+    else:
+        for what in sorted({*said, *counted}):
+            if said.get(what, 0) != counted.get(what, 0):
+                yield f"says {said.get(what, 0)} {what}, its shards add up to {counted.get(what, 0)}"
+        if by_size != encoded:
+            yield f"counts {by_size} frames by size, {encoded} passed through or transcoded"
+    for name, split in manifest.splits.items():
+        yield from _strange_names(name, split.shards)
+    if set(manifest.statistics) != set(manifest.splits):
+        found, expected = (", ".join(sorted(names)) or "no split" for names in (manifest.statistics, manifest.splits))
+        yield f"has statistics of {found}, expected of {expected}"
+    if record_offsets(manifest.layout, manifest.parameters) is None:
+        yield "field parameters has no offset, frames and frame_offsets of a pair that agree"
 
 
-def _is_output_file(name: str) -> bool:
-    return bool(_SHARD_FILE.fullmatch(name)) or name in map(table_file, TABLE_KINDS)
+def _counts(left_out: Mapping[str, int], image: Mapping[str, Any]) -> dict[str, int]:
+    """Return the counts of a manifest by what is counted; raises AttributeError, KeyError or TypeError without them."""
+    cameras = image.get("cameras", {})
+    return {
+        **{f"left out as {reason}": count for reason, count in left_out.items()},
+        **{f"frames of {size}": count for size, count in image["sizes"].items()},
+        **{f"frames of {name} of {size}": cameras[name][size] for name in cameras for size in cameras[name]},
+        "cameras": len(cameras),
+        "frames passed through": image["passed"],
+    }
 
 
-def _check_files(folder: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
+def _strange_names(split: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
+    """Yield a sentence about each shard whose name does not follow the name before."""
+    last, count = -1, None
+    for shard in shards:
+        match = _SHARD.fullmatch(shard.name.removeprefix(f"{split}-"))
+        if match is None:
+            yield f"split {split} lists a shard {shard.name!r}, expected {split}-00000-of-00001"
+            continue
+        index, count = int(match["index"]), count or match["count"]
+        if match["count"] != count or not last < index < int(count):
+            yield f"split {split} lists {shard.name!r} after number {last} of {count}"
+        last = index
+
+
+def _check_names(folder: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
     """Report missing folders of splits, and files that the manifest does not have."""
     for split, entry in manifest.splits.items():
-        known = {*map(table_file, TABLE_KINDS), *(shard_file(shard.name) for shard in entry.shards)}
+        known = _TABLE_FILES | {shard_file(shard.name) for shard in entry.shards}
         if entry.shards and not (folder / split).is_dir():
-            findings.add(split, f"is no folder; expected a folder of {len(known):,} files")
-        for name in sorted(set(_listdir(folder / split)) - known):
-            findings.add(f"{split}/{name}", "is not in the manifest; remove it if nobody needs it")
-    for name in _listdir(folder):
-        if name.startswith(".") or name in manifest.splits:
+            findings.add(folder / split, f"is no folder; expected a folder of {len(known):,} files")
+        for path in sorted((folder / split).glob("*")):
+            if path.name not in known:
+                findings.add(path, "is not in the manifest; remove it if nobody needs it")
+    for path in sorted(folder.glob("*")):
+        if path.name.startswith(".") or path.name in manifest.splits:
             continue
-        if _is_output_file(name):
-            findings.add(name, "is not in the folder of a split; remove it if nobody needs it")
-        elif not journal and any(map(_is_output_file, _listdir(folder / name))):
-            findings.add(name, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
+        if _is_output(path):
+            findings.add(path, "is not in the folder of a split; remove it if nobody needs it")
+        elif not journal and any(map(_is_output, path.glob("*"))):
+            findings.add(path, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
+
+
+def _is_output(path: Path) -> bool:
+    return bool(_SHARD_FILE.fullmatch(path.name)) or path.name in _TABLE_FILES
+
+
+def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
+    """Compare the list of what was left out with the counts of each shard.
+
+    While a split is added, ``journal`` is true, and the list has entries of a split that the manifest does not have.
+    """
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    counted, listed = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    for shard in shards:
+        for reason in {*shard.left_out} - _UNLISTED:
+            counted[shard.name, shard.source_file, reason] = shard.left_out[reason]
+    try:
+        lines = read_whole(path, _MAX_QUARANTINE).splitlines()
+    except FileNotFoundError:
+        if counted:
+            findings.add(path, f"is not there, the manifest left out {dict(manifest.left_out)}")
+        return
+    except (OSError, FileTooLarge) as error:
+        findings.add(path, fault(error, path))
+        return
+    if manifest.quarantine is not None and not journal:
+        findings.check_file(path, manifest.quarantine)
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = QuarantineEntry.model_validate_json(line)
+        except ValidationError as error:
+            findings.add(path, f"line {number}: {first_fault(error)}")
+        else:
+            if not journal or split_of(entry.shard) in manifest.splits:
+                listed[entry.shard, entry.source_file, entry.reason] += 1
+    known = {(shard.name, shard.source_file) for shard in shards}
+    for key in sorted({*listed, *counted}):
+        name, source_file, reason = key
+        if key[:2] not in known:
+            what = f"shard {name!r:.100} of source file {source_file!r:.100}"
+            findings.add(path, f"lists {listed[key]:,} of {reason} for {what}, which the manifest does not have")
+        elif listed[key] != counted[key]:
+            what = f"lists {listed[key]:,} of {reason} for {name}"
+            findings.add(path, f"{what}, the manifest left out {counted[key]:,} there")

@@ -1,85 +1,255 @@
-"""The index of a split: its three tables against the format, the manifest, and each other."""
+"""The index of a split: its tables against the format, the manifest, each other, and the registry's vectors.
+
+The rows of one shard are checked at a time, so memory does not grow with the split.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from convert.index.derived import derive_vector, find_fault, part_names, read_vectors, vector_inputs
+from convert.index.shards import Shard, list_shards
+from convert.index.statistics import differing_statistics, split_statistics
+from convert.registry.dataset import Vector, derived_vectors
+from convert.registry.space import MappedVector
 from convert.report import fault, first_line
-from convert.verify.files import is_unchanged
+from convert.shard.pairs import record_offsets
 from convert.verify.report import Finding, Findings
-from convert.verify.rows import Report, check_rows
-from convert.verify.split_shard import changed_columns, list_shards, open_index_table
-from convert.verify.vectors import check_derived, compute_statistics, differing_statistics
-from stream.format.manifest import SplitEntry, Statistics
-from stream.format.names import MANIFEST_NAME, TABLE_KINDS, TableKind, table_file
-from stream.format.schema import FIRST_FIELDS
-from stream.format.table import Table
+from stream.format.manifest import Manifest, SplitEntry
+from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, DerivedName, TableKind, table_file
+from stream.format.table import Table, hash_column, open_table
 from stream.storage.errors import FormatError
 
+_TOLERANCE = 1e-6
+_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames")
+_NO_RECORDS = (*_NO_STEPS, "too_short", "missing_feature")
+_STATUSES = ("ok", *_NO_RECORDS)
 
-def check_index(
-    folder: Path,
-    split: str,
-    entry: SplitEntry,
-    *,
-    offset: int | None,
-    spec: Mapping[str, Any],
-    statistics: Mapping[Any, Statistics],
-    deep: bool,
-) -> list[Finding]:
+
+def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> list[Finding]:
     """Check the index of one split; never raises, whatever the files hold.
 
     Args:
-        folder: Folder of the dataset, ``ROOT/<dataset>/<version>``.
-        split: Name of the split.
-        entry: Manifest entry of the split.
-        offset: Offset of all pairs in steps, None if the manifest does not say.
-        spec: Registry entry in the manifest.
-        statistics: Statistics of the split in the manifest.
+        folder: Folder of the split, ``ROOT/<dataset>/<version>/<split>``.
+        manifest: Manifest of the dataset.
         deep: Compute derived columns and statistics again.
     """
-    findings = Findings()
-    reports: dict[TableKind, Report] = {
-        kind: partial(findings.add, f"{split}/{table_file(kind)}") for kind in TABLE_KINDS
-    }
-    shards = list_shards(folder, split, entry)
-    tables: dict[TableKind, Table] = {}
-    for kind in TABLE_KINDS:
-        path = folder / split / table_file(kind)
-        if is_unchanged(path, entry.index[kind], name=f"{split}/{path.name}", findings=findings):
+    findings, entry, tables = Findings(), manifest.splits[folder.name], dict[TableKind, Table]()
+    paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
+    for kind, path in paths.items():
+        if findings.check_file(path, entry.index[kind]):
             try:
-                tables[kind] = _open(path, kind, entry, reports[kind])
+                tables[kind] = _open(path, kind, entry, findings)
             except Exception as error:
-                reports[kind](fault(error, path))
+                findings.add(path, fault(error, path))
     try:
-        check_rows(tables, shards, offset=offset, reports=reports)
-        try:
-            sound = "steps" in tables and check_derived(
-                tables["steps"], shards, spec, deep=deep, report=reports["steps"]
-            )
-            if sound and deep:
-                computed = compute_statistics(folder / split, spec)
-                for vector, _, text in differing_statistics(statistics, computed):
-                    findings.add(MANIFEST_NAME, f"statistics of {split} {vector}: {text}")
-        except FormatError as error:
-            findings.add(MANIFEST_NAME, str(error))
+        shards, offsets = list_shards(folder, entry), record_offsets(manifest.layout, manifest.parameters)
+        for shard in shards:
+            _check_rows(tables, shard, offsets[-1] if offsets else None, findings)
+        vectors = derived_vectors(read_vectors(manifest))
+        if "steps" in tables and _check_vectors(tables["steps"], shards, vectors, deep, findings) and deep:
+            computed = split_statistics(folder, vectors)
+            for vector, text in differing_statistics(manifest.statistics.get(folder.name, {}), computed):
+                findings.add(folder.parent / MANIFEST_NAME, f"statistics of {folder.name} {vector}: {text}")
+    except FormatError as error:
+        findings.add(folder.parent / MANIFEST_NAME, str(error))
     except Exception as error:
-        reports["episodes"](f"tables could not be compared: {type(error).__name__}: {first_line(error)}")
+        findings.add(paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}")
     return findings.close()
 
 
-def _open(path: Path, kind: TableKind, entry: SplitEntry, report: Report) -> Table:
-    """Open a table whose columns of the format have their types and no nulls, and report columns that changed."""
-    table = open_index_table(path.parent, kind, entry.index[kind], getattr(entry, kind))
-    arrow = table.arrow()
+def _open(path: Path, kind: TableKind, entry: SplitEntry, findings: Findings) -> Table:
+    """Open a table, and report columns that differ from the manifest; raises FormatError or ArrowInvalid."""
+    table, expected = open_table(path, kind, rows=getattr(entry, kind)), entry.index[kind].columns
     # Follows every offset in the table.
-    arrow.validate(full=True)
-    for text in changed_columns(table, entry.index[kind]):
-        report(text)
-    for field in FIRST_FIELDS[kind]:
-        if nulls := arrow.column(field.name).null_count:
-            raise FormatError(f"column {field.name} has {nulls:,} nulls, expected none")
+    table.arrow().validate(full=True)
+    for name in sorted({*table.columns, *expected}):
+        if name not in expected:
+            findings.add(path, f"column {name!r} is not in the manifest")
+        elif name not in table.columns:
+            findings.add(path, f"column {name!r} is only in the manifest")
+        elif (found := hash_column(table.content, table.columns[name])) != expected[name]:
+            findings.add(path, f"column {name!r} has XXH3 {found}, expected {expected[name]}")
     return table
+
+
+def _check_vectors(
+    table: Table, shards: Sequence[Shard], vectors: Mapping[DerivedName, Vector], deep: bool, findings: Findings
+) -> bool:
+    """Check that ``steps`` has the vectors of the registry entry, and if ``deep`` each value; return whether it has."""
+    sound, path, raw = True, Path(table.path), table.arrow()
+    for name in DERIVED if len(table) else ():
+        vector, column = vectors.get(name, ()), table.columns.get(name)
+        size = len(part_names(vector))
+        found = None if column is None else (column.dtype, column.width, column.validity)
+        if found != (("<f4", size, None) if vector else None):
+            sound, shown = False, f"it has {found[1]} values of type {found[0]} a row" if found else "there is none"
+            findings.add(path, f"column {name}: {shown}, the manifest's registry entry says {size} values of float32")
+        elif deep and (
+            faults := {part.path: text for part in vector_inputs(vector) if (text := find_fault(raw.schema, part))}
+        ):
+            sound = False
+            for part, text in faults.items():
+                findings.add(path, f"{name} takes {part}, but {text}")
+        elif deep and vector:
+            for shard in shards:
+                sound &= _compare_rows(name, vector, _ShardRows(table, "steps", shard, findings), raw)
+    return sound
+
+
+def _compare_rows(name: str, vector: Vector, rows: _ShardRows, raw: pa.Table) -> bool:
+    """Compare a derived column of a shard with the raw columns; return whether it is the same."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = derive_vector(raw[rows.shard.rows("steps")], vector)
+    found, names = rows[name], part_names(vector)
+    # The last bit of an angle depends on the CPU.
+    tolerance = _TOLERANCE if isinstance(vector, MappedVector) else 0
+    wrong = ~np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+    def describe(row: int) -> str:
+        dim = int(wrong[row].argmax())
+        return f"{name} {names[dim]} is {found[row, dim]}, the raw columns give {expected[row, dim]}"
+
+    return rows.check(name, wrong.any(axis=1), describe)
+
+
+class _ShardRows:
+    """The rows of a shard in a table, and the findings about them.
+
+    Of each check of a table, the findings have the first wrong row and the count of the wrong rows of all shards.
+    Checks return whether nothing is wrong.
+    """
+
+    def __init__(self, table: Table, kind: TableKind, shard: Shard, findings: Findings) -> None:
+        self.shard = shard
+        self.numbers = np.arange(shard.rows(kind).start, shard.rows(kind).stop)
+        """Numbers of the rows in the table, int64 [rows]."""
+        self._table, self._rows, self._findings = table, shard.rows(kind), findings
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        """Return a column: whole numbers as int64 and texts as objects, [rows], or vectors, float32 [rows, width]."""
+        if self._table.columns[column].texts is not None:
+            return np.array(self._table.arrow()[column][self._rows].to_pylist(), object)
+        values = self._table.array(column)[self._rows]
+        # Signed and wide, so that differences and sums of damaged numbers do not overflow.
+        return values.astype(np.int64) if values.ndim == 1 else values
+
+    def check(self, name: str, wrong: np.ndarray, text: Callable[[int], str]) -> bool:
+        """Check that no row is wrong, bool [rows]; ``text`` describes a row, counted from the first of the shard."""
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            row = int(rows[0])
+            place = f"row {self.numbers[row]:,} (row {row:,} of {self.shard.entry.name})"
+            self._findings.add(Path(self._table.path), f"{place}: {text(row)}", check=name, times=len(rows))
+        return not len(rows)
+
+    def compare(self, column: str, expected: np.ndarray | int | str) -> bool:
+        """Check that a column has the expected values."""
+        found = self[column]
+        values = np.broadcast_to(np.asarray(expected, found.dtype), found.shape)
+        return self.check(
+            column, found != values, lambda row: f"{column} is {_show(found[row])}, expected {_show(values[row])}"
+        )
+
+    def check_order(self, column: str, groups: np.ndarray) -> bool:
+        """Check that a column rises within each group of rows."""
+        values = self[column]
+        wrong = np.diff(values, prepend=values[:1] - 1) <= 0
+        wrong[1:] &= np.diff(groups) == 0
+        return self.check(
+            f"order of {column}",
+            wrong,
+            lambda row: f"{column} is {values[row]:,} after {values[row - 1]:,}, expected more",
+        )
+
+    def check_count(self, what: str, found: int | np.integer, said: int) -> bool:
+        """Check a count of the shard against the manifest."""
+        if found != said:
+            text = f"has {found:,} {what} in {self.shard.entry.name}, the manifest says {said:,}"
+            self._findings.add(Path(self._table.path), text, check=what)
+        return bool(found == said)
+
+
+def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | None, findings: Findings) -> None:
+    """Check that the rows of a shard agree with each other and with the counts in the manifest.
+
+    ``tables`` are those that can be read; without ``episodes``, nothing can be compared. ``offset`` is that of all
+    records in steps, None if it is unknown: then records are not checked.
+    """
+    rows = {kind: _ShardRows(table, kind, shard, findings) for kind, table in tables.items()}
+    episodes, steps = rows.get("episodes"), rows.get("steps")
+    # Steps and records cannot be assigned to episodes of wrong lengths.
+    if episodes is None or not _check_episodes(episodes, offset):
+        return
+    if steps is not None:
+        steps.compare("episode", np.repeat(episodes["episode"], episodes["num_steps"]))
+        steps.compare("step", steps.numbers - np.repeat(episodes["first_steps_row"], episodes["num_steps"]))
+    if "records" in rows and offset is not None:
+        _check_records(rows["records"], episodes, offset)
+
+
+def _check_episodes(rows: _ShardRows, offset: int | None) -> bool:
+    """Check the episodes of a shard; return whether their steps and records are contiguous and of the right count."""
+    shard, entry = rows.shard, rows.shard.entry
+    steps, records, status, position = map(rows.__getitem__, ("num_steps", "num_records", "status", "source_position"))
+    possible = records if offset is None else np.maximum(steps - offset, 0) * max(1, len(entry.camera_sizes))
+    possible = np.where(np.isin(status, _NO_RECORDS), 0, possible)
+    contiguous = [
+        rows.compare("episode", rows.numbers),
+        rows.compare("shard", shard.number),
+        rows.compare("num_steps", np.where(np.isin(status, _NO_STEPS), 0, np.maximum(steps, 0))),
+        rows.compare("first_steps_row", shard.first["steps"] + np.cumsum(steps) - steps),
+        rows.compare("num_records", np.clip(records, 0, np.maximum(possible, 0))),
+        rows.compare("first_record", shard.first["records"] + np.cumsum(records) - records),
+        rows.check_count("steps", steps.sum(), entry.steps),
+        rows.check_count("records", records.sum(), entry.records),
+    ]
+    rows.compare("status", np.where(np.isin(status, _STATUSES), status, " or ".join(_STATUSES)))
+    rows.check_order("source_position", np.zeros(len(position)))
+    rows.compare("source_file", entry.source_file)
+    rows.compare("episode_id", np.array([f"{entry.source_file}__{number}" for number in position], object))
+    rows.check_count("episodes with records", np.count_nonzero(records > 0), entry.paired_episodes)
+    for reason in _NO_RECORDS:
+        found = np.count_nonzero(status == reason)
+        rows.check_count(f"episodes of status {reason}", found, entry.left_out.get(reason, 0))
+    if offset is not None:
+        left_out = entry.left_out.get("pair_of_corrupt_frame", 0)
+        rows.check_count("pairs without a record", (possible - records).sum(), left_out)
+    return all(contiguous)
+
+
+def _check_records(rows: _ShardRows, episodes: _ShardRows, offset: int) -> None:
+    """Check that the records of a shard are of its episodes, in order, and have locations in the ArrayRecord file."""
+    entry, step, counts = rows.shard.entry, rows["step"], episodes["num_records"]
+    length = np.repeat(episodes["num_steps"], counts)
+    camera = np.zeros_like(step)
+    if entry.camera_sizes:
+        record = rows.numbers - np.repeat(episodes["first_record"], counts)
+        camera, ordered = np.divmod(record, np.maximum(length, 1))
+        rows.compare("step", ordered)
+    else:
+        rows.check_order("step", rows["episode"])
+        rows.check(
+            "outside",
+            (step < 0) | (step + offset >= length),
+            lambda row: f"step {step[row]:,} with offset {offset} is outside its episode of {length[row]:,} steps",
+        )
+    rows.compare("shard", rows.shard.number)
+    rows.compare("episode", np.repeat(episodes["episode"], counts))
+    rows.compare("camera", camera)
+    rows.compare("offset", offset)
+    rows.compare("steps_row", np.repeat(episodes["first_steps_row"], counts) + step)
+    position, num_bytes, size = rows["position"], rows["num_bytes"], entry.file.bytes
+    rows.check(
+        "location",
+        (position < 0) | (num_bytes <= 0) | (position > size - num_bytes),
+        lambda row: f"{num_bytes[row]:,} bytes at {position[row]:,} are not in the shard's file of {size:,} bytes",
+    )
+
+
+def _show(value: object) -> str:
+    return f"{value!r:.200}" if isinstance(value, str) else f"{value:,}"

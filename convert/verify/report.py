@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,79 +9,79 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from convert.report import format_table, human_bytes, human_seconds
-from stream.format.manifest import Manifest, SplitEntry
-from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
+from convert.datasets import VersionFolder
+from convert.report import count_noun, fault, format_table, human_bytes, human_seconds
+from convert.storage.durable import describe_file
+from stream.format.manifest import FileEntry
+from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME
 
 _PER_FILE = 10
 
 
 class Finding(NamedTuple):
-    """Something wrong with one file of a dataset.
+    """Something wrong with one file.
 
     Attributes:
-        file: Path below the version folder, such as ``train/steps.arrow``.
+        file: Path of the file.
         text: Sentence about what was found and what was expected.
         sha256: SHA-256 of the file if it differs from the manifest.
+        times: Number of times that it was found; the sentence is about the first.
     """
 
-    file: str
+    file: Path
     text: str
     sha256: str | None = None
+    times: int = 1
 
 
+@dataclass
 class Findings:
     """Findings in the order in which they were added; from the eleventh of a file on, only a count."""
 
-    def __init__(self) -> None:
-        """Start with none."""
-        self._found: list[Finding] = []
-        self._counts: Counter[str] = Counter()
+    _found: dict[tuple[Path, str], Finding] = field(default_factory=dict)
+    _counts: Counter[Path] = field(default_factory=Counter)
 
-    def add(self, file: str, text: str, *, sha256: str | None = None) -> None:
-        """Add something wrong with ``file``: what was found and what was expected."""
+    def add(self, file: Path, text: str, *, check: str = "", times: int = 1, sha256: str | None = None) -> None:
+        """Add a finding; of a named check, only the first sentence about a file is kept, with the sum of ``times``."""
+        key = (file, check or text)
+        if before := self._found.get(key):
+            self._found[key] = before._replace(times=before.times + times)
+            return
         self._counts[file] += 1
         if self._counts[file] <= _PER_FILE:
-            self._found.append(Finding(file, text, sha256))
+            self._found[key] = Finding(file, text, sha256, times)
+
+    def check_file(self, path: Path, entry: FileEntry) -> bool:
+        """Return whether a file has the size and SHA-256 of its manifest entry; add a finding if not."""
+        try:
+            found = describe_file(path)
+        except FileNotFoundError:
+            self.add(path, f"is not there, expected {human_bytes(entry.bytes)}")
+            return False
+        except OSError as error:
+            self.add(path, fault(error, path))
+            return False
+        if found.bytes != entry.bytes:
+            self.add(path, f"has {found.bytes:,} bytes, expected {entry.bytes:,}", sha256=found.sha256)
+        elif found.sha256 != entry.sha256:
+            self.add(path, f"has SHA-256 {found.sha256}, expected {entry.sha256}", sha256=found.sha256)
+        return (found.bytes, found.sha256) == (entry.bytes, entry.sha256)
 
     def close(self) -> list[Finding]:
         """Return the findings, followed by the counts of the others."""
         more = {file: count - _PER_FILE for file, count in self._counts.items() if count > _PER_FILE}
-        return self._found + [Finding(file, f"and {count:,} more of these") for file, count in more.items()]
+        return [*self._found.values(), *(Finding(file, f"and {n:,} more of these") for file, n in more.items())]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Problem:
-    """A finding with the dataset and the full path of its file; ``split`` is None if it concerns no single split."""
+    """A finding with its dataset; ``split`` is None if it concerns no single split."""
 
     dataset: str
     version: str
     split: str | None
     file: str
     problem: str
-
-
-@dataclass(kw_only=True)
-class VersionFolder:
-    """One version of a dataset, ``ROOT/<dataset>/<version>``; ``manifest`` is None if it is missing or damaged."""
-
-    folder: Path
-    manifest: Manifest | None = None
-
-    @property
-    def dataset(self) -> str:
-        """Name of the dataset."""
-        return Path(os.path.abspath(self.folder)).parent.name
-
-    @property
-    def version(self) -> str:
-        """Version of the dataset."""
-        return Path(os.path.abspath(self.folder)).name
-
-    @property
-    def splits(self) -> dict[str, SplitEntry]:
-        """Splits of the manifest."""
-        return self.manifest.splits if self.manifest is not None else {}
 
 
 @dataclass(kw_only=True)
@@ -106,16 +105,14 @@ class DatasetReport(VersionFolder):
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``. ``bytes`` is the size of indexes and shards; counts are of the manifest."""
-        shards = [shard for split in self.splits.values() for shard in split.shards]
-        tables = [table for split in self.splits.values() for table in split.index.values()]
         return {
             "dataset": self.dataset,
             "version": self.version,
             "path": str(self.folder),
             "splits": list(self.splits),
-            "shards": len(shards),
-            "records": sum(shard.records for shard in shards),
-            "bytes": sum(file.bytes for file in (*tables, *(shard.file for shard in shards))),
+            "shards": sum(len(split.shards) for split in self.splits.values()),
+            "records": sum(split.records for split in self.splits.values()),
+            "bytes": sum(entry.bytes for _, entry in self.files()),
             "verdict": self.verdict,
             "notes": self.notes,
         }
@@ -135,23 +132,15 @@ class Report:
         """Findings of all datasets, sorted by file. A swapped file is told to which path its bytes belong."""
         owners: dict[str | None, Path] = {}
         for dataset in self.datasets:
-            for split, entry in dataset.splits.items():
-                folder = dataset.folder / split
-                owners |= {table.sha256: folder / table_file(kind) for kind, table in entry.index.items()}
-                owners |= {shard.file.sha256: folder / shard_file(shard.name) for shard in entry.shards}
+            owners |= {entry.sha256: path for path, entry in dataset.files()}
         found = []
         for dataset in self.datasets:
-            for file, text, sha256 in sorted(dataset.findings, key=lambda finding: finding.file):
-                split = file.split("/", 1)[0]
-                found.append(
-                    Problem(
-                        dataset=dataset.dataset,
-                        version=dataset.version,
-                        split=split if "/" in file or split in dataset.splits else None,
-                        file=str(dataset.folder / file),
-                        problem=text + (f"; these are the bytes of {owners[sha256]}" if sha256 in owners else ""),
-                    )
-                )
+            for file, text, sha256, times in sorted(dataset.findings, key=lambda finding: finding.file):
+                top = file.relative_to(dataset.folder).parts[0]
+                split = top if file.parent != dataset.folder or top in dataset.splits else None
+                text += f" (the first of {times:,})" if times > 1 else ""
+                text += f"; these are the bytes of {owners[sha256]}" if sha256 in owners else ""
+                found.append(Problem(dataset.dataset, dataset.version, split=split, file=str(file), problem=text))
         return tuple(found)
 
     @property
@@ -177,34 +166,19 @@ class Report:
         lines = [format_table(header, [[entry[key] for key in header] for entry in shown])]
         lines += [f"note: {entry['path']}: {note}" for entry in entries for note in entry["notes"]]
         lines += [f"{problem.file}: {problem.problem}" for problem in self.problems]
-        if self.problems:
-            names = sorted({problem.dataset for problem in self.problems})
-            lines += [f"{count_noun(len(self.problems), 'problem')} in {', '.join(names)}", *self._remedies()]
-        else:
-            shards = sum(entry["shards"] for entry in entries)
+        if self.ok:
+            shards = count_noun(sum(entry["shards"] for entry in entries), "shard")
             how = "every frame decoded" if self.deep else "sizes, checksums and indexes; --deep decodes every frame"
-            lines.append(f"no problems in {count_noun(shards, 'shard')} ({how}), {human_seconds(self.seconds)}")
-        return "\n".join(lines)
-
-    def _remedies(self) -> list[str]:
+            return "\n".join([*lines, f"no problems in {shards} ({how}), {human_seconds(self.seconds)}"])
         incomplete = sorted({dataset.dataset for dataset in self.datasets if dataset.incomplete})
-        damaged = sorted({problem.dataset for problem in self.problems} - set(incomplete))
-        lines = []
+        names = sorted({problem.dataset for problem in self.problems})
+        lines.append(f"{count_noun(len(self.problems), 'problem')} in {', '.join(names)}")
         if incomplete:
             lines.append(f"to finish {', '.join(incomplete)}: run the same convert.run command again; it resumes")
-        if damaged:
+        if damaged := [name for name in names if name not in incomplete]:
             lines.append(
                 f"to repair {', '.join(damaged)}: remove the named files and run the same convert.run command again, "
                 f"which makes them again; if {MANIFEST_NAME} or {QUARANTINE_NAME} is named, run it with "
                 f"--datasets {','.join(damaged)} --overwrite"
             )
-        return lines
-
-
-def count_noun(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> count_noun(1, "shard"), count_noun(1200, "shard")
-    ('1 shard', '1,200 shards')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+        return "\n".join(lines)

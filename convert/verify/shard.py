@@ -2,83 +2,148 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
-from array_record.python import array_record_module
+import simplejpeg
+from array_record.python.array_record_module import ArrayRecordReader
 
+from convert.errors import CorruptFrame
+from convert.index.shards import Shard
 from convert.report import first_line
-from convert.verify.files import is_unchanged
-from convert.verify.frames import check_frames
+from convert.shard.images import decode_jpeg
 from convert.verify.report import Finding, Findings
-from convert.verify.split_shard import SplitShard
-from stream.format.names import MANIFEST_NAME
+from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
+from stream.format.record_file import RecordFile
+from stream.format.table import open_table
+from stream.storage.errors import FormatError
 
+_READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:1"
 _COLUMNS = ("episode", "step", "camera", "position", "num_bytes", "xxh3_64")
 
+Record = tuple[str, dict[str, int], bytes]
+"""Name of a record for messages, its row in the index (empty if the index is damaged), and its bytes."""
 
-def check_shard(
-    shard: SplitShard, *, frame_offsets: Sequence[int] | None, deep: bool, index_sound: bool
-) -> list[Finding]:
+
+def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, index_sound: bool) -> list[Finding]:
     """Check one shard; never raises, whatever its file holds.
 
     Args:
         shard: Shard.
-        frame_offsets: Distances from t of the frames of a record, None if the manifest does not say.
+        offsets: Distances from t of the frames of a record, None if the manifest does not say.
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
     """
     findings = Findings()
-    name, entry = f"{shard.split}/{shard.path.name}", shard.entry
     try:
-        intact = is_unchanged(shard.path, entry.file, name=name, findings=findings)
-        if not intact and not (deep and shard.path.is_file()):
-            return findings.close()
-        count = _count_records(str(shard.path))
-        if count != entry.records:
-            found = "does not open as ArrayRecord" if count < 0 else f"holds {count:,} records"
-            findings.add(name, f"{found}, expected {entry.records:,} records")
-        elif deep:
-            rows = _read_rows(shard) if index_sound else None
-            sizes = check_frames(
-                shard.path,
-                rows,
-                offsets=frame_offsets,
-                sizes=entry.sizes.keys(),
-                report=partial(findings.add, name),
-            )
-            # With missing or broken frames, their count says nothing new.
-            if rows is not None and frame_offsets is not None and not findings.close():
-                _check_sizes(shard, sizes, findings)
+        intact = findings.check_file(shard.path, shard.entry.file)
+        if intact or (deep and shard.path.is_file()):
+            reader = ArrayRecordReader(str(shard.path), _READER_OPTIONS)
+            count = reader.num_records() if reader.ok() else -1
+            if count != shard.entry.records:
+                found = "does not open as ArrayRecord" if count < 0 else f"holds {count:,} records"
+                findings.add(shard.path, f"{found}, expected {shard.entry.records:,} records")
+            elif deep:
+                table = open_table(shard.folder / table_file("records"), "records") if index_sound else None
+                rows = {} if table is None else {name: table.array(name)[shard.rows("records")] for name in _COLUMNS}
+                sizes = _check_frames(shard, _read_records(shard, reader, rows, findings), offsets, findings)
+                # With missing or broken frames, their count says nothing new.
+                if rows and offsets is not None and not findings.close():
+                    _check_sizes(shard, sizes, findings)
     except Exception as error:
-        findings.add(name, f"could not be checked: {type(error).__name__}: {first_line(error)}")
+        findings.add(shard.path, f"could not be checked: {type(error).__name__}: {first_line(error)}")
     return findings.close()
 
 
-def _check_sizes(shard: SplitShard, sizes: Counter[str], findings: Findings) -> None:
+def _check_frames(
+    shard: Shard, records: Iterator[Record], offsets: Sequence[int] | None, findings: Findings
+) -> Counter[str]:
+    """Decode every frame and return the number of frames by size ("HxW").
+
+    A frame that several records of an episode share is decoded once.
+    """
+    sizes: Counter[str] = Counter()
+    seen: dict[tuple[int, int], bytes] = {}
+    current = -1
+    for place, row, record in records:
+        if record == HOLE and offsets == (0,):
+            continue
+        try:
+            frames = decode_record(record)
+        except FormatError as error:
+            findings.add(shard.path, f"{place}: {error}")
+            continue
+        keys: Sequence[tuple[int, int] | None] = [None] * len(frames)
+        if offsets is not None and len(frames) != len(offsets):
+            findings.add(shard.path, f"{place}: holds {len(frames)} frames, the manifest says {len(offsets)}")
+        elif offsets is not None and row:
+            keys = [(row["camera"], row["step"] + offset) for offset in offsets]
+            if row["episode"] != current:
+                current = row["episode"]
+                seen.clear()
+        for number, (frame, key) in enumerate(zip(frames, keys, strict=True)):
+            if key is not None:
+                digest, before = hashlib.blake2b(frame, digest_size=16).digest(), seen.get(key)
+                if digest == before:
+                    continue
+                if before is not None:
+                    text = f"{place}: its frame of step {key[1]} is not the frame of an earlier record"
+                    findings.add(shard.path, text)
+                seen[key] = digest
+            try:
+                sizes[_decode(frame, shard.entry.sizes)] += 1
+            except CorruptFrame as error:
+                findings.add(shard.path, f"{place}: frame {number} of {len(frames)}: {error}")
+    return sizes
+
+
+def _read_records(
+    shard: Shard, reader: ArrayRecordReader, rows: Mapping[str, np.ndarray], findings: Findings
+) -> Iterator[Record]:
+    """Yield each record that reads, and report the others.
+
+    Also report a record that is not at its location in the index.
+    """
+    file = RecordFile(str(shard.path))
+    for number in range(shard.entry.records):
+        row = {name: int(values[number]) for name, values in rows.items()}
+        place = f"record {number}" + (f" (episode {row['episode']}, step {row['step']})" if row else "")
+        try:
+            (record,) = reader.read(number, number + 1)
+        except (RuntimeError, ValueError, IndexError) as error:
+            findings.add(shard.path, f"{place}: does not read: {first_line(error)}")
+            continue
+        try:
+            found = not row or file.read(row["position"], row["num_bytes"], row["xxh3_64"]) == record
+        # The numbers of a damaged index may be anything.
+        except (FormatError, OSError, ValueError, MemoryError):
+            found = False
+        if not found:
+            findings.add(shard.path, f"{place}: is not where the index says, or has another checksum")
+        yield place, row, record
+
+
+def _decode(frame: bytes, allowed: Collection[str]) -> str:
+    """Decode a frame and return its size, "HxW"; raises CorruptFrame."""
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(frame)
+    except ValueError as error:
+        raise CorruptFrame(f"{len(frame)} bytes that are no JPEG: {error}") from None
+    size = f"{height}x{width}"
+    if size not in allowed:
+        raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
+    decode_jpeg(frame)
+    return size
+
+
+def _check_sizes(shard: Shard, sizes: Counter[str], findings: Findings) -> None:
     entry = shard.entry
     # The manifest also counts a sound frame that is not stored: one of which every pair has a corrupt frame.
     exact = not entry.left_out.get("pair_of_corrupt_frame")
     for size in sorted({*entry.sizes, *sizes}):
         found, expected = sizes[size], entry.sizes.get(size, 0)
         if found > expected or (exact and found != expected):
-            findings.add(MANIFEST_NAME, f"counts {expected:,} frames of {size} in {entry.name}, found {found:,}")
-
-
-def _count_records(path: str) -> int:
-    """Return the number of records that the reader of array_record finds, -1 if the file does not open."""
-    reader = array_record_module.ArrayRecordReader(path)
-    if not reader.ok():
-        # Closing it would raise.
-        return -1
-    try:
-        return int(reader.num_records())
-    finally:
-        reader.close()
-
-
-def _read_rows(shard: SplitShard) -> dict[str, np.ndarray]:
-    table = shard.open_table("records")
-    return {name: table.array(name)[shard.rows("records")] for name in _COLUMNS}
+            text = f"counts {expected:,} frames of {size} in {entry.name}, found {found:,}"
+            findings.add(shard.folder.parent / MANIFEST_NAME, text)

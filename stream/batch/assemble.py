@@ -170,6 +170,15 @@ class Assembler:
         done.failed.sort(key=lambda failure: failure[0])
         return done
 
+    def encoded_rows(self, rows: Rows) -> list[EncodedRow]:
+        """Return the frames of rows as stored, each picture of a row once; raise RecordError if one is unreadable."""
+        done, scratch = Assembled(), self.empty(len(rows))
+        frames, _ = self._lookup.look_up(rows, scratch, partial(self._fail, rows, done))
+        found = self._read(range(len(rows)), rows, frames, done)
+        for _, error in done.failed[:1]:
+            raise error
+        return found
+
     def _read_and_decode(
         self, rows: Rows, frames: Frames, images: Sequence[np.ndarray], share: Sequence[int]
     ) -> Assembled:

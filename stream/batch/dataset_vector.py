@@ -49,9 +49,10 @@ def dataset_vector(
 
 def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
     names = [name for part in parts for name in part.names or [f"{part.path}[{i}]" for i in part.indices]]
-    modes = [part.mode for part in parts for _ in part.indices]
+    kinds = [part.kind for part in parts for _ in part.indices]
+    quantities = [part.quantity for part in parts for _ in part.indices]
     columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
-    return Vector(tuple(names), tuple(modes), columns if chosen else None)
+    return Vector(tuple(names), tuple(kinds), columns if chosen else None, tuple(quantities))
 
 
 def _chosen_part(column: Any, steps: Table, where: str) -> Part:
@@ -70,7 +71,7 @@ def _chosen_part(column: Any, steps: Table, where: str) -> Part:
         raise ArgumentError(f"{where}: column {name!r} is not of numbers, one or a fixed number a step")
     size = found.width or 1
     try:
-        part = Part.model_validate({**column, "dims": size})
+        part = Part.model_validate({"kind": "absolute", **column, "dims": size})
     except ValidationError as error:
         raise ArgumentError(f"{where}: {name!r} has {size} values, {first_fault(error)}") from None
     if max(part.indices) >= size:

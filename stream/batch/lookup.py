@@ -12,7 +12,7 @@ from stream.batch.columns import Column
 from stream.batch.frames import FrameFinder, Frames
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
-from stream.batch.vectors import mode_codes, reduce_window
+from stream.batch.vectors import kind_codes, reduce_window
 from stream.format.index import SplitIndex
 from stream.format.table import Table
 from stream.order.rows import Rows
@@ -93,7 +93,7 @@ class Lookup:
         # [M, W]
         lengths = np.array([spec.horizon or offset for offset in spec.offsets])
         self._in_horizon = np.arange(spec.window) < lengths[:, None]
-        self._modes = np.stack([mode_codes(vector, spec.action_size) for vector in spec.actions])
+        self._kinds = np.stack([kind_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
             self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
@@ -198,7 +198,7 @@ class Lookup:
             self._fill_by_split(rows, origin, out, texts, (window, mask, inside), (state, state_mask, state_inside))
         if not is_window:
             length = inside.sum(axis=1)
-            reduced = reduce_window(window, length, spec.action, self._modes[member])
+            reduced = reduce_window(window, length, spec.action, self._kinds[member])
             reduced = reduced if self._scale is None else reduced * self._scale[member]
             # A sum or mean needs all steps.
             valid = mask[:, 0] if spec.action == "first" else mask.sum(axis=1) == length[:, None]

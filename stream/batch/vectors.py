@@ -20,18 +20,28 @@ class Vector:
 
     Attributes:
         names: Name of each dimension.
-        modes: Mode of each dimension: ``delta``, ``velocity``, ``absolute`` or ``flag``.
+        kinds: Kind of each dimension.
         chosen: Columns of ``steps`` that a caller chose, with the indices of their values; None for the derived column.
+        quantities: Quantity of each dimension, such as ``gripper``; empty if unknown.
     """
 
     names: tuple[str, ...]
-    modes: tuple[str, ...]
+    kinds: tuple[str, ...]
     chosen: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    quantities: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
         """Number of dimensions."""
         return len(self.names)
+
+    def only(self, dim: int) -> Vector:
+        """Return the vector of one dimension of chosen columns."""
+        assert self.chosen is not None, "the derived column is read as a whole"
+        places = [(column, index) for column, indices in self.chosen for index in indices]
+        column, index = places[dim]
+        one = slice(dim, dim + 1)
+        return Vector(self.names[one], self.kinds[one], ((column, (index,)),), self.quantities[one])
 
     def take(self, steps: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the chosen columns at some rows of ``steps``, and the mask of their values.
@@ -58,17 +68,17 @@ class Vector:
         return found, mask
 
 
-def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, modes: np.ndarray) -> np.ndarray:
+def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, kinds: np.ndarray) -> np.ndarray:
     """Reduce windows of actions to one action each.
 
     ``first`` takes the action at t. ``mean`` averages the real rows; flags are those of the last real row. ``sum`` adds
-    ``delta`` and ``velocity``; absolute values and flags are those of the last real row, where the pair ends.
+    displacements and velocities; all other values are those of the last real row, where the pair ends.
 
     Args:
         window: float32 [b, W, A], zero beyond ``steps``.
         steps: Real rows of each window, int [b], >= 0.
         how: Reduction.
-        modes: Mode of each dimension, int8 [b, A]: 0 delta or velocity, 1 absolute, 2 flag.
+        kinds: Kind of each dimension, int8 [b, A]: 0 displacement or velocity, 1 target or absolute, 2 flag.
 
     Returns:
         float32 [b, A].
@@ -78,14 +88,14 @@ def reduce_window(window: np.ndarray, steps: np.ndarray, how: Reduction, modes: 
     last = np.take_along_axis(window, np.maximum(steps - 1, 0)[:, None, None].astype(np.int64), axis=1)[:, 0]
     total = window.sum(axis=1, dtype=np.float32)
     if how == "mean":
-        return np.where(modes == 2, last, total / np.maximum(steps, 1)[:, None].astype(np.float32))
-    return np.where(modes == 0, total, last)
+        return np.where(kinds == 2, last, total / np.maximum(steps, 1)[:, None].astype(np.float32))
+    return np.where(kinds == 0, total, last)
 
 
-def mode_codes(vector: Vector, size: int) -> np.ndarray:
-    """Return the mode of each dimension as ``reduce_window`` takes it, int8 [size], padded with 0."""
+def kind_codes(vector: Vector, size: int) -> np.ndarray:
+    """Return the kind of each dimension as ``reduce_window`` takes it, int8 [size], padded with 0."""
     codes = np.zeros(size, np.int8)
-    codes[: vector.size] = [{"absolute": 1, "flag": 2}.get(mode, 0) for mode in vector.modes]
+    codes[: vector.size] = [{"target": 1, "absolute": 1, "flag": 2}.get(kind, 0) for kind in vector.kinds]
     return codes
 
 
@@ -100,7 +110,7 @@ def sum_scale(vector: Vector, control_frequency: float | None, *, dataset: str) 
     Raises:
         ArgumentError: The action has velocities, and the rate is unknown.
     """
-    velocities = np.array([mode == "velocity" for mode in vector.modes], bool)
+    velocities = np.array([kind == "velocity" for kind in vector.kinds], bool)
     if velocities.any() and control_frequency is None:
         first = vector.names[int(np.flatnonzero(velocities)[0])]
         raise ArgumentError(

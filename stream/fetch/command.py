@@ -185,7 +185,12 @@ def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) 
     """Return the datasets of a mixture and the names of their shards in the splits, by folder."""
     needed: dict[Path, tuple[Dataset, set[str]]] = {}
     for split in splits:
-        for member in resolve_mixture(mixture, split, catalog):
+        for member in resolve_mixture(mixture, split, catalog).members:
+            if member.root is not None:
+                raise ArgumentError(
+                    f"mixture: member {member.name or member.dataset} has a root of its own, {member.root}; fetch it "
+                    "from there with a mixture of its own, and leave it out here"
+                )
             dataset = catalog.open(member.dataset)
             _, names = needed.setdefault(dataset.folder, (dataset, set()))
             for episodes in member_ranges(member, dataset):

@@ -14,11 +14,15 @@ from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationE
 
 from stream.format.manifest import Manifest
 from stream.format.names import MAX_FRAMES, Layout
+from stream.format.spaces import Space, SpaceName
 from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
 _Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$")]
 _MAX_DIMS = 2**16
+
+Kind = Literal["displacement", "velocity", "target", "absolute", "flag"]
+"""Change in one step, change per second, commanded value, measured value, or a choice without a unit."""
 
 
 class Part(BaseModel):
@@ -28,7 +32,8 @@ class Part(BaseModel):
     dims: Annotated[int, Field(strict=True, ge=1, le=_MAX_DIMS)] | None = None
     select: Annotated[tuple[_Index, ...], Field(min_length=1, max_length=_MAX_DIMS)] | None = None
     names: tuple[str, ...] | None = None
-    mode: Literal["delta", "velocity", "absolute", "flag"] = "absolute"
+    kind: Kind
+    quantity: str = ""
 
     @property
     def indices(self) -> Sequence[int]:
@@ -86,6 +91,7 @@ class Fields(BaseModel):
     spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
     action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
     state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
+    spaces: dict[SpaceName, Space] = Field(default_factory=dict, validation_alias=AliasPath("spec", "spaces"))
     control_frequency: float | None = Field(
         default=None, strict=True, gt=0, le=1e5, validation_alias=AliasPath("spec", "control_frequency")
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, Layout, TableKind, split_of
+from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, DerivedName, Layout, TableKind, split_of
 from stream.storage.errors import FormatError, first_fault
 from stream.storage.files import FileTooLarge, read_whole
 
@@ -137,7 +137,7 @@ class Manifest(_Model):
         image: Encoding and sizes of frames, and the count of frames that passed through.
         left_out: Count of the episodes left out, by reason.
         quarantine: File that lists the episodes left out, None if there are none.
-        statistics: Statistics of ``action`` and ``state``, by split.
+        statistics: Statistics of the derived columns, by split.
         versions: Versions of the code and its libraries.
         checksum: See ``encode_manifest``.
     """
@@ -156,7 +156,7 @@ class Manifest(_Model):
     left_out: dict[str, _COUNT]
     quarantine: FileEntry | None
     splits: dict[_NAME, SplitEntry]
-    statistics: dict[_NAME, dict[Literal["action", "state"], Statistics]]
+    statistics: dict[_NAME, dict[DerivedName, Statistics]]
     versions: dict[str, str]
     checksum: _SHA256 = UNSIGNED
 

@@ -24,7 +24,7 @@ The layout says what a record of an ArrayRecord file is:
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Literal, get_args
 
 from stream.storage.errors import FormatError
 
@@ -43,10 +43,16 @@ TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
 BLOCK, BLOCK_HEADER = 64 << 10, 24
 """Size of the blocks of an ArrayRecord file, and of the header that each block begins with (Riegeli's format)."""
 
-DERIVED = ("action", "state")
-"""Derived columns of ``steps``: the registry's default vectors, float32 lists of a fixed size.
+VectorName = Literal["action", "state"]
+VECTORS: tuple[VectorName, ...] = ("action", "state")
+"""The registry's default vectors."""
 
-They are functions of the other columns and the registry. A dataset without an action or state lacks the column.
+DerivedName = Literal[VectorName, "action_oxe", "action_eef_delta", "action_joint", "state_eef", "state_joint"]
+DERIVED: tuple[DerivedName, ...] = get_args(DerivedName)
+"""Derived columns of ``steps``: the default vectors and those in canonical spaces, float32 lists of a fixed size.
+
+They are functions of the other columns and the registry. A dataset without an action, a state or a space lacks the
+column. A number in a space that a step does not have is NaN.
 """
 
 RECORD_MAGIC = b"FRM1"

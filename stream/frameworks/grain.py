@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from absl import flags
 from stream.batch.maker import BatchMaker, Setup
 from stream.loader.mixed import MixedData, Options, open_mixture
 from stream.loader.quiet_grain import grain
-from stream.order.mixture import Member
+from stream.order.mixture import Mixture
 from stream.order.rows import Rows
 from stream.storage.errors import ArgumentError
 from stream.workers.source import Replacer, make_here
@@ -42,9 +42,9 @@ _let_grain_read_its_flags()
 class _Samples:
     """Samples of a mixture, one by one. A pickle has only the arguments, so that Grain's workers open the files."""
 
-    def __init__(self, root: Path, members: Sequence[Member], options: Options, on_error: str) -> None:
-        self._arguments = (root, tuple(members), options, on_error)
-        self.data = MixedData(root, members, options)
+    def __init__(self, root: Path, mixture: Mixture, options: Options, on_error: str) -> None:
+        self._arguments = (root, mixture, options, on_error)
+        self.data = MixedData(root, mixture, options)
         _ = self.data.check  # raises now, not with the first sample
         self._replacer = Replacer(self.data.plan, on_error)
         setup = Setup(spec=self.data.spec, transforms=(), seed=options.seed, rank=0, rows=1, threads=1)
@@ -102,8 +102,8 @@ def pairs(
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         on_error: As for ``make_loader``.
-        options: ``seed``, ``shuffle``, ``samples_per_episode``, ``filters``, ``metadata``, ``action``, ``horizon``,
-            ``action_columns``, ``state_columns`` or ``columns``, as for ``make_loader``.
+        options: Other arguments of ``make_loader`` that define samples and their order: ``seed``, ``shuffle``,
+            ``frames``, ``cameras``, ``filters``, ``horizon`` and so on. A mixture with a schedule is refused.
 
     Returns:
         Dicts with the keys of a batch, without the leading dimension: ``frames`` uint8 [F, H, W, 3], ``action`` float32
@@ -114,7 +114,7 @@ def pairs(
         RecordError: From an element, a record cannot be read.
     """
     data = open_mixture(root, mixture, split=split, options=_options(options))
-    return PairsMapDataset(_Samples(data.root, data.members, data.options, on_error))
+    return PairsMapDataset(_Samples(data.root, data.mixture, data.options, on_error))
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -134,8 +134,8 @@ class PairSource:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
-        options: ``samples_per_episode``, ``filters``, ``metadata``, ``action``, ``horizon``, ``action_columns``,
-            ``state_columns`` or ``columns``, as for ``make_loader``.
+        options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
+            ``horizon`` and so on, without ``seed`` and ``shuffle``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -152,7 +152,7 @@ class PairSource:
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
         data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
-        self._samples = _Samples(data.root, data.members, data.options, "raise")
+        self._samples = _Samples(data.root, data.mixture, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
@@ -21,7 +21,7 @@ from stream.order.window import Bounds
 
 def make_loader(
     root: str | Path,
-    mixture: str | Path | Mapping[str, Any],
+    mixture: str | Path | Mapping[str, Any] | Sequence[tuple[int | None, Mapping[str, Any]]],
     *,
     batch_size: int,
     split: str = "train",
@@ -46,6 +46,8 @@ def make_loader(
     samples_per_episode: int = 0,
     shuffle: str = "global",
     filters: Any = None,
+    episodes: Mapping[str, Any] | str | Path | None = None,
+    keep_ranges: Mapping[str, Any] | str | Path | None = None,
     transforms: Sequence[Any] = (),
     on_error: Literal["raise", "replace"] = "raise",
     num_steps: int | None = None,
@@ -56,7 +58,9 @@ def make_loader(
     Args:
         root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
         mixture: Name of a mixture (``oxe29``) or dataset, a mapping of names to weights, or a YAML file. A weight is a
-            number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out.
+            number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A member may also be a
+            mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes`` and ``keep_ranges``. A
+            schedule is a list of ``(until, mapping)``: the mapping holds up to this step, the last one's is None.
         batch_size: Rows of the global batch, at most 2^20. Each rank gets ``batch_size / world_size``.
         split: Role that the mixture defines (``train``, ``val``), if it has a name or file; else episodes in TFDS's
             grammar (``train[:90%]``, ``train+test``).
@@ -88,6 +92,10 @@ def make_loader(
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
+        episodes: Episodes to keep by member: a list of their ``episode_id``, ``{"leave_out": ids}``, or a file of
+            these; or a JSON file of the mapping.
+        keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
+            as openpi publishes it for DROID. Episodes that are not named are left out.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
         num_steps: Steps after which iteration stops; None never stops.
@@ -106,6 +114,8 @@ def make_loader(
         shuffle=shuffle,
         samples_per_episode=samples_per_episode,
         filters=filters,
+        episodes=episodes,
+        keep_ranges=keep_ranges,
         cameras=cameras,
         frames=frames,
         bounds=bounds,
@@ -131,7 +141,8 @@ def make_loader(
         num_steps=num_steps,
         decode=decode,
     )
-    return Loader(open_mixture(root, mixture, split=split, options=options), running)
+    data = open_mixture(root, mixture, split=split, options=options, batch_size=running.batch_size)
+    return Loader(data, running)
 
 
 class Loader(grain.IterDataset[Batch]):
@@ -183,8 +194,12 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Share of each dataset in the samples, a multiple of 2^-20."""
+        """Share of each dataset in the samples, a multiple of 2^-20; of a schedule the first phase's."""
         return self.data.weights
+
+    def weights_at(self, step: int) -> dict[str, float]:
+        """Return the share of each dataset in the samples at a step of a schedule."""
+        return self.data.weights_at(step)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -229,16 +244,27 @@ class Loader(grain.IterDataset[Batch]):
         self.counters.add_replaced(made.replaced)
         return made.batch
 
-    def describe(self, step: int) -> list[SampleRef]:
-        """Return the origin of each row of a step, without reading images.
+    @overload
+    def describe(self, step: int) -> list[SampleRef]: ...
+
+    @overload
+    def describe(self) -> dict[str, dict[str, Any]]: ...
+
+    def describe(self, step: int | None = None) -> list[SampleRef] | dict[str, dict[str, Any]]:
+        """Return the origin of each row of a step, without reading images; without a step, an overview.
+
+        The overview has by dataset its ``split``, count of ``episodes`` and of ``samples`` an epoch; ``left_out``, the
+        count of samples by reason (``window``, ``filters``, ``episodes``, ``keep_ranges``, ``holes``);
+        ``unknown_episodes``, how many of the named episodes its splits lack; and ``damaged``, what the conversion left
+        out by reason.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
         that replaced them.
 
         Args:
-            step: Step, from 0.
+            step: Step, from 0, or None.
         """
-        return self.steps.describe(step)
+        return self.data.overview() if step is None else self.steps.describe(step)
 
     def episode(self, dataset: str, episode: int, *, split: str | None = None) -> Episode:
         """Return the steps and frames of an episode.
@@ -264,8 +290,10 @@ class Loader(grain.IterDataset[Batch]):
         - ``bytes``: bytes of records read.
         - ``replaced``, ``replaced_records``: count of replaced rows; the last 100 errors.
         - ``ring_slots``, ``ring_bytes``: shared memory of the newest iterator.
+        - ``left_out``: count of the samples of each dataset that were left out, by reason, see ``describe``.
         """
-        return self.counters.as_dict()
+        left_out = dict(zip(self.data.names, self.data.views.left_out, strict=True))
+        return {**self.counters.as_dict(), "left_out": left_out}
 
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.

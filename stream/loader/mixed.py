@@ -16,14 +16,15 @@ from stream.batch.spec import METADATA, BatchSpec, Metadata
 from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import IndexCheck, UsedColumn, used_columns
+from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import canonical_filters, parse_filters
-from stream.order.mix import build_mix
-from stream.order.mixture import Member, resolve_mixture
-from stream.order.plain_values import canonical_columns
+from stream.order.mix import MixSchedule, build_mix
+from stream.order.mixture import Member, Mixture, resolve_mixture
+from stream.order.plain_values import canonical_choice, canonical_columns
 from stream.order.plan import Plan, Shuffle
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
-from stream.order.views import Views
+from stream.order.views import Views, member_ranges
 from stream.order.window import BOUNDS, Bounds, canonical_frames, resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
@@ -54,6 +55,8 @@ class Options:
     shuffle: str = "global"
     samples_per_episode: int = 0
     filters: Any = None
+    episodes: Any = None
+    keep_ranges: Any = None
     metadata: Metadata = "full"
     cameras: str | Sequence[str] | None = None
     frames: Sequence[int | str] | None = None
@@ -94,6 +97,8 @@ class Options:
         object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
         object.__setattr__(self, "frames", canonical_frames(self.frames))
         object.__setattr__(self, "filters", canonical_filters(self.filters))
+        for name in ("episodes", "keep_ranges"):
+            object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
         object.__setattr__(self, "columns", tuple(self.columns))
 
 
@@ -102,34 +107,33 @@ class MixedData:
 
     Args:
         root: Converted root.
-        members: Datasets with split and weight, none of weight 0.
+        mixture: Members with split and weights.
         options: Options.
         catalog: Open catalog of the root, to save opening it again.
+        batch_size: Rows of the global batch, which a schedule of weights counts in; None if there are no batches.
 
     Raises:
         ArgumentError: As for ``make_loader``.
     """
 
     def __init__(
-        self, root: str | Path, members: Sequence[Member], options: Options, *, catalog: Catalog | None = None
+        self,
+        root: str | Path,
+        mixture: Mixture,
+        options: Options,
+        *,
+        catalog: Catalog | None = None,
+        batch_size: int | None = None,
     ) -> None:
-        self.members = tuple(members)
+        self.mixture = mixture
+        self.members = members = mixture.members
         self.options = options
         catalog = catalog or Catalog(root)
         self.root = catalog.root
-        missing = [member.dataset for member in members if member.dataset.partition(":")[0] not in catalog.versions]
-        if len(missing) > 1:
-            raise ArgumentError(
-                f"{self.root}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
-                f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
-            )
-        self.datasets: tuple[Dataset, ...] = tuple(catalog.open(member.dataset) for member in members)
+        self.datasets = _open_datasets(members, catalog)
         self.names = tuple(dataset.name for dataset in self.datasets)
-        twice = {name for name in self.names if self.names.count(name) > 1}
-        if twice:
-            raise ArgumentError(f"dataset {min(twice)} is in the mixture more than once; give it one weight")
         shuffle = Shuffle.parse(options.shuffle)
-        self.filters = parse_filters(options.filters, self.names)
+        self.choices = _choices(members, self.names, options)
         fields = [dataset.fields for dataset in self.datasets]
         self.windows = tuple(resolve_windows(options.frames, fields, self.names))
         pairs = [name for name, each in zip(self.names, fields, strict=True) if each.layout == "pairs"]
@@ -143,7 +147,7 @@ class MixedData:
             self.members,
             self.datasets,
             samples_per_episode=options.samples_per_episode,
-            filters=self.filters,
+            choices=self.choices,
             windows=self.windows,
             cameras=[
                 [camera.stored[member] for camera in self.cameras if camera.stored[member] >= 0]
@@ -153,19 +157,27 @@ class MixedData:
         )
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
-            member.relative_weight(size) for member, size in zip(members, self.sizes.values(), strict=True)
+            member.relative_weights(size) for member, size in zip(members, self.sizes.values(), strict=True)
         ]
+        if mixture.until and batch_size is None:
+            raise ArgumentError("the mixture has a schedule in steps of batches; make_loader takes it")
         try:
-            self.mix = build_mix(self.relative_weights)
+            tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
         except ValueError as error:
             raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
+        self.mix = MixSchedule(tables, [until * (batch_size or 0) for until in mixture.until])
         self.plan = Plan(self.mix, self.views, names=self.names, seed=options.seed, shuffle=shuffle)
         self._warn_of_offsets()
 
     @property
     def weights(self) -> dict[str, float]:
-        """Share of each dataset in the samples, a multiple of 2^-20."""
-        return dict(zip(self.names, self.mix.weights.tolist(), strict=True))
+        """Share of each dataset in the samples of the first phase, a multiple of 2^-20."""
+        return self.weights_at(0)
+
+    def weights_at(self, step: int) -> dict[str, float]:
+        """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
+        phase = sum(until <= step for until in self.mixture.until)
+        return dict(zip(self.names, self.mix.tables[phase].weights.tolist(), strict=True))
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -235,22 +247,40 @@ class MixedData:
         """Return the origin of each row, without reading images."""
         return describe_rows(rows, self.views.splits, self.spec.layouts, self.spec.window_table)
 
+    def overview(self) -> dict[str, dict[str, Any]]:
+        """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
+        found = {}
+        for number, (name, member, dataset) in enumerate(zip(self.names, self.members, self.datasets, strict=True)):
+            splits = self.views.splits_of(number)
+            unknown = {
+                choice.reason: len(names)
+                for choice in self.choices.get(name, ())
+                if (names := choice.unknown_in(splits))
+            }
+            found[name] = {
+                "split": member.split,
+                "episodes": sum(r.stop - r.start for r in member_ranges(member, dataset)),
+                "samples": self.sizes[name],
+                "left_out": self.views.left_out[number],
+                "unknown_episodes": unknown,
+                "damaged": {reason: count for reason, count in dataset.manifest.left_out.items() if count},
+            }
+        return found
+
     def order(self) -> dict[str, Any]:
         """Return everything that defines the order of samples, as a small JSON object for states."""
         options = self.options
-        members = {}
-        for index, (member, dataset, weight) in enumerate(
-            zip(self.members, self.datasets, self.weights.values(), strict=True)
-        ):
-            filter_ = self.filters.get(dataset.name)
-            members[dataset.name] = {
+        members = {
+            name: {
                 "index": index,
+                "dataset": member.dataset.partition(":")[0],
                 "version": dataset.version,
                 "data": dataset.manifest.checksum[:16],
                 "split": member.split,
-                "weight": weight,
-                "filter": filter_.fingerprint if filter_ else "",
+                "choices": {choice.reason: choice.fingerprint for choice in self.choices.get(name, ())},
             }
+            for index, (name, member, dataset) in enumerate(zip(self.names, self.members, self.datasets, strict=True))
+        }
         # The frames of a window decide which steps are samples.
         window = {name: getattr(options, name) for name in ("cameras", "frames")}
         is_default = options.bounds == "inside" and not any(window.values())
@@ -260,6 +290,10 @@ class MixedData:
             "samples_per_episode": options.samples_per_episode,
             **({} if is_default else {"window": {**window, "bounds": options.bounds}}),
             "datasets": members,
+            "phases": [
+                {"until": until, "weights": dict(zip(self.names, table.weights.tolist(), strict=True))}
+                for until, table in zip([*self.mixture.until, None], self.mix.tables, strict=True)
+            ],
         }
 
     def _warn_of_offsets(self) -> None:
@@ -275,8 +309,43 @@ class MixedData:
 
 
 def open_mixture(
-    root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str, options: Options
+    root: str | Path, mixture: Any, *, split: str, options: Options, batch_size: int | None = None
 ) -> MixedData:
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = Catalog(root)
-    return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog)
+    return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
+
+
+def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:
+    """Return the dataset of each member, by the member's name."""
+    catalogs = {None: catalog} | {member.root: Catalog(member.root) for member in members if member.root is not None}
+    missing = [
+        member.dataset
+        for member in members
+        if member.dataset.partition(":")[0] not in catalogs[member.root].versions and member.root is None
+    ]
+    if len(missing) > 1:
+        raise ArgumentError(
+            f"{catalog.root}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
+            f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
+        )
+    datasets = [catalogs[member.root].open(member.dataset) for member in members]
+    names = [member.name or dataset.name for member, dataset in zip(members, datasets, strict=True)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ArgumentError(
+                f"dataset {name} is in the mixture more than once; give it one weight, or its members names of their "
+                f"own: {{'{name}_a': {{'dataset': '{name}', ...}}}}"
+            )
+    return tuple(replace(dataset, name=name) for name, dataset in zip(names, datasets, strict=True))
+
+
+def _choices(members: Sequence[Member], names: Sequence[str], options: Options) -> dict[str, list[Choice]]:
+    """Return the choices among the samples of each member: those of the options, then its own."""
+    found: dict[str, list[Choice]] = {}
+    for what, parse in (("filters", parse_filters), ("episodes", parse_episodes), ("keep_ranges", parse_keep_ranges)):
+        own = {name: value for name, member in zip(names, members, strict=True) if (value := getattr(member, what))}
+        for given in (getattr(options, what), own):
+            for name, choice in parse(given, names).items():
+                found.setdefault(name, []).append(choice)
+    return found

@@ -10,7 +10,9 @@ from typing import Any
 from stream.loader.mixed import MixedData, Options
 from stream.loader.running import Running
 from stream.loader.state import STATE_VERSION, first_difference, read_json, write_json
-from stream.order.mixture import Member
+from stream.order.filters import canonical_filters
+from stream.order.mixture import Member, Mixture
+from stream.order.plain_values import canonical_choice
 from stream.storage.errors import ArgumentError, StateError
 
 _KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps", "decode")
@@ -29,8 +31,16 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
         raise ArgumentError(f"{path}: is a folder; give a file's name, such as {os.path.join(path, 'loader.json')}")
     options = data.options
     members = [
-        {"dataset": f"{dataset.name}:{dataset.version}", "split": member.split, "weight": weight}
-        for member, dataset, weight in zip(data.members, data.datasets, data.relative_weights, strict=True)
+        {
+            "name": dataset.name,
+            "dataset": f"{member.dataset.partition(':')[0]}:{dataset.version}",
+            "split": member.split,
+            "weights": weights,
+            "root": member.root and os.path.abspath(member.root),
+            "filters": canonical_filters(member.filters),
+            **{what: _own(what, getattr(member, what)) for what in ("episodes", "keep_ranges")},
+        }
+        for member, dataset, weights in zip(data.members, data.datasets, data.relative_weights, strict=True)
     ]
     content = {
         "format": "stream-loader",
@@ -38,6 +48,7 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
         "root": str(data.root.resolve()),
         **{name: getattr(running, name) for name in _KEPT},
         "members": members,
+        "until": data.mixture.until,
         "options": {name: getattr(options, name) for name in Options.__dataclass_fields__},
         "order": data.order(),
         "transforms": [repr(transform) for transform in running.transforms],
@@ -52,7 +63,7 @@ def read_saved(
 
     Args:
         path: File.
-        root: Folder of the converted data, if they were moved.
+        root: Folder of the converted data, if they were moved; members with a root of their own keep it.
         overrides: Fields of ``Running`` that replace those of the file.
 
     Raises:
@@ -63,7 +74,7 @@ def read_saved(
         raise ArgumentError(f"path={path!r:.100}; expected the name of a loader.json")
     content = read_json(Path(path))
     try:
-        members = [Member(_text(m["dataset"]), _text(m["split"]), float(m["weight"])) for m in content["members"]]
+        mixture = Mixture(tuple(_member(each) for each in content["members"]), tuple(map(int, content["until"])))
         options = Options(**content["options"])
         running = {name: content[name] for name in _KEPT}
         where = root or _text(content["root"])
@@ -74,11 +85,30 @@ def read_saved(
         chosen = Running(**{**running, **(overrides or {})})
     except TypeError as error:
         raise ArgumentError(f"{error}; arguments are {', '.join(Running.__dataclass_fields__)}") from None
-    data = MixedData(where, members, options)
+    data = MixedData(where, mixture, options, batch_size=chosen.batch_size)
     difference = first_difference(order, data.order())
     if difference:
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
     return data, chosen
+
+
+def _own(what: str, value: Any) -> Any:
+    """Return a choice of one member in JSON form."""
+    return None if value is None else canonical_choice(what, {"": value})[""]
+
+
+def _member(content: Any) -> Member:
+    weights = tuple(map(float, content["weights"]))
+    root = content["root"]
+    choices = {what: content[what] for what in ("filters", "episodes", "keep_ranges")}
+    return Member(
+        _text(content["dataset"]),
+        _text(content["split"]),
+        weights,
+        name=_text(content["name"]),
+        root=None if root is None else _text(root),
+        **choices,
+    )
 
 
 def _text(value: Any) -> str:

@@ -49,7 +49,8 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_
     step = state["step"]
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise StateError(f"state with step {step!r}; expected a whole number >= 0")
-    difference = first_difference(state["order"], {"batch_size": batch_size, **order})
+    here = {"batch_size": batch_size, **order}
+    difference = first_difference(_up_to(state["order"], step), _up_to(here, step))
     if difference:
         raise StateError(
             f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or begin "
@@ -63,6 +64,25 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_
             "in a Map, which depends on the sample alone"
         )
     return step
+
+
+def _up_to(order: Any, step: int) -> Any:
+    """Return the part of an order that defines the samples before a step: later phases of a schedule may differ."""
+    try:
+        phases: list[dict[str, Any]] = []
+        begin = 0
+        for phase in order["phases"]:
+            if begin < max(step, 1):
+                until = phase["until"] if phase["until"] is not None and phase["until"] < step else None
+                weights = {name: weight for name, weight in phase["weights"].items() if weight}
+                phases.append({"until": until, "weights": weights})
+            begin = step if phase["until"] is None else phase["until"]
+        drawn = {name for phase in phases for name in phase["weights"]}
+        datasets = {name: entry for name, entry in order["datasets"].items() if name in drawn}
+        rest = {key: value for key, value in order.items() if key not in ("phases", "datasets")}
+        return {**rest, "phases": dict(enumerate(phases)), "datasets": datasets}
+    except (AttributeError, KeyError, TypeError):
+        return order
 
 
 def first_difference(saved: Any, here: Any, path: str = "") -> str:

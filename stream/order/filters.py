@@ -8,11 +8,12 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stream.format.names import DERIVED, TABLE_KINDS, TableKind
+from stream.order.choices import Choice, Samples
 from stream.order.plain_values import kind_of, plain_scalar, plain_values
 from stream.storage.errors import ArgumentError, FormatError, closest
 
@@ -34,15 +35,12 @@ _MATCH: dict[str, Callable[[str, str], bool]] = {
 }
 OPERATORS = (*_COMPARE, "in", "not in", *_MATCH)
 
-_CHUNK = 1 << 20
-"""Records compared at a time."""
-
 Condition = tuple[str, str, Any]
 """Column, operator and value: a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
 
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(Choice):
     """Conditions ``(column, operator, value)``, as in pyarrow's ``filters=``, that must all hold.
 
     A column is looked up in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the table.
@@ -52,15 +50,14 @@ class Filter:
     """
 
     conditions: tuple[Condition, ...]
+    reason = "filters"
 
     @property
     def fingerprint(self) -> str:
         """Hash of the conditions, which does not depend on the process."""
         return hashlib.sha256(json.dumps(self.conditions).encode()).hexdigest()[:16]
 
-    def used_columns(
-        self, index: SplitIndex, samples: Literal["records", "steps"] = "records"
-    ) -> Iterator[tuple[TableKind, str]]:
+    def used_columns(self, index: SplitIndex, samples: Samples = "records") -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
         for column, _, _ in self.conditions:
             kind, name = _find(index, column, samples)
@@ -68,26 +65,16 @@ class Filter:
             if kind != samples:
                 yield samples, "episode" if kind == "episodes" else "steps_row"
 
-    def select(self, index: SplitIndex, rows: slice, kind: Literal["records", "steps"] = "records") -> np.ndarray:
-        """Return which samples of an index are kept.
-
-        Args:
-            index: Tables of a split.
-            rows: Rows of the table of samples, with a start and a stop.
-            kind: Table of samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``.
-
-        Returns:
-            bool [rows.stop - rows.start].
+    def select(self, index: SplitIndex, rows: slice, samples: Samples = "records") -> np.ndarray:
+        """Return which samples of an index are kept, bool [rows.stop - rows.start].
 
         Raises:
             ArgumentError: A column does not exist, or cannot be compared with the value.
             FormatError: A record names rows beyond the other tables.
         """
         keep = np.ones(rows.stop - rows.start, bool)
-        for start in range(rows.start, rows.stop, _CHUNK):
-            stop = min(start + _CHUNK, rows.stop)
-            for condition in self.conditions:
-                keep[start - rows.start : stop - rows.start] &= _evaluate(index, slice(start, stop), condition, kind)
+        for condition in self.conditions if len(keep) else ():
+            keep &= _evaluate(index, rows, condition, samples)
         return keep
 
 
@@ -155,7 +142,7 @@ def _condition(condition: Any) -> list[Any]:
     return [column, how, plain_scalar(value, where=where)]
 
 
-def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Literal["records", "steps"]) -> np.ndarray:
+def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Samples) -> np.ndarray:
     """Return for which samples a condition holds, bool [n]."""
     column, how, value = condition
     kind, name = _find(index, column, samples)
@@ -174,7 +161,7 @@ def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Lit
     return _holds(table, name, np.arange(first, last + 1), how, value, where=where)[numbers - first]
 
 
-def _find(index: SplitIndex, column: str, samples: Literal["records", "steps"]) -> tuple[TableKind, str]:
+def _find(index: SplitIndex, column: str, samples: Samples) -> tuple[TableKind, str]:
     """Return table and name of a column; a dataset's own feature ``action`` precedes the derived vector."""
     allowed = TABLE_KINDS if samples == "records" else TABLE_KINDS[:2]
     first, _, rest = column.partition(".")

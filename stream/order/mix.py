@@ -44,6 +44,47 @@ class MixTable:
         members = self.members[places].astype(np.int64)
         return members, self.ranks[places] + periods * self.counts[members]
 
+    def counts_before(self, samples: int) -> np.ndarray:
+        """Return how many of the first ``samples`` samples are of each member, int64 [M]."""
+        periods, rest = divmod(samples, PERIOD)
+        return periods * self.counts + np.bincount(self.members[:rest], minlength=len(self.counts))
+
+
+class MixSchedule:
+    """Mixing tables that follow each other; the draws of a member go on from phase to phase.
+
+    In each phase a member's count is within 2 of its share at every prefix of the phase, as in a single table.
+
+    Args:
+        tables: Table of each phase.
+        ends: Sample at which each phase but the last ends.
+
+    >>> schedule = MixSchedule([build_mix([1, 0]), build_mix([1, 1])], [3])
+    >>> members, draws = schedule.locate(np.arange(7))
+    >>> members.tolist(), draws.tolist()
+    ([0, 0, 0, 1, 0, 1, 0], [0, 1, 2, 0, 3, 1, 4])
+    """
+
+    def __init__(self, tables: Sequence[MixTable], ends: Sequence[int] = ()) -> None:
+        self.tables = tuple(tables)
+        self._starts = np.array([0, *ends], np.int64)
+        lengths = np.diff(self._starts).tolist()
+        counts = [table.counts_before(length) for table, length in zip(self.tables, lengths, strict=False)]
+        # Draws of each member before each phase, int64 [phases, M].
+        self._drawn = np.cumsum([np.zeros_like(tables[0].counts), *counts], axis=0)
+
+    def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return member and draw of each sample, as ``MixTable.locate`` does."""
+        if len(self.tables) == 1:
+            return self.tables[0].locate(samples)
+        phases = np.searchsorted(self._starts, samples, side="right") - 1
+        members, draws = np.empty(len(samples), np.int64), np.empty(len(samples), np.int64)
+        for phase in np.unique(phases).tolist():
+            here = phases == phase
+            found, drawn = self.tables[phase].locate(samples[here] - self._starts[phase])
+            members[here], draws[here] = found, drawn + self._drawn[phase, found]
+        return members, draws
+
 
 def build_mix(weights: Sequence[float]) -> MixTable:
     """Spread the members of a mixture evenly over one period.

@@ -1,107 +1,108 @@
-"""Members of a mixture, with split and weight, from the ``mixture`` argument."""
+"""Members of a mixture, with split and weights, from the ``mixture`` argument."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from stream.format.catalog import Catalog
+from stream.format.mixture_file import MixtureFile, SizePower, Weight, in_folder, member_content
 from stream.format.names import MANIFEST_NAME
-from stream.storage.configs import CONFIGS, read_yaml
-from stream.storage.errors import ArgumentError, closest, first_fault
+from stream.storage.configs import CONFIGS, list_faults, read_yaml
+from stream.storage.errors import ArgumentError, closest
 
 _MIXTURES = CONFIGS / "mixtures"
-
-
-class SizePower(BaseModel):
-    """A weight of ``factor * size ** size_power``, with the size in pairs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    size_power: Annotated[float, Field(ge=0, le=4)]
-    factor: Annotated[float, Field(gt=0, lt=1e12)] = 1.0
-
-
-Weight = float | Literal["size"] | SizePower
-_PLAIN_WEIGHT: TypeAdapter[float | Literal["size"]] = TypeAdapter(
-    Annotated[float, Field(strict=True, ge=0, lt=1e15)] | Literal["size"]
+_EXPECTED = (
+    "a name, a mapping of dataset names to weights, a YAML file, or a schedule: a list of (last step, mapping) with "
+    "None as the last one's step"
 )
 
 
 @dataclass(frozen=True)
 class Member:
-    """A dataset of a mixture.
+    """A member of a mixture.
 
     Attributes:
         dataset: Name, such as ``bridge`` or ``bridge:0.1.0``.
         split: Split expression.
-        weight: Relative weight.
+        weights: Relative weight in each phase.
         offset: Offset of pairs that the mixture was written for, if it names one; loaders use the converted offset.
+        name: Name of the member; empty if it is the name of the dataset.
+        root: Converted root, None for the root of the loader.
+        filters, episodes, keep_ranges: Choices among its samples, as ``make_loader`` takes them for one dataset.
     """
 
     dataset: str
     split: str
-    weight: Weight
+    weights: tuple[Weight, ...] = (1.0,)
     offset: int | str | None = None
+    name: str = ""
+    root: str | None = None
+    filters: Any = None
+    episodes: Any = None
+    keep_ranges: Any = None
 
-    def relative_weight(self, size: int) -> float:
-        """Return the weight as a number, for a member of ``size`` pairs."""
-        if isinstance(self.weight, SizePower):
-            return self.weight.factor * float(size) ** self.weight.size_power
-        return float(size if self.weight == "size" else self.weight)
-
-
-class _YamlMember(BaseModel):
-    """A member of a YAML file, whose values are texts; a weight alone stands for ``{weight: ...}``."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    weight: Annotated[float | Any, Field(union_mode="left_to_right")]
-    offset: Annotated[int | str | None, Field(union_mode="left_to_right")] = None
-    splits: dict[str, str] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
+    def relative_weights(self, size: int) -> tuple[float, ...]:
+        """Return the weight in each phase as a number, for a member of ``size`` samples."""
+        return tuple(_number(weight, size) for weight in self.weights)
 
 
-def resolve_mixture(mixture: str | Path | Mapping[str, Any], split: str, catalog: Catalog) -> list[Member]:
-    """Return the members of a mixture, without those of weight 0.
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture.
+
+    Attributes:
+        members: Members that some phase draws.
+        until: Step at which each phase but the last ends.
+    """
+
+    members: tuple[Member, ...]
+    until: tuple[int, ...] = ()
+
+
+def _number(weight: Weight, size: int) -> float:
+    if isinstance(weight, SizePower):
+        return weight.factor * float(size) ** weight.size_power
+    return float(size if weight == "size" else weight)
+
+
+def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
+    """Return a mixture, without members whose weight is always 0.
 
     Args:
-        mixture: Name of a packaged mixture (``oxe29``), names of datasets below the root separated by commas (equal
-            weights), a mapping of names to weights (numbers, ``"size"``, or ``{"size_power": p, "factor": f}``), or a
-            YAML file as ``convert.run`` takes it.
+        mixture: Name of a packaged mixture (``oxe29``); names of datasets below the root separated by commas (equal
+            weights); a mapping of names to weights or to the keys of a YAML file's members; a schedule, that is, a list
+            of ``(until, mapping)``; or a YAML file as ``convert.run`` takes it.
         split: Role that the packaged mixture or YAML file defines for each member (``train``, ``val``); for datasets a
             TFDS split expression.
         catalog: Datasets below the root.
 
     Raises:
-        ArgumentError: A name or role is unknown, a file cannot be read, a weight is negative or not finite, or no
-            weight is above 0.
+        ArgumentError: A name or role is unknown, a file cannot be read, a weight is negative or not finite, or a phase
+            has no weight above 0.
     """
-    if not isinstance(mixture, str | Path | Mapping):
-        raise ArgumentError(
-            f"mixture={mixture!r:.100}; expected a name, a mapping of dataset names to weights, or a YAML file"
-        )
     if not isinstance(split, str):
         raise ArgumentError(f"split={split!r:.100}; expected a text, such as 'train' or 'train[:90%]'")
     if isinstance(mixture, Mapping):
-        members = [
-            Member(str(name), split, _weight(value, where=f"mixture[{name!r}]")) for name, value in mixture.items()
-        ]
-    elif isinstance(mixture, Path) or mixture.endswith((".yaml", ".yml")):
-        members = _members(_read_file(Path(mixture)), split, where=str(mixture))
+        found = _read({"members": dict(mixture)}, split, where=f"mixture {dict(mixture)!r:.200}")
+    elif isinstance(mixture, list | tuple):
+        found = _read(_scheduled(mixture), split, where="mixture")
+    elif isinstance(mixture, Path) or (isinstance(mixture, str) and mixture.endswith((".yaml", ".yml"))):
+        found = _read(_read_file(Path(mixture)), split, where=str(mixture), folder=Path(mixture).parent)
+    elif not isinstance(mixture, str):
+        raise ArgumentError(f"mixture={mixture!r:.100}; expected {_EXPECTED}")
     elif mixture in packaged_mixtures():
-        members = _members(_read_file(_MIXTURES / f"{mixture}.yaml"), split, where=mixture)
+        found = _read(_read_file(_MIXTURES / f"{mixture}.yaml"), split, where=mixture, folder=_MIXTURES)
     else:
-        members = [Member(name, split, 1.0) for name in _names(mixture, catalog)]
-    positive = [member for member in members if member.weight != 0]
-    if not positive:
-        raise ArgumentError(f"mixture {mixture!r:.200}: no member has a weight above 0")
-    if any(member.dataset.partition(":")[0] not in catalog.versions for member in positive):
+        found = Mixture(tuple(Member(name, split) for name in _names(mixture, catalog)))
+    own = [member.dataset.partition(":")[0] for member in found.members if member.root is None]
+    if any(name not in catalog.versions for name in own):
         catalog.check_converted()
-    return positive
+    return found
 
 
 def _names(text: str, catalog: Catalog) -> list[str]:
@@ -130,17 +131,26 @@ def packaged_mixtures() -> list[str]:
     return sorted(file.stem for file in _MIXTURES.glob("*.yaml"))
 
 
-def _weight(value: Any, *, where: str) -> Weight:
-    try:
-        if isinstance(value, Mapping):
-            return SizePower.model_validate(dict(value))
-        return value if isinstance(value, SizePower) else _PLAIN_WEIGHT.validate_python(value)
-    except ValidationError as error:
-        if isinstance(value, Mapping):
-            raise ArgumentError(f"{where}: {first_fault(error)}; keys of a weight: size_power, factor") from None
-        raise ArgumentError(
-            f"{where}: weight {value!r:.60}; expected a finite number >= 0, 'size', or a mapping with size_power"
-        ) from None
+def _scheduled(phases: Sequence[Any]) -> dict[str, Any]:
+    """Return the content of a file for a list of (until, mapping); a member's choices stand in one of its phases."""
+    members: dict[str, dict[str, Any]] = {}
+    schedule = []
+    for phase in phases:
+        if not isinstance(phase, list | tuple) or len(phase) != 2 or not isinstance(phase[1], Mapping):
+            raise ArgumentError(f"mixture: phase {phase!r:.100}; expected {_EXPECTED}")
+        until, mapping = phase
+        weights = {}
+        for name, entry in mapping.items():
+            content = member_content(entry)
+            weights[str(name)] = content.pop("weight", 1.0)
+            if content and members.get(str(name)):
+                raise ArgumentError(
+                    f"mixture: member {name!r} has {', '.join(content)} in a phase, and other keys in an earlier one; "
+                    "give all but the weight once, or the members other names and the same `dataset`"
+                )
+            members[str(name)] = content or members.get(str(name), {})
+        schedule.append({"until": until, "weights": weights})
+    return {"members": members, "schedule": schedule}
 
 
 def _read_file(path: Path) -> Any:
@@ -158,23 +168,38 @@ def _read_file(path: Path) -> Any:
     return content
 
 
-def _members(content: Any, role: str, *, where: str) -> list[Member]:
-    entries = content.get("members") if isinstance(content, dict) else None
-    if not isinstance(entries, dict) or not entries:
-        raise ArgumentError(f"{where}: expected a mapping `members` of dataset names to weight and splits")
+def _read(content: Any, role: str, *, where: str, folder: Path | None = None) -> Mixture:
+    """Return the mixture of a file, or of an argument if there is no folder; ``role`` is then a split expression."""
+    try:
+        file = MixtureFile.model_validate(content)
+    except ValidationError as error:
+        raise ArgumentError(list_faults(error, where=where)) from None
     members = []
-    for name, entry in entries.items():
-        place = f"{where}: members.{name}"
-        alone = not isinstance(entry, dict) or "size_power" in entry
-        try:
-            parsed = _YamlMember.model_validate({"weight": entry} if alone else entry)
-        except ValidationError as error:
-            raise ArgumentError(f"{place}: {first_fault(error)}") from None
-        if role not in parsed.splits:
+    phases = file.phase_weights
+    for name, entry in file.members.items():
+        weights = tuple(phase[name] for phase in phases)
+        if all(weight == 0 for weight in weights):
+            continue
+        if folder is not None:
+            entry = in_folder(entry, folder)
+        given = folder is None and "splits" not in entry.model_fields_set
+        split = (entry.split or role) if given else entry.split_of(role)
+        if split is None:
             raise ArgumentError(
-                f"{place}: split={role!r} is none of its roles ({', '.join(parsed.splits)}); with a named mixture or a "
-                "file `split` is a role; for split expressions give a mapping of names to weights"
+                f"{where}: members.{name}: split={role!r} is none of its roles ({', '.join(entry.splits)}); with a "
+                "named mixture or a file `split` is a role; for split expressions give a mapping of names to weights"
             )
-        weight = _weight(parsed.weight, where=place)
-        members.append(Member(name, parsed.splits[role], weight, parsed.offset))
-    return members
+        members.append(
+            Member(
+                entry.dataset or name,
+                split,
+                weights,
+                entry.offset,
+                name=name if entry.dataset else "",
+                root=entry.root,
+                filters=entry.filters,
+                episodes=entry.episodes,
+                keep_ranges=entry.keep_ranges,
+            )
+        )
+    return Mixture(tuple(members), file.until)

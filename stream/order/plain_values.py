@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from stream.storage.errors import ArgumentError
@@ -90,8 +92,30 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
     return {dataset: value for dataset, value in chosen.items() if value is not None}
 
 
+def canonical_choice(name: str, value: Any) -> Any:
+    """Return ``episodes`` or ``keep_ranges`` in JSON form: arrays and tuples become lists, paths absolute texts.
+
+    Raises:
+        ArgumentError: The argument has another form.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str | Path):
+        return os.path.abspath(value)
+    if not isinstance(value, Mapping):
+        raise ArgumentError(f"{name}={value!r:.100}; expected a mapping of members, or a JSON file of one")
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(value), default=_plain, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{name}={value!r:.100}: {error}; expected texts and lists of numbers") from None
+    # A loader.json is opened in other folders too.
+    return {key: os.path.abspath(each) if isinstance(each, str) else each for key, each in found.items()}
+
+
 def _plain(value: Any) -> Any:
     """Return a JSON value for a value of another type."""
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, set | frozenset | bytes):
         raise TypeError(f"{value!r:.60} has no order or is no text")
     return value.tolist() if hasattr(value, "tolist") else list(value)

@@ -1,6 +1,6 @@
 """The order of samples, from a global sample number to a record, as pure index arithmetic.
 
-    sample k -> (member, draw)        the mixing table: exact at every prefix
+    sample k -> (member, draw)        the mixing table of its phase: exact at every prefix
     draw d   -> (epoch, position)     divided by the size of the member's epoch
     position -> place                 a permutation for each dataset and epoch
     place    -> (split, record)       the member's view: split, filter, samples per episode
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream.order.mix import MixTable
+from stream.order.mix import MixSchedule
 from stream.order.rows import Rows
 from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.views import Views
@@ -65,14 +65,14 @@ class Plan:
     """The records of a mixture's samples.
 
     Args:
-        mix: Mixing table; member i is dataset i.
+        mix: Mixing tables; member i is dataset i.
         views: Samples of each member.
         names: Names of the datasets; name, seed and epoch make the key of a permutation.
         seed: Any integer.
         shuffle: Order of an epoch.
     """
 
-    def __init__(self, mix: MixTable, views: Views, *, names: Sequence[str], seed: int, shuffle: Shuffle) -> None:
+    def __init__(self, mix: MixSchedule, views: Views, *, names: Sequence[str], seed: int, shuffle: Shuffle) -> None:
         self.mix = mix
         self.views = views
         self.seed = seed

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from stream.format.index import SplitIndex
 from stream.format.names import HOLE, Layout
-from stream.order.filters import Filter
+from stream.order.choices import Choice, Samples
 from stream.order.splits import EpisodeRange
 from stream.order.window import Window
 from stream.storage.errors import FormatError
 
 _DAMAGED = "the file is damaged. Check it with `python -m convert.verify`, or copy it again"
+
+_CHUNK = 1 << 20
+"""Samples that a choice looks at together."""
 
 
 class Segment:
@@ -28,7 +30,7 @@ class Segment:
         episodes: Episodes.
         layout: Layout of the dataset.
         margins: Steps that a sample needs before and after t in its episode, for the layout ``frames``.
-        filter_: Conditions on samples, or None.
+        choices: Choices among the samples.
         holes: Rows of ``steps`` that are no samples, as a stored frame is missing; sorted int64, or None.
         by_episode: True to count episodes, not samples.
 
@@ -40,6 +42,9 @@ class Segment:
         episode_first: First sample of each episode, as a row or an index in ``chosen``, int64 [units]; only if drawn by
             episode.
         episode_samples: Count of samples of each episode, int64 [units]; only if drawn by episode.
+        longest: Steps of the longest episode; only in the layout ``frames``.
+        left_out: Count of the samples that were left out, by reason: ``window`` for steps too close to an edge of the
+            episode, ``holes``, or the reason of a choice.
 
     Raises:
         FormatError: The index leads outside of its tables.
@@ -53,15 +58,17 @@ class Segment:
         *,
         layout: Layout,
         margins: tuple[int, int],
-        filter_: Filter | None,
+        choices: Sequence[Choice],
         holes: np.ndarray | None,
         by_episode: bool,
     ) -> None:
         self.split = split
+        self.left_out: dict[str, int] = {}
+        self.longest = 0
         self.chosen: np.ndarray | None = None
         here = slice(episodes.start, episodes.stop)
         is_frames = layout == "frames"
-        kind: Literal["records", "steps"] = "steps" if is_frames else "records"
+        kind: Samples = "steps" if is_frames else "records"
         column, table = "first_steps_row" if is_frames else "first_record", index.table(kind)
         # First row of each episode, and the end of the last one.
         edges = np.append(index.episodes.array(column), len(table))[episodes.start : episodes.stop + 1].astype(np.int64)
@@ -71,20 +78,22 @@ class Segment:
         if is_frames:
             if (index.episodes.array("num_steps")[here] != counts).any():
                 raise FormatError(f"{index.episodes.path}: num_steps contradicts {column}; {_DAMAGED}")
+            steps, self.longest = int(counts.sum()), int(counts.max(initial=0))
             first, counts = first + margins[0], np.maximum(counts - sum(margins), 0)
-        if filter_ is not None or holes is not None:
+            self.left_out["window"] = steps - int(counts.sum())
+        if choices or holes is not None:
             # +1 where the samples of an episode begin, -1 where they end.
             change = np.zeros(int(edges[-1] - edges[0]) + 1, np.int8)
             some = counts > 0
             np.add.at(change, first[some] - edges[0], 1)
             np.add.at(change, (first + counts)[some] - edges[0], -1)
             keep = np.cumsum(change[:-1], dtype=np.int8).astype(bool)
-            if filter_ is not None:
-                rows = slice(int(edges[0]), int(edges[-1]))
-                keep &= filter_.select(index, rows, kind)
+            for choice in choices:
+                self._leave_out(choice.reason, keep, _select(choice, index, int(edges[0]), int(edges[-1]), kind))
             if holes is not None:
-                inside = holes[(holes >= edges[0]) & (holes < edges[-1])]
-                keep[inside - edges[0]] = False
+                sound = np.ones(len(keep), bool)
+                sound[holes[(holes >= edges[0]) & (holes < edges[-1])] - edges[0]] = False
+                self._leave_out("holes", keep, sound)
             self.chosen = edges[0] + np.flatnonzero(keep)
             places = np.searchsorted(self.chosen, edges)
             first, counts = places[:-1], np.diff(places)
@@ -100,6 +109,17 @@ class Segment:
             begins = np.concatenate([[True], first[1:] != first[:-1] + counts[:-1]])[: len(first)]
             self.run_first = first[begins]
             self.run_units = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
+
+    def _leave_out(self, reason: str, keep: np.ndarray, chosen: np.ndarray) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + int((keep & ~chosen).sum())
+        keep &= chosen
+
+
+def _select(choice: Choice, index: SplitIndex, first: int, stop: int, kind: Samples) -> np.ndarray:
+    """Return which samples a choice keeps, in memory for a million at a time beside the result."""
+    starts = range(first, stop, _CHUNK)
+    parts = [choice.select(index, slice(start, min(start + _CHUNK, stop)), kind) for start in starts]
+    return np.concatenate([np.zeros(0, bool), *parts])
 
 
 def steps_with_holes(index: SplitIndex, window: Window, cameras: Sequence[int]) -> np.ndarray:

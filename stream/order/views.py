@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.format.names import TableKind
-from stream.order.filters import Filter
+from stream.order.choices import Choice
 from stream.order.mixture import Member
 from stream.order.segment import Segment, steps_with_holes
 from stream.order.shuffle import derive_keys, make_key, permute
@@ -19,6 +20,8 @@ from stream.storage.errors import ArgumentError
 
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""
+_LISTED = 5
+"""Datasets that an error names."""
 
 
 class Views:
@@ -32,7 +35,7 @@ class Views:
         datasets: Dataset of each member.
         samples_per_episode: Count of pairs drawn from an episode in an epoch, 0 for all. The draws cycle through the
             pairs over the epochs; an episode with fewer pairs gives some twice in an epoch.
-        filters: Filters by dataset, see ``stream.order.filters``.
+        choices: Choices among the samples of each dataset, by name.
         windows: Window of each member; by default the frames of a pair.
         cameras: Numbers of the stored cameras that are loaded, by member; by default the first one.
         bounds: ``inside`` takes the steps t with a complete window, ``clamp`` every step.
@@ -40,9 +43,10 @@ class Views:
     Attributes:
         splits: Splits that contain samples.
         units: Count of the units of each member, int64 [M].
+        left_out: Count of the samples of each member that were left out, by reason.
 
     Raises:
-        ArgumentError: A split or filter is wrong or leaves nothing; the message gives the count of episodes.
+        ArgumentError: A split or choice is wrong or leaves nothing; the message gives the counts of each such dataset.
         FormatError: An index is damaged.
     """
 
@@ -52,13 +56,13 @@ class Views:
         datasets: Sequence[Dataset],
         *,
         samples_per_episode: int = 0,
-        filters: Mapping[str, Filter] | None = None,
+        choices: Mapping[str, Sequence[Choice]] | None = None,
         windows: Sequence[Window] | None = None,
         cameras: Sequence[Sequence[int]] | None = None,
         bounds: Bounds = "inside",
     ) -> None:
         self.samples_per_episode = samples_per_episode
-        self._filters = filters or {}
+        self._choices = choices or {}
         self.splits: list[SplitIndex] = []
         fields = [dataset.fields for dataset in datasets]
         windows = windows or resolve_windows(None, fields, [dataset.name for dataset in datasets])
@@ -73,10 +77,12 @@ class Views:
             and any(dataset.manifest.left_out.get(reason) for reason in _HOLES)
         }
         segments: list[Segment] = []
+        self.left_out: list[dict[str, int]] = []
+        empty: list[str] = []
         bases = [0]
         for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
             ranges = _ranges(member, dataset)
-            filter_ = self._filters.get(dataset.name)
+            chosen_by = self._choices.get(dataset.name, ())
             opened: dict[str, int] = {}
             window, is_holed = windows[number], number in self._with_holes
             for episodes in ranges:
@@ -92,14 +98,23 @@ class Views:
                         episodes,
                         layout=self._layouts[number],
                         margins=window.margins if bounds == "inside" else (0, 0),
-                        filter_=filter_,
+                        choices=chosen_by,
                         holes=steps_with_holes(index, window, cameras[number]) if is_holed else None,
                         by_episode=samples_per_episode > 0,
                     )
                 )
             bases.append(sum(segment.units for segment in segments))
+            here = self.splits_of(number)
+            for choice in chosen_by if here else ():
+                _check_known(choice, dataset, here)
+            own = [segment for segment in segments if self.splits[segment.split].member == number]
+            self.left_out.append(dict(sum((Counter(segment.left_out) for segment in own), Counter())))
             if bases[-1] == bases[-2]:
-                raise ArgumentError(_nothing_left(member, dataset, ranges, filter_ is not None))
+                reason = _why_empty(self.left_out[-1], window, longest=max((each.longest for each in own), default=0))
+                empty.append(_nothing_left(member, dataset, ranges, reason))
+        if empty:
+            listed = "; ".join(empty[:_LISTED]) + (f"; and {len(empty) - _LISTED} more" if len(empty) > _LISTED else "")
+            raise ArgumentError(f"{listed}. Change split, window or choices, or leave the dataset out with weight 0")
         segments = [segment for segment in segments if segment.units]
         self._bases = np.array(bases[:-1], np.int64)
         self.units = np.diff(np.array(bases, np.int64))
@@ -139,9 +154,8 @@ class Views:
             yield from (("episodes", name) for name in ("first_steps_row", "num_steps"))
         if index.member in self._with_holes:
             yield from (("records", name) for name in ("num_bytes", "camera", "steps_row", "step", "episode"))
-        if filter_ := self._filters.get(index.dataset):
-            is_pairs = self._layouts[index.member] == "pairs"
-            yield from filter_.used_columns(index, "records" if is_pairs else "steps")
+        for choice in self._choices.get(index.dataset, ()):
+            yield from choice.used_columns(index, "records" if self._layouts[index.member] == "pairs" else "steps")
 
     def locate(
         self, member: np.ndarray, epoch: np.ndarray, position: np.ndarray, *, seed: int, shuffle: bool
@@ -206,15 +220,30 @@ def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
     return [shards.stem(number) for number in np.flatnonzero(touched).tolist()]
 
 
-def _nothing_left(member: Member, dataset: Dataset, ranges: Sequence[EpisodeRange], filtered: bool) -> str:
-    converted = ", ".join(
-        f"{name} ({entry.episodes:,} episodes, {entry.records:,} pairs)"
-        for name, entry in dataset.manifest.splits.items()
-    )
+def _check_known(choice: Choice, dataset: Dataset, splits: Sequence[SplitIndex]) -> None:
+    """Raise ArgumentError if a choice names episodes, and the dataset has none of them."""
+    unknown = choice.unknown_in(splits)
+    if unknown and len(unknown) == len(getattr(choice, "ids", ())):
+        known = splits[0].episodes.take_texts("episode_id", np.zeros(1, np.int64))[0] if splits[0].episodes.rows else ""
+        raise ArgumentError(
+            f"{choice.reason}: dataset {dataset.name} has none of the {len(unknown):,} episodes, such as "
+            f"{unknown[0]!r:.120}; its ids look like {known!r}"
+        )
+
+
+def _nothing_left(member: Member, dataset: Dataset, ranges: Sequence[EpisodeRange], reason: str) -> str:
     episodes = sum(episodes.stop - episodes.start for episodes in ranges)
-    reason = "the filter leaves no pair" if filtered else "these are all too short for a pair, or damaged"
-    fault = f"has {episodes:,} episodes, but {reason}" if episodes else "leaves no episode"
-    return (
-        f"dataset {dataset.name}: split {member.split!r} {fault}; splits converted: {converted}. Change the split or "
-        "filter, or leave the dataset out with weight 0"
-    )
+    where = f"dataset {dataset.name}: split {member.split!r}"
+    if episodes:
+        return f"{where} has {episodes:,} episodes, but {reason}"
+    converted = ", ".join(f"{name} ({entry.episodes:,} episodes)" for name, entry in dataset.manifest.splits.items())
+    return f"{where} leaves no episode; splits converted: {converted}"
+
+
+def _why_empty(left_out: Mapping[str, int], window: Window, *, longest: int) -> str:
+    if set(left_out) == {"window"}:
+        return f"the window takes {sum(window.margins) + 1:,} steps, and the longest episode has {longest:,}"
+    if left_out:
+        counts = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
+        return f"all samples are left out ({counts})"
+    return "these are all too short for a pair, or damaged"

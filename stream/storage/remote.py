@@ -175,6 +175,12 @@ class LocalFolder:
         """Return the names of the subfolders."""
         return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir()) if self.path.is_dir() else []
 
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file directly in the folder, by name."""
+        if not self.path.is_dir():
+            return {}
+        return {entry.name: entry.stat().st_size for entry in self.path.iterdir() if entry.is_file()}
+
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
         path = self.path / name

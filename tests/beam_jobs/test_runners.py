@@ -13,23 +13,23 @@ import pytest
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
 from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
+from tests.fixtures.datasets.lerobot_dataset import copy_dataset, encode_again
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port
 
 SLURM = REPOSITORY / "examples" / "slurm"
 
 
+RUNNERS = [
+    ("--num-workers", "2"),
+    pytest.param(("--num-workers", "4"), marks=pytest.mark.slow),
+    ("--runner", "DirectRunner", "--num-workers", "1"),
+    ("--runner", "DaskRunner", "--num-workers", "2"),
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "runner",
-    [
-        ("--num-workers", "2"),
-        pytest.param(("--num-workers", "4"), marks=pytest.mark.slow),
-        ("--runner", "DirectRunner", "--num-workers", "1"),
-        ("--runner", "DaskRunner", "--num-workers", "2"),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("runner", RUNNERS, ids=" ".join)
 def test_runner_writes_what_the_in_memory_one_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], runner: tuple[str, ...]
 ) -> None:
@@ -39,6 +39,41 @@ def test_runner_writes_what_the_in_memory_one_writes(
         assert command.processes() == []
     assert tree(tmp_path) == in_memory
     assert_counted(json.loads(result.out), counts="DaskRunner" not in runner)
+
+
+@pytest.fixture(scope="module")
+def lerobot(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the arguments that convert all cameras of a LeRobot dataset with a video that lacks frames."""
+    root = tmp_path_factory.mktemp("lerobot")
+    folder = copy_dataset("v3_av1", root)
+    video = folder / "videos/observation.images.left_wrist/chunk-000/file-001.mp4"
+    encode_again(video, codec="libx264", keep=lambda number: number < 20)
+    return ["--datasets", "lerobot:demo/v3_av1", "--source", str(root), "--layout", "frames", "--cameras", "all"]
+
+
+@pytest.fixture(scope="module")
+def lerobot_in_memory(lerobot: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("lerobot-in-memory")
+    assert main([*lerobot, "--output", str(output), "--num-workers", "1"]) == EXIT_DAMAGED
+    return tree(output)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", RUNNERS, ids=" ".join)
+def test_runner_writes_what_the_in_memory_one_writes_of_a_lerobot_dataset(
+    lerobot: list[str], tmp_path: Path, lerobot_in_memory: dict[str, str], runner: tuple[str, ...]
+) -> None:
+    with start(*lerobot, "--output", str(tmp_path), *runner) as command:
+        assert command.wait().code == EXIT_DAMAGED
+    assert tree(tmp_path) == lerobot_in_memory
+
+
+def test_tasks_write_what_one_process_writes_of_a_lerobot_dataset(
+    lerobot: list[str], tmp_path: Path, lerobot_in_memory: dict[str, str]
+) -> None:
+    tasks = [[*lerobot, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
+    assert [main([*each, "--num-workers", "1"]) for each in tasks] == [0, 0, EXIT_DAMAGED]
+    assert tree(tmp_path) == lerobot_in_memory
 
 
 def assert_counted(printed: dict[str, Any], *, counts: bool) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.registry.dataset import SENTENCE_EMBEDDINGS, Part
+from convert.registry.dataset import SENTENCE_EMBEDDINGS, DatasetSpec, Part
 from convert.registry.registry import load_registry
-from convert.source.features import Feature, flatten_features
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
+from stream.format.spaces import SpaceName
+from tests.fixtures.datasets.spaces import mapped_vectors
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = REPOSITORY / "configs"
@@ -233,15 +236,71 @@ def test_every_quirk_is_a_sentence_with_its_source(name: str) -> None:
     assert all(re.fullmatch(r"[A-Z`a-z].*\. \[[^\]]+\]", quirk) for quirk in REGISTRY.dataset(name).quirks)
 
 
+def without_source(spec: DatasetSpec) -> list[str]:
+    """Return the parts that lack a fact or its source, and the facts that they lack."""
+    missing = []
+    for part in (*spec.action, *spec.state):
+        for fact in part.facts:
+            found = getattr(part, fact) or ("unknown" if fact == "gripper" else None)
+            source = part.sources.get(fact, spec.sources.get(fact, ""))
+            looked = source.startswith("unknown: ") and len(source) > 30
+            if found is None or not source or (found == "unknown") != looked:
+                missing.append(f"{spec.name} {part.path}{list(part.select or ())}: {fact} {found}, source {source!r}")
+    return missing
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_gripper_without_convention_says_why(name: str) -> None:
+def test_every_part_says_what_its_numbers_are_and_who_says_so(name: str) -> None:
+    assert without_source(REGISTRY.dataset(name)) == []
+
+
+def test_a_part_without_a_fact_or_its_source_is_found() -> None:
+    bridge = REGISTRY.dataset("bridge")
+    world, *others = bridge.action
+    for update in ({"frame": None}, {"unit": "unknown"}, {"sources": {"kind": "unknown: sought in every known place"}}):
+        changed = bridge.model_copy(update={"action": (world.model_copy(update=update), *others)})
+        assert len(without_source(changed)) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_factor_of_a_unit_that_is_not_si_is_known_or_declared_unknown(name: str) -> None:
+    for part in (*REGISTRY.dataset(name).action, *REGISTRY.dataset(name).state):
+        if part.unit in ("mm", "deg"):
+            assert part.scale is not None
+        elif part.unit != "normalised":
+            assert part.scale is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_space_is_mapped_or_says_why_not(name: str) -> None:
+    spec, sizes = REGISTRY.dataset(name), numbers(name)
+    assert set(spec.spaces) == {"oxe", "eef_delta", "eef", "joint"}
+    for vector in mapped_vectors(spec).values():
+        for term in vector.terms:
+            if term.path is not None:
+                assert max(term.select) < sizes[term.path] if term.select else term.dims == sizes[term.path]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("space", ["eef_delta", "eef"])
+def test_dimensions_of_unknown_unit_are_those_whose_parts_have_none(name: str, space: SpaceName) -> None:
     spec = REGISTRY.dataset(name)
-    silent = [
-        part
-        for part in (*spec.action, *spec.state)
-        if part.quantity == "gripper" and part.mode == "absolute" and part.gripper is None and part.note is None
-    ]
-    assert silent == []
+    unknown = set()
+    for vector in spec.spaces[space].vectors(space, spec.control_frequency).values():
+        names = list(vector.names)
+        for term in vector.terms:
+            chosen, names = names[: term.size], names[term.size :]
+            for place, index in enumerate(term.select or range(term.dims)):
+                for part in (*spec.action, *spec.state):
+                    if part.path != term.path or index not in (part.select or range(part.dims)):
+                        continue
+                    if term.size != term.dims or "turned" in {operation.name for operation in term.then}:
+                        assert part.order != "unknown", part
+                    elif part.quantity == "gripper":
+                        unknown |= set() if part.gripper else {chosen[place]}
+                    elif part.unit == "unknown" or (part.unit == "normalised" and part.scale is None):
+                        unknown.add(chosen[place])
+    assert unknown == set(spec.spaces[space].unknown_units)
 
 
 def test_datasets_that_are_broken_or_no_video_warn() -> None:
@@ -251,11 +310,12 @@ def test_datasets_that_are_broken_or_no_video_warn() -> None:
 
 def test_oxe29_has_all_datasets_but_bridge_dataset_with_equal_weights() -> None:
     members = REGISTRY.mixtures["oxe29"].members
-    assert {member.dataset: member.weight for member in members} == dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+    wanted = dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+    assert {name: member.weight for name, member in members.items()} == wanted
 
 
 def test_oxe29_has_the_offsets_of_the_source_project() -> None:
-    offsets = {member.dataset: member.offset for member in REGISTRY.mixtures["oxe29"].members}
+    offsets = {name: member.offset for name, member in REGISTRY.mixtures["oxe29"].members.items()}
     assert {name: offset for name, offset in offsets.items() if offset != 5} == {
         "language_table": 10,
         "rt1": 3,
@@ -268,7 +328,7 @@ def test_oxe29_offsets_are_those_of_the_datasets() -> None:
 
 
 def test_oxe29_validates_on_the_last_tenth() -> None:
-    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members]
+    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members.values()]
     assert splits == [{"train": "train[:90%]", "val": "train[90%:]"}] * 29
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.spatial.transform import Rotation
 
 from convert.errors import EXIT_USAGE
 from convert.registry.registry import load_registry
@@ -280,3 +281,70 @@ def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_
     assert list(both.manifest.splits) == ["train", "val"]
     assert {path: path.stat().st_mtime_ns for path in (both.folder / "train").iterdir()} == before
     assert tree(both.folder) == tree(native.folder)
+
+
+def test_the_layout_frames_has_the_jpegs_of_all_cameras(convert: Convert, stored: dict[str, Any]) -> None:
+    converted = convert("--layout", "frames", "--cameras", "all", "--image-size", "native")
+    assert converted.manifest.records == 2 * EPISODES * 4 * STEPS
+    assert converted.manifest.image["transcoded"] == 0
+    for shard in converted.shards:
+        cameras = shard.records["camera"].to_pylist()
+        for record, (camera, frame) in enumerate(zip(cameras, shard.pairs, strict=True)):
+            jpegs = images(stored[frame.episode_id], f"observation/image_{camera}")
+            assert shard.frames(record) == [jpegs[frame.step]]
+
+
+# Canonical spaces
+
+
+def vectors(converted: ConvertedDataset, name: str) -> np.ndarray:
+    """Return a column of all episodes, float32 [episodes, steps, dims]."""
+    rows = [value for split in SPLITS for value in converted.splits[split].steps[name].to_pylist()]
+    return np.array(rows, np.float32).reshape(len(SPLITS) * EPISODES, STEPS, -1)
+
+
+def turns(angles: np.ndarray) -> Rotation:
+    return Rotation.from_euler("xyz", angles.reshape(-1, 3))
+
+
+def test_oxe_is_what_openvla_gives_and_octo_but_for_the_first_step(native: ConvertedDataset) -> None:
+    found = vectors(native, "action_oxe")
+    with np.load(Path(__file__).parents[1] / "data" / "spaces" / "bridge_dataset.npz") as stored:
+        assert stored["lengths"].tolist() == [STEPS] * len(found)
+        openvla, octo = (stored[project].reshape(found.shape) for project in ("openvla", "octo"))
+    np.testing.assert_allclose(found, openvla, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found[:, 1:], octo[:, 1:], rtol=0, atol=1e-5)
+    assert np.isnan(found[:, [0, -1]]).all() and np.isfinite(found[:, 1:-1]).all()
+
+
+def test_eef_delta_integrated_over_an_episode_follows_the_stored_poses(native: ConvertedDataset) -> None:
+    delta, pose = vectors(native, "action_eef_delta"), vectors(native, "state_eef")
+    place = pose[:, 0, :3] + np.cumsum(delta[:, :-1, :3], axis=1)[:, -1]
+    np.testing.assert_allclose(place, pose[:, -1, :3], rtol=0, atol=1e-6)
+    turned = turns(pose[:, 0, 3:6])
+    for step in range(STEPS - 1):
+        turned = turns(delta[:, step, 3:6]) * turned
+    assert (turned * turns(pose[:, -1, 3:6]).inv()).magnitude().max() < 1e-5
+
+
+def test_stored_commands_are_metres_and_radians_about_the_axes_of_the_base(native: ConvertedDataset) -> None:
+    command, delta = vectors(native, "action"), vectors(native, "action_eef_delta")
+    # The arm lags behind, so the sums of an episode agree better than single steps.
+    for axes in (slice(0, 3), slice(3, 6)):
+        sent, made = (each[:, 1:-1, axes].sum(axis=1).ravel() for each in (command, delta))
+        assert np.corrcoef(sent, made)[0, 1] > 0.9
+        assert 0.7 < (sent @ made) / (sent @ sent) < 1.3
+
+
+def test_the_gripper_is_1_open_0_closed_in_action_and_state(native: ConvertedDataset) -> None:
+    action, state = vectors(native, "action_eef_delta")[:, :-1, 6], vectors(native, "state_eef")[..., 6]
+    assert set(np.unique(action)) <= {0, 1}
+    assert state.min() >= 0 and state.max() <= 1
+    assert state[:, 1:][action == 1].mean() > state[:, 1:][action == 0].mean() + 0.3
+
+
+def test_spaces_have_statistics_of_the_steps_that_have_an_action(native: ConvertedDataset) -> None:
+    for split in SPLITS:
+        found = native.manifest.statistics[split]["action_oxe"]
+        assert found.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+        assert (found.count, set(found.nonfinite)) == (EPISODES * STEPS, {2 * EPISODES})

@@ -1,7 +1,8 @@
 """All 29 datasets, generated and converted by the commands that users run, against what TFDS decodes of the source.
 
-Each is converted three times: at its native size, where pixels and bytes can be compared one by one; at the default
-256x256; and, where the camera on the wrist is stored with red and blue swapped, from that camera.
+Each is converted four times: at its native size, where pixels and bytes can be compared one by one; at the default
+256x256; where the camera on the wrist is stored with red and blue swapped, from that camera; and as frames of all
+cameras.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 
 from convert.registry.registry import DatasetSpec, Part
 from stream.format.manifest import Statistics
-from stream.format.names import DERIVED
+from stream.format.names import VECTORS
 from stream.format.schema import EPISODE_FIELDS, STEP_FIELDS
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset
 from tests.fixtures.datasets.oxe29_sample import (
@@ -208,6 +209,38 @@ def test_frames_of_the_default_size_show_the_same_picture(
             assert difference(found[:, :, ::-1], resize(wanted, 256, 256)) > 4 * MEAN_ERROR
 
 
+@every_dataset
+def test_the_layout_frames_has_every_frame_of_every_camera_once(
+    root: Path, converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
+) -> None:
+    frames = read_converted(root, "frames", name)
+    pairs = {(pair.episode_id, pair.step + at): frame for pair in converted.pairs for at, frame in pair.both}
+    cameras = list(spec.cameras.values())
+    wanted = [
+        (e.tfds_id, number, step)
+        for split in reference.splits
+        for e in reference.of_split(split)
+        for number in range(len(cameras))
+        for step in range(len(e.steps))
+    ]
+    found = []
+    for shard in frames.shards:
+        numbers = shard.records["camera"].to_pylist()
+        for record, (number, frame) in enumerate(zip(numbers, shard.pairs, strict=True)):
+            camera, key = cameras[number], (frame.episode_id, frame.step)
+            found.append((frame.episode_id, number, frame.step))
+            (stored,) = shard.frames(record)
+            if camera.storage == "jpeg" and camera.channels == "rgb":
+                assert stored == reference.episodes[frame.episode_id].steps[frame.step][camera.path]
+            elif camera.role == "primary" and key in pairs:
+                assert stored == pairs[key]
+            elif frame.step in (0, 5):
+                wanted_pixels = picture(reference, *key, camera=camera.path, spec=spec)
+                assert difference(decode_jpeg(stored).astype(np.int16), wanted_pixels) <= MEAN_ERROR
+    assert sorted(found) == sorted(wanted)
+    assert found
+
+
 # Everything else of the source
 
 
@@ -256,7 +289,7 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
-    derived = {vector for vector in DERIVED if getattr(spec, vector)}
+    derived = set(spec.vectors)
     for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
         assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
@@ -265,7 +298,7 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
 
 
 @every_dataset
-@pytest.mark.parametrize("vector", DERIVED)
+@pytest.mark.parametrize("vector", VECTORS)
 def test_derived_columns_are_the_vectors_of_the_values_that_tfds_decodes(
     converted: ConvertedDataset, reference: Reference, name: str, spec: DatasetSpec, vector: str
 ) -> None:

@@ -19,6 +19,7 @@ from convert.reindex import main
 from convert.storage.staging import machine
 from convert.verify.command import verify_root
 from stream import make_loader
+from stream.format.fields import read_fields
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.format.names import MANIFEST_NAME, table_file
 from stream.format.table import open_table
@@ -26,7 +27,7 @@ from tests.fixtures.datasets.indexed_root import DATASET, make_indexed_root, wri
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 Command = Callable[..., Result]
-NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "mode": "flag"}]
+NEW_STATE = [{"path": "bits", "dims": 5, "quantity": "other", "kind": "flag"}]
 
 
 @pytest.fixture
@@ -90,6 +91,33 @@ def test_new_parts_of_the_registry_become_columns_statistics_and_the_entry_in_th
     assert [part["path"] for part in manifest.spec["state"]] == ["bits"]
     assert manifest.parameters == old.parameters
     assert not (folder / FOLDER).exists()
+
+
+def test_another_mapping_to_a_space_becomes_a_column_with_statistics(folder: Path, reindex: Command) -> None:
+    old = read_manifest(folder)
+    terms = [{"path": "bits", "select": [0, 1], "dims": 2, "then": ["invert"]}, {"pad": 1}]
+    result = reindex("--json", spaces={"joint": {"action": terms, "unknown_units": ["joint_2"]}})
+    assert json.loads(result.out)[0]["changed"] == ["registry entry", "statistics", "action_joint"]
+    manifest = read_manifest(folder)
+    for split, entry in manifest.splits.items():
+        steps = steps_of(folder, split)
+        for found, raw in zip(steps["action_joint"].to_pylist(), steps["bits"].to_pylist(), strict=True):
+            expected = [np.nan] * 2 if raw is None else np.subtract(1, raw[:2], dtype=float)
+            np.testing.assert_array_equal(found, [*expected, np.nan])
+        statistics = manifest.statistics[split]["action_joint"]
+        assert statistics.names == ("joint_1", "joint_2", "joint_3")
+        assert (statistics.count, statistics.nonfinite[2], statistics.mean[2]) == (entry.steps, entry.steps, None)
+        assert manifest.statistics[split]["state"] == old.statistics[split]["state"]
+    space = read_fields(manifest, where="").spaces["joint"]
+    assert space.names("joint", "action") == ("joint_1", "joint_2", "joint_3")
+    assert (space.names("joint", "state"), space.unknown_units) == ((), ("joint_2",))
+
+
+def test_a_space_that_is_not_mapped_any_more_loses_its_column(folder: Path, reindex: Command) -> None:
+    result = reindex("--json", spaces={"joint": {"unmapped": "Nobody knows the joints."}})
+    assert json.loads(result.out)[0]["changed"] == ["registry entry", "statistics", "action_joint"]
+    assert "action_joint" not in steps_of(folder, "train").column_names
+    assert read_fields(read_manifest(folder), where="").spaces["joint"].unmapped == "Nobody knows the joints."
 
 
 def test_a_second_run_touches_no_file(folder: Path, reindex: Command) -> None:
@@ -186,13 +214,17 @@ def test_a_kill_at_any_moment_is_mended_by_running_it_again(
     ("changed", "told"),
     [
         (
-            {"state": [{"path": "depth", "dims": 3, "quantity": "other", "mode": "flag"}]},
+            {"state": [{"path": "depth", "dims": 3, "quantity": "other", "kind": "flag"}]},
             "the registry's state takes depth, but in train column 'depth' is missing; convert demo again",
+        ),
+        (
+            {"spaces": {"joint": {"state": [{"path": "bits", "select": [9]}]}}},
+            "the registry's state_joint takes bits, but in train column 'bits' has 5 values, expected at least 10;",
         ),
         ({"version": "2.0.0"}, "was converted from version 1.0.0, the registry says 2.0.0; convert demo again"),
         ({"tfds_name": "other"}, "was converted from tfds_name demo, the registry says other; convert demo again"),
     ],
-    ids=["a part that was not converted", "another version", "another source"],
+    ids=["a part that was not converted", "a term that was not converted", "another version", "another source"],
 )
 def test_an_entry_that_the_raw_columns_are_not_enough_for_is_refused(
     changed: dict[str, Any], told: str, folder: Path, reindex: Command
@@ -287,7 +319,7 @@ def test_a_loader_of_converted_data_gives_the_new_vector_and_statistics(tmp_path
     folder = root / "demo" / manifest.version
     before = make_loader(root, "demo", batch_size=4, shuffle="none").batch_at(1)
     images = {path: path.read_bytes() for path in folder.rglob("*.arrayrecord")}
-    state = [{"path": "observation/state", "dims": 2, "select": [2, 0], "quantity": "other", "mode": "absolute"}]
+    state = [{"path": "observation/state", "dims": 2, "select": [2, 0], "quantity": "other", "kind": "absolute"}]
     assert main([str(root), "--config", str(source.registry(state=state))]) == 0
     loader = make_loader(root, "demo", batch_size=4, shuffle="none")
     after = loader.batch_at(1)

@@ -18,10 +18,10 @@ from convert.registry.config_file import ConfigError
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record
-from convert.source.features import flatten_features
-from convert.source.rlds import EpisodeParser
+from convert.source.rlds.features import flatten_features
+from convert.source.rlds.parser import EpisodeParser
+from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
 from convert.source.source import find_source
-from convert.source.tfrecord import TFRecordFile, encode_tfrecord
 from stream.format.catalog import Catalog
 from stream.format.fields import read_fields
 from stream.format.manifest import read_manifest
@@ -137,10 +137,11 @@ def _mixture(root: Path, path: Path) -> Target:
     def read(content: bytes) -> None:
         path.write_bytes(content)
         try:
-            members = resolve_mixture(path, "train", catalog)
+            members = resolve_mixture(path, "train", catalog).members
         except ArgumentError:
             return
-        assert all(0 < member.relative_weight(100) < 1e300 for member in members)
+        weights = [weight for member in members for weight in member.relative_weights(100)]
+        assert all(0 <= weight < 1e300 for weight in weights)
 
     return Target(read, (_YAML,))
 

@@ -37,7 +37,7 @@ def write_dataset(
     *,
     offset: int = 2,
     frame_offsets: Sequence[int] | None = None,
-    action: Sequence[str] = ("delta", "delta", "flag"),
+    action: Sequence[str] = ("displacement", "displacement", "flag"),
     state: int = 2,
     rate: float | None = 10.0,
     size: tuple[int, int] = (16, 16),
@@ -50,7 +50,7 @@ def write_dataset(
         splits: Shards of each split.
         offset: Distance of the frames of a pair.
         frame_offsets: Distances of a record's frames from t; the ends of the pair by default.
-        action: Mode of each dimension.
+        action: Kind of each dimension.
         state: Dimensions of the state, 0 for none.
         rate: Steps a second.
         size: Height and width of frames.
@@ -58,10 +58,10 @@ def write_dataset(
     offsets = tuple(frame_offsets or (0, offset))
     folder = root / name / VERSION
     action_parts = [
-        Part(path="action", dims=1, select=(i,), quantity="other", mode=mode, names=(f"a{i}",))
-        for i, mode in enumerate(action)
+        Part(path="action", dims=1, select=(i,), quantity="other", kind=kind, names=(f"a{i}",))
+        for i, kind in enumerate(action)
     ]
-    state_parts = [Part(path="observation/state", dims=state, quantity="other", mode="absolute")] if state else []
+    state_parts = [Part(path="observation/state", dims=state, quantity="other", kind="absolute")] if state else []
     entries = {}
     for split, shards in splits.items():
         place = folder / split
@@ -100,7 +100,7 @@ def write_dataset(
                 )
             )
             first += len(lengths)
-        index = merge_index(place, parts, action=action_parts, state=state_parts)
+        index = merge_index(place, parts, {"action": tuple(action_parts), "state": tuple(state_parts)})
         for part in parts:
             for path in part.values():
                 path.unlink()

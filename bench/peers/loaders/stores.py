@@ -13,8 +13,8 @@ import stream
 from bench.peers.loaders.torch import MapStyle
 from bench.peers.protocol import Request
 from bench.synthetic import convert_shards, encode_episode, finish, write_source
-from convert.sample.record import SampleColumn, encode_example
-from convert.source.tfrecord import encode_tfrecord
+from convert.sample.record import encode_example
+from convert.source.rlds.tfrecord import encode_tfrecord
 from stream.loader.iterator import LoaderIterator
 
 
@@ -80,8 +80,7 @@ class Tfrecord:
         for shard, places in enumerate(request.divide(_SHARD_PAIRS)):
             with (request.copy / f"{shard:05d}.tfrecord").open("wb") as file:
                 for pair in map(request.pairs.pair, places):
-                    frames = SampleColumn(values=[pair["first"], pair["second"]])
-                    file.write(encode_tfrecord(encode_example({"frames": frames})))
+                    file.write(encode_tfrecord(encode_example({"frames": [pair["first"], pair["second"]]})))
 
     @staticmethod
     @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convert.doctor.checks import robust_scores
+from convert.index.statistics import robust_scores
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.manifest import read_manifest
@@ -41,7 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_sound_root_has_no_findings(sound: Path) -> None:
     diagnosis = diagnose(sound)
     assert found(diagnosis) == {}
-    assert [(d.dataset, d.counts()["episodes"], d.total.pairs) for d in diagnosis.datasets] == [
+    assert [(d.dataset, d.to_json()["episodes"], d.total.pairs) for d in diagnosis.datasets] == [
         ("demo", 8, 8 * (STEPS - 2))
     ]
 
@@ -162,7 +162,7 @@ def test_instructions_that_say_nothing_may_be_empty(tmp_path: Path, instruction:
 
 
 def test_a_gripper_without_a_convention_may_be_anything(tmp_path: Path) -> None:
-    action = [{"path": "action", "dims": 2, "quantity": "other", "mode": "absolute"}]
+    action = [{"path": "action", "dims": 2, "quantity": "other", "kind": "absolute"}]
     assert found(diagnose(make_root(tmp_path, gripper_out_of_range, action=action))) == {}
 
 

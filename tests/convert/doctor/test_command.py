@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 import convert.doctor.dataset
+from convert.doctor.checks import SPLIT_CHECKS
 from convert.doctor.command import examine, main
+from convert.doctor.findings import Notes
+from convert.doctor.split import OpenSplit
 from convert.shard.images import decode_jpeg
 from tests.fixtures.command import run
 from tests.fixtures.datasets.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
@@ -176,11 +179,22 @@ def test_a_source_is_refused_with_what_to_do(sound: Path, capsys: pytest.Capture
     assert "python -m convert.run --datasets demo --source" in err
 
 
+def test_a_check_that_ends_with_an_error_costs_no_other_check(bad: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_odd(split: OpenSplit, notes: Notes) -> None:
+        raise ValueError(f"odd {split.name}")
+
+    before = found(diagnose(bad))
+    monkeypatch.setattr(convert.doctor.dataset, "SPLIT_CHECKS", (check_odd, *SPLIT_CHECKS))
+    diagnosis = diagnose(bad)
+    assert found(diagnosis) == before | {("unreadable", "train"): 1, ("unreadable", "val"): 1}
+    assert diagnosis.findings[0].examples[0].text == "check_odd ended: ValueError: odd train"
+
+
 def test_ctrl_c_is_one_line(sound: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert.doctor.dataset, "read_shard", interrupted)
+    monkeypatch.setattr(convert.doctor.dataset, "check_index", interrupted)
     assert main([str(sound)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

@@ -9,8 +9,9 @@ import pytest
 
 from convert.doctor.dataset import choose_records
 from convert.doctor.findings import Notes
-from convert.doctor.frames import FrameFacts, check_shares, same_picture, swapped_colours, thumbnail
-from convert.shard.images import decode_jpeg
+from convert.doctor.frames import check_shares, same_picture, swapped_colours
+from convert.doctor.split import FrameFacts
+from convert.shard.images import decode_jpeg, thumbnail
 from convert.shard.record_file import encode_record
 from stream.format.manifest import read_manifest
 from stream.format.names import decode_record
@@ -110,7 +111,9 @@ def test_a_picture_is_the_same_up_to_rounding_and_not_after_a_small_movement() -
 
 def test_a_thumbnail_has_the_frames_beside_each_other() -> None:
     left, right = np.zeros((256, 256, 3), np.uint8), np.full((256, 256, 3), 255, np.uint8)
-    small = decode_jpeg(thumbnail((left, right)))
+    thumb = thumbnail((left, right))
+    assert thumb is not None
+    small = decode_jpeg(thumb)
     assert small.shape == (128, 256, 3)
     assert small[:, :120].max() < 10 and small[:, 136:].min() > 245
 

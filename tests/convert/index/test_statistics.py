@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from convert.index.derived import part_names, vector_field
-from convert.index.statistics import describe_values, split_statistics
+from convert.index.statistics import split_statistics
 from convert.index.table_writer import write_part
 from convert.registry.dataset import Part
 from stream.format.manifest import Statistics
 from stream.format.names import table_file
 from stream.format.schema import STEP_FIELDS
+from stream.format.statistics import describe_values
 from stream.storage.errors import FormatError
 
 NUMBERS = ("mean", "std", "min", "max", "q01", "q99")
 
 
 def parts_of(dims: int) -> tuple[Part, ...]:
-    return (Part(path="x", dims=dims, quantity="other", mode="absolute"),)
+    return (Part(path="x", dims=dims, quantity="other", kind="absolute"),)
 
 
 def write_steps(folder: Path, **vectors: np.ndarray) -> Path:
@@ -48,7 +49,7 @@ def nine_digits(numbers: np.ndarray) -> tuple[float, ...]:
 @pytest.mark.parametrize("rows", [1, 2, 100, 101, 200_001])
 def test_the_statistics_are_numpys_in_float64(rows: int, tmp_path: Path) -> None:
     values = np.random.default_rng(rows).normal(3, 5, (rows, 3)).astype(np.float32)
-    found = split_statistics(write_steps(tmp_path, action=values), action=parts_of(3), state=())
+    found = split_statistics(write_steps(tmp_path, action=values), {"action": parts_of(3)})
     whole = values.astype(np.float64)
     assert found == {
         "action": Statistics(
@@ -91,7 +92,7 @@ def test_the_order_of_the_steps_makes_no_difference() -> None:
 
 def test_nan_and_infinity_are_counted_and_left_out(tmp_path: Path) -> None:
     values = np.array([[1, np.nan], [np.inf, 2], [3, -np.inf], [np.nan, np.nan]], np.float32)
-    found = split_statistics(write_steps(tmp_path, state=values), action=(), state=parts_of(2))["state"]
+    found = split_statistics(write_steps(tmp_path, state=values), {"state": parts_of(2)})["state"]
     assert found.count == 4
     assert found.nonfinite == (2, 3)
     assert found.mean == (2.0, 2.0)
@@ -100,7 +101,7 @@ def test_nan_and_infinity_are_counted_and_left_out(tmp_path: Path) -> None:
 
 def test_without_any_step_there_are_no_numbers(tmp_path: Path) -> None:
     folder = write_steps(tmp_path, action=np.zeros((0, 2), np.float32))
-    assert split_statistics(folder, action=parts_of(2), state=())["action"] == Statistics(
+    assert split_statistics(folder, {"action": parts_of(2)})["action"] == Statistics(
         names=("x[0]", "x[1]"), count=0, nonfinite=(0, 0), **dict.fromkeys(NUMBERS, (None, None))
     )
 
@@ -114,14 +115,14 @@ def test_numbers_have_nine_digits_so_that_the_order_of_a_sum_does_not_show() -> 
 def test_derived_columns_of_another_size_than_the_registrys_are_refused(tmp_path: Path) -> None:
     folder = write_steps(tmp_path, action=np.zeros((3, 2), np.float32))
     with pytest.raises(FormatError, match=r"steps\.arrow: no column 'action' of 3 float32 numbers"):
-        split_statistics(folder, action=parts_of(3), state=())
+        split_statistics(folder, {"action": parts_of(3)})
     with pytest.raises(FormatError, match=r"steps\.arrow: no column 'state' of 2 float32 numbers"):
-        split_statistics(folder, action=parts_of(2), state=parts_of(2))
+        split_statistics(folder, {"action": parts_of(2), "state": parts_of(2)})
 
 
 def test_names_are_the_registrys_or_made_of_path_and_place() -> None:
     def part(path: str, dims: int, **more: object) -> Part:
-        return Part.model_validate({"path": path, "dims": dims, "quantity": "other", "mode": "flag", **more})
+        return Part.model_validate({"path": path, "dims": dims, "quantity": "other", "kind": "flag", **more})
 
-    parts = [part("pose", 2, names=("x", "y")), part("state", 2, select=(5, 1)), part("gripper", 1)]
+    parts = (part("pose", 2, names=("x", "y")), part("state", 2, select=(5, 1)), part("gripper", 1))
     assert part_names(parts) == ("x", "y", "state[5]", "state[1]", "gripper[0]")

@@ -12,15 +12,16 @@ import pyarrow as pa
 import pytest
 
 from convert.errors import ConvertError, ShardError
+from convert.index import tables
 from convert.index.derived import derive_vector
 from convert.index.tables import derive_steps, extract_part, merge_index, write_part
 from convert.registry.dataset import Part
 from convert.storage.durable import describe_file
 from stream.format.manifest import TableEntry
-from stream.format.names import DERIVED, TABLE_KINDS, TableKind, table_file
+from stream.format.names import DERIVED, TABLE_KINDS, VECTORS, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS
 from stream.format.table import hash_column, open_table
-from tests.fixtures.datasets.index_parts import ACTION, STATE, shard_tables, write_parts
+from tests.fixtures.datasets.index_parts import ACTION, MAPPED, STATE, shard_tables, write_parts
 
 EPISODES = (5, 0, 13, 1, 40, 0, 3)
 KINDS = pytest.mark.parametrize("kind", TABLE_KINDS)
@@ -56,7 +57,7 @@ def entries(index: tuple[Path, dict[TableKind, TableEntry]]) -> dict[TableKind, 
 
 def merged(folder: Path, parts: list[dict[TableKind, Path]]) -> tuple[Path, dict[TableKind, TableEntry]]:
     folder.mkdir()
-    return folder, merge_index(folder, parts, action=ACTION, state=STATE)
+    return folder, merge_index(folder, parts, {"action": ACTION, "state": STATE, **MAPPED})
 
 
 def read(path: Path) -> pa.Table:
@@ -84,7 +85,7 @@ def test_the_columns_are_those_of_the_format_then_derived_then_features(
 ) -> None:
     schema = read(folder / table_file(kind)).schema
     first = len(FIRST_FIELDS[kind])
-    derived = list(DERIVED) if kind == "steps" else []
+    derived = [*VECTORS, *MAPPED] if kind == "steps" else []
     assert list(schema)[:first] == list(FIRST_FIELDS[kind])
     assert schema.names[first : first + len(derived)] == derived
     features = list(shards[0][kind].schema)[first:]
@@ -121,7 +122,7 @@ def test_derived_columns_are_the_registrys_vectors(folder: Path) -> None:
 
 
 def test_without_parts_there_are_no_derived_columns(parts: list[dict[TableKind, Path]], tmp_path: Path) -> None:
-    merge_index(tmp_path, parts, action=(), state=STATE)
+    merge_index(tmp_path, parts, {"state": STATE})
     names = read(tmp_path / table_file("steps")).column_names
     assert "action" not in names and "state" in names and "action_" in names
 
@@ -224,7 +225,7 @@ def merge_peak(folder: Path, part: Mapping[TableKind, Path], count: int) -> int:
         from tests.fixtures.datasets.index_parts import ACTION, STATE
         folder, count, *files = sys.argv[1:]
         part = dict(zip(("episodes", "steps", "records"), map(Path, files)))
-        merge_index(Path(folder), [part] * int(count), action=ACTION, state=STATE)
+        merge_index(Path(folder), [part] * int(count), {"action": ACTION, "state": STATE})
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     """
     files = [str(part[kind]) for kind in ("episodes", "steps", "records")]
@@ -281,11 +282,11 @@ def test_a_part_with_other_rows_than_its_episodes_say_is_refused(shards: Shards,
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Part(path="gone", dims=1, quantity="other", mode="flag"), "column 'gone' is missing"),
-        (Part(path="said", dims=1, quantity="other", mode="flag"), "column 'said' is dictionary.*expected numbers"),
-        (Part(path="action", dims=4, quantity="other", mode="flag"), "column 'action_' has 3 values, expected 4"),
+        (Part(path="gone", dims=1, quantity="other", kind="flag"), "column 'gone' is missing"),
+        (Part(path="said", dims=1, quantity="other", kind="flag"), "column 'said' is dictionary.*expected numbers"),
+        (Part(path="action", dims=4, quantity="other", kind="flag"), "column 'action_' has 3 values, expected 4"),
         (
-            Part(path="action", dims=1, select=(3,), quantity="other", mode="flag"),
+            Part(path="action", dims=1, select=(3,), quantity="other", kind="flag"),
             "column 'action_' has 3 values, expected at least 4",
         ),
     ],
@@ -294,9 +295,9 @@ def test_a_vector_of_columns_that_were_not_converted_is_refused(
     wanted: Part, told: str, parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConvertError, match=f"state takes {wanted.path}, but {told}"):
-        merge_index(tmp_path, parts, action=ACTION, state=(wanted,))
+        merge_index(tmp_path, parts, {"action": ACTION, "state": (wanted,)})
     with pytest.raises(ConvertError, match=f"state takes {wanted.path}, but {told}"):
-        derive_steps(folder, tmp_path / "steps.arrow", action=ACTION, state=(wanted,))
+        derive_steps(folder, tmp_path / "steps.arrow", {"action": ACTION, "state": (wanted,)})
 
 
 def test_a_split_of_no_shards_is_refused(tmp_path: Path) -> None:
@@ -304,19 +305,22 @@ def test_a_split_of_no_shards_is_refused(tmp_path: Path) -> None:
         merged(tmp_path / "train", [])
 
 
-def test_deriving_again_gives_what_merging_with_the_new_parts_gives(
-    parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path
+@pytest.mark.parametrize("block", [1, 4, 1 << 16])
+def test_deriving_again_in_blocks_of_any_size_gives_what_merging_with_the_new_parts_gives(
+    parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    wanted = merge_index(tmp_path, parts, action=STATE, state=())["steps"]
-    assert derive_steps(folder, tmp_path / "new.arrow", action=STATE, state=()) == wanted
+    wanted = merge_index(tmp_path, parts, {"action": STATE, **MAPPED})["steps"]
+    monkeypatch.setattr(tables, "_ROWS", block)
+    assert derive_steps(folder, tmp_path / "new.arrow", {"action": STATE, **MAPPED}) == wanted
     assert (tmp_path / "new.arrow").read_bytes() == (tmp_path / table_file("steps")).read_bytes()
 
 
 def test_deriving_keeps_the_checksums_of_raw_columns(
     folder: Path, entries: dict[TableKind, TableEntry], tmp_path: Path
 ) -> None:
-    found = derive_steps(folder, tmp_path / "steps.arrow", action=STATE, state=ACTION).columns
+    found = derive_steps(folder, tmp_path / "steps.arrow", {"action": STATE, "state": ACTION}).columns
     raw = {name for name in found if name not in DERIVED}
+    assert len(raw) == len(entries["steps"].columns) - 3
     assert {name: found[name] for name in raw} == {name: entries["steps"].columns[name] for name in raw}
 
 
@@ -329,7 +333,7 @@ def test_a_part_of_a_table_in_pieces_is_one_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool", "int8", "uint8", "int64", "uint64"])
 def test_scalar_columns_of_any_type_become_floats_with_nan_for_absent_rows(dtype: str) -> None:
     column = pa.array(np.array([1, 1, 0]).astype(dtype), mask=np.array([False, True, False]))
-    found = derive_vector(pa.table({"x": column}), (Part(path="x", dims=1, quantity="other", mode="flag"),))
+    found = derive_vector(pa.table({"x": column}), (Part(path="x", dims=1, quantity="other", kind="flag"),))
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, [[1], [np.nan], [0]])
 
@@ -338,7 +342,7 @@ def test_scalar_columns_of_any_type_become_floats_with_nan_for_absent_rows(dtype
 def test_vectors_with_absent_rows_become_floats_also_in_a_slice(dtype: str) -> None:
     values = pa.array(np.array([0, 1, 1, 0, 0, 0, 1, 1]).astype(dtype))
     column = pa.FixedSizeListArray.from_arrays(values, 2, mask=pa.array([False, True, False, False]))
-    parts = (Part(path="x", dims=2, quantity="other", mode="flag"),)
+    parts = (Part(path="x", dims=2, quantity="other", kind="flag"),)
     found = derive_vector(pa.table({"x": column}).slice(1), parts)
     np.testing.assert_array_equal(found, [[np.nan, np.nan], [0, 0], [1, 1]])
 
@@ -347,7 +351,7 @@ def test_parts_are_joined_in_their_order_with_the_values_they_select() -> None:
     pose = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12, dtype=np.float32)), 4)
     table = pa.table({"pose": pose, "open": pa.array([True, False, True])})
     parts = (
-        Part(path="open", dims=1, quantity="gripper", mode="flag"),
-        Part(path="pose", dims=2, select=(3, 0), quantity="other", mode="flag"),
+        Part(path="open", dims=1, quantity="gripper", kind="flag"),
+        Part(path="pose", dims=2, select=(3, 0), quantity="other", kind="flag"),
     )
     np.testing.assert_array_equal(derive_vector(table, parts), [[1, 3, 0], [0, 7, 4], [1, 11, 8]])

@@ -21,8 +21,8 @@ datasets:
       cam: {path: observation/cam, role: primary, storage: jpeg, shape: [64, 64, 3]}
     instruction: {path: language_instruction, alternatives: [/episode_metadata/text]}
     action:
-      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, mode: delta, names: [x, y, z]}
-      - {path: action, dims: 1, select: [3], quantity: gripper, mode: absolute, gripper: {open: 1, closed: 0}}
+      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, kind: displacement, names: [x, y, z]}
+      - {path: action, dims: 1, select: [3], quantity: gripper, kind: absolute, gripper: {open: 1, closed: 0}}
     control_frequency: 5
     offset: 0.6s
     splits: {train: 10}
@@ -41,11 +41,11 @@ def read(tmp_path: Path, text: str | bytes) -> Any:
     return read_yaml(path, name="my.yaml")
 
 
-def test_a_file_is_read_as_texts_nulls_lists_and_mappings(tmp_path: Path) -> None:
-    content = read(tmp_path, "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s}\nc:\n")
+def test_a_file_is_read_by_the_core_schema_of_yaml(tmp_path: Path) -> None:
+    content = read(tmp_path, "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s, 1: no, y: '3'}\nc:\n")
     assert content == {
-        "a": ["1", "2.5", "true", None, None, "null", "2024-02-30"],
-        "b": {"on": "0.6s"},
+        "a": [1, 2.5, True, None, None, "null", "2024-02-30"],
+        "b": {"on": "0.6s", "1": "no", "y": "3"},
         "c": None,
     }
 

@@ -2,12 +2,15 @@
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from convert.registry.config_file import ConfigError
-from convert.registry.registry import DatasetSpec, Registry, Selected, SizePower, load_registry
+from convert.registry.registry import DatasetSpec, Registry, Selected, load_registry, port_name
+from stream.format.mixture_file import SizePower
 
 MINE = """\
 datasets:
@@ -21,10 +24,10 @@ datasets:
       right: {path: observation/right, role: wrist, storage: png, shape: [32, 32, 3]}
     instruction: {path: language_instruction, alternatives: [/episode_metadata/text]}
     action:
-      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, mode: delta, names: [x, y, z]}
-      - {path: action, dims: 1, select: [3], quantity: gripper, mode: absolute, gripper: {open: 1, closed: 0}}
+      - {path: action, dims: 3, select: [0, 1, 2], quantity: ee_position, kind: displacement, names: [x, y, z]}
+      - {path: action, dims: 1, select: [3], quantity: gripper, kind: absolute, gripper: {open: 1, closed: 0}}
     state:
-      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, mode: absolute}
+      - {path: observation/state, dims: 16, quantity: ee_pose_matrix, kind: absolute}
     control_frequency: 5
     splits: {train: 10, val: 2}
     leave_out: ["observation/depth_*", /maps/raw]
@@ -152,15 +155,15 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 cameras with role primary"),
         ("role: wrist", "role: primary", "has 2 cameras with role primary"),
         ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb' or 'bgr', found 'brg'"),
-        ("mode: delta", "mode: delt", "my.yaml: datasets.mine.action.0.mode: Input should be 'delta', 'velocity', 'absolute' or 'flag', found 'delt'"),
+        ("kind: displacement", "kind: delt", "my.yaml: datasets.mine.action.0.kind: Input should be 'displacement', 'velocity', 'target', 'absolute' or 'flag', found 'delt'"),
         ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),
-        ("control_frequency: 5", "control_frequency: five", "control_frequency: Input should be a valid number, unable to parse string as a number, found 'five'"),
+        ("control_frequency: 5", "control_frequency: five", "control_frequency: Input should be a valid number, found 'five'"),
         ("control_frequency: 5", "control_frequency: .nan", "control_frequency: Input should be "),
         ("control_frequency: 5", "control_frequency: true", "control_frequency: Input should be a valid number"),
         ("version: 1.0.0", "version: 1.0", "version: String should match pattern"),
         ("version: 1.0.0", "version: latest", "version: String should match pattern"),
         ("[64, 64, 3]", "[64, 64]", "datasets.mine.cameras.front.shape.2: Field required"),
-        ("[64, 64, 3]", "[64, 64, -3]", "shape.2: Input should be greater than or equal to 0, found '-3'"),
+        ("[64, 64, 3]", "[64, 64, -3]", "shape.2: Input should be greater than or equal to 0, found -3"),
         ("[0, 1, 2]", "[0, 1]", "action.0: select is [0, 1], expected 3 different values, as many as dims"),
         ("[0, 1, 2]", "[0, 1, 1]", "action.0: select is [0, 1, 1], expected 3 different values"),
         ("[x, y, z]", "[x, y]", "action.0: names is ['x', 'y'], expected 3 different values"),
@@ -175,6 +178,16 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("    version", "    offset: -1\n    version", "mine.offset: offset '-1' is neither a number of steps (5) nor seconds (0.6s)"),
         ("    version", "    offset: 6ms\n    version", "offset '6ms' is neither a number of steps"),
         ("    control_frequency: 5", "    offset: 1s", "offset 1s is in seconds but there is no control_frequency"),
+        ("    version", "    spaces: {oxe: {action: [{path: a}]}}\n    version", "oxe: action has 1 dimensions, expected x, y, z, "),
+        ("    version", "    spaces: {oxe: {}}\n    version", "spaces.oxe: expected terms of action or state, or the reason why"),
+        ("    version", "    spaces: {joint: {action: [{}]}}\n    version", "joint.action.0: expected one of path, fill and pad"),
+        ("    version", "    spaces: {joint: {action: [{path: a, then: [invrt]}]}}\n    version", "then.0.name: Input should be 'invert'"),
+        ("    version", "    spaces: {joint: {action: [{path: a, then: [scale]}]}}\n    version", "scale has 0 values, expected 1"),
+        ("    version", "    spaces: {joint: {action: [{path: a, then: [turned]}]}}\n    version", "turned takes 3 values, there are 1"),
+        ("    version", "    spaces: {eef: {action: [{pad: 7}]}}\n    version", "eef: is no space of the action"),
+        ("    version", "    spaces: {joint: {state: [{pad: 1}], unknown_units: [x]}}\n    version", "unknown_units names 'x', which is no"),
+        ("    control_frequency: 5", "    spaces: {joint: {action: [{path: a, then: [per_step]}]}}", "joint: per_step needs a control_frequency"),
+        ("quantity: gripper", "quantity: gripper, sources: {knd: x}", "source of 'knd'; expected one of kind, frame, unit, order, gripper"),
         ("  mine:", "  my set:", "datasets.my set.name: String should match pattern"),
         ("  mine:", "  oxe29:", "'oxe29' is the name of a dataset and of a mixture; rename one"),
         ("datasets:", "dataset:", "my.yaml: unknown key 'dataset'; did you mean 'datasets'?"),
@@ -199,7 +212,7 @@ def test_a_list_or_scalar_is_no_configuration(tmp_path: Path, text: str) -> None
 
 def test_a_mixture_file_is_named_after_itself(tmp_path: Path) -> None:
     registry = load_registry(config=[write(tmp_path, MIXTURE, name="two.yaml")])
-    assert [member.dataset for member in registry.mixtures["two"].members] == ["bridge", "rt1"]
+    assert list(registry.mixtures["two"].members) == ["bridge", "rt1"]
 
 
 def test_a_mixture_can_use_datasets_of_its_own_file(tmp_path: Path) -> None:
@@ -220,7 +233,7 @@ def test_a_mixture_can_use_datasets_of_its_own_file(tmp_path: Path) -> None:
 )
 def test_a_weight_is_a_number_or_by_size(tmp_path: Path, weight: str, parsed: object) -> None:
     text = MIXTURE.replace("weight: 1}", f"weight: {weight}}}")
-    member = load_registry(config=[write(tmp_path, text, name="two.yaml")]).mixtures["two"].members[0]
+    member = load_registry(config=[write(tmp_path, text, name="two.yaml")]).mixtures["two"].members["bridge"]
     assert member.weight == parsed
 
 
@@ -232,17 +245,16 @@ def test_a_weight_is_a_number_or_by_size(tmp_path: Path, weight: str, parsed: ob
         ("rt1:", "bridge:", "has the key 'bridge' twice"),
         ("weight: 1}", "weight: .nan}", "my.yaml: mixtures.my.members.bridge.weight: found '.nan'; expected a finite number >= 0"),
         ("weight: 1}", "weight: .inf}", "members.bridge.weight: found '.inf'"),
-        ("weight: 1}", "weight: -1}", "members.bridge.weight: found '-1'"),
-        ("weight: 1}", "weight: true}", "members.bridge.weight: found 'true'"),
+        ("weight: 1}", "weight: -1}", "members.bridge.weight: found -1"),
+        ("weight: 1}", "weight: true}", "members.bridge.weight: found True"),
         ("weight: 1}", "weight: sise}", "members.bridge.weight: found 'sise'"),
         ("weight: 1}", "weight: {size_pow: 1}}", "{size_power: p, factor: f}"),
         ("weight: 1}", "wieght: 1}", "unknown key 'wieght'; did you mean 'weight'?"),
-        ("offset: 0.6s", "offset: -5", "members.rt1.offset: offset '-5' is neither"),
+        ("offset: 0.6s", "offset: -5", "members.rt1.offset: offset -5 is neither"),
         ("train[:80%]", "train[:80", "members.rt1.splits.train: String should match pattern"),
         ("train[:80%]", "trian[:80%]", "mixture my: members.rt1: no split 'trian'; did you mean 'train'?"),
         ("members:", "member:", "unknown key 'description'"),
         ("description:", "descripton:", "unknown key 'descripton'; did you mean 'description'?"),
-        ("description: Two of them.\n", "", "description: Field required"),
     ],
 )  # fmt: skip
 def test_a_fault_in_a_mixture_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -253,7 +265,7 @@ def test_a_fault_in_a_mixture_is_named_with_its_place(tmp_path: Path, old: str, 
 
 
 def test_a_mixture_needs_members(tmp_path: Path) -> None:
-    assert "no member has a weight above 0" in message(tmp_path, "{description: None., members: {}}")
+    assert "should have at least 1 item" in message(tmp_path, "{description: None., members: {}}")
 
 
 def test_a_mixture_needs_a_weight_above_zero(tmp_path: Path) -> None:
@@ -263,7 +275,7 @@ def test_a_mixture_needs_a_weight_above_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split", ["train", "train[:90%]", "train[90%:]+val", "all", "train[-5:]", "train[1shard:]"])
 def test_splits_are_written_as_in_tfds(tmp_path: Path, split: str) -> None:
     text = MINE + f"mixtures: {{m: {{description: M., members: {{mine: {{weight: 1, splits: {{x: '{split}'}}}}}}}}}}\n"
-    member = load_registry(config=[write(tmp_path, text)]).mixtures["m"].members[0]
+    member = load_registry(config=[write(tmp_path, text)]).mixtures["m"].members["mine"]
     assert member.splits == {"x": split}
 
 
@@ -336,3 +348,53 @@ def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Pat
     registry = load_registry(config=[write(tmp_path, text)])
     with pytest.raises(ConfigError, match=r"oxe29: members\.bridge: no split 'train'; splits there: demos"):
         registry.resolve("oxe29")
+
+
+def test_a_lerobot_dataset_is_named_by_organisation_and_name_or_by_its_folder() -> None:
+    assert [port_name(each) for each in ("lerobot/pusht", "/hub/me/pick cube/", "./one", "s3://bucket/hub/two")] == [
+        "lerobot_pusht",
+        "pick_cube",
+        "one",
+        "two",
+    ]
+
+
+ROLES = {"top": "primary", "hand": "wrist"}
+ENTRY: dict[str, Any] = {
+    "version": "3.0.0",
+    "description": "What it says.",
+    "cameras": {
+        name: {"path": name, "role": role, "storage": "raw", "shape": [8, 8, 3]} for name, role in ROLES.items()
+    },
+    "control_frequency": 10,
+}
+
+
+def test_declared_fields_go_before_those_of_the_dataset_and_of_a_camera_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    declared = {"control_frequency": 5, "cameras": {"top": {"channels": "bgr"}}}
+    path.write_text(yaml.safe_dump({"lerobot": {"org_one": declared}}))
+    asked: list[tuple[str, str]] = []
+
+    def describe(name: str, repository: str) -> dict[str, Any]:
+        asked.append((name, repository))
+        return ENTRY
+
+    one, two = load_registry(config=[path]).resolve("lerobot:org/one,lerobot:org/two", describe)
+    assert asked == [("org_one", "org/one"), ("org_two", "org/two")]
+    assert (one.spec.control_frequency, two.spec.control_frequency) == (5, 10)
+    assert one.spec.cameras["top"].channels == "bgr"
+    assert one.spec.cameras["top"].role == "primary"
+    assert one.spec.cameras["hand"] == two.spec.cameras["hand"]
+
+
+def test_a_declared_dataset_without_a_repository_cannot_be_found_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"lerobot": {"org_one": {"control_frequency": 5}}}))
+    with pytest.raises(ConfigError, match="org_one: has no repository; add it, or write lerobot:ORG/NAME"):
+        load_registry(config=[path]).resolve("org_one", lambda name, repository: ENTRY)
+
+
+def test_a_lerobot_dataset_does_not_take_the_name_of_another() -> None:
+    with pytest.raises(ConfigError, match="bridge_dataset is the name of a dataset or mixture of the registry"):
+        load_registry().resolve("lerobot:bridge/dataset", lambda name, repository: ENTRY)

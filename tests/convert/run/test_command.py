@@ -13,7 +13,7 @@ import yaml
 
 from convert.run.arguments import build_parser
 from convert.run.command import main
-from convert.source.tfrecord import TFRecordFile
+from convert.source.rlds.tfrecord import TFRecordFile
 from stream.format.manifest import read_manifest
 from tests.fixtures.command import REPOSITORY, Result, run, tree
 from tests.fixtures.datasets.five_shards import PAIRS, SHARDS, Convert, convert, dataset, folder, output
@@ -149,6 +149,7 @@ def test_dry_run_as_json_says_what_would_be_done(convert: Convert, dataset: Rlds
         "bytes_in": sum(path.stat().st_size for path in dataset.path.glob("*.tfrecord-*")),
         "estimated_pairs": pytest.approx(SHARDS * PAIRS, rel=0.05),
         "removes": [],
+        "understood": [],
     }
     convert()
     assert estimated == pytest.approx(sum(path.stat().st_size for path in folder.rglob("*.arrayrecord")), rel=0.9)
@@ -217,7 +218,7 @@ def test_dataset_of_a_user_needs_nothing_but_a_config(output: Path, tmp_path: Pa
         "description": "Mine.",
         "cameras": {"front": {"path": "camera", "role": "primary", "storage": "jpeg", "shape": [24, 32, 3]}},
         "instruction": {"path": "order"},
-        "action": [{"path": "arm", "dims": 6, "quantity": "joint_position", "mode": "absolute"}],
+        "action": [{"path": "arm", "dims": 6, "quantity": "joint_position", "kind": "absolute"}],
         "control_frequency": 10,
     }
     config = tmp_path / "my.yaml"

@@ -6,7 +6,7 @@ import pytest
 from convert.plan import Options
 from convert.run.estimate import Estimate, estimate
 from convert.shard.images import FramePolicy
-from convert.source.tfrecord import encode_tfrecord
+from convert.source.rlds.tfrecord import encode_tfrecord
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset
 
 

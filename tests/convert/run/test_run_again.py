@@ -273,7 +273,7 @@ def test_a_split_is_not_added_with_another_registry_entry(
     command = arguments(whole, tmp_path / "out")
     assert main([*command, "--splits", "val"]) == 0
     before = tree(tmp_path)
-    whole.registry(state=[{"path": "observation/state", "dims": 1, "select": [0], "quantity": "other", "mode": "flag"}])
+    whole.registry(state=[{"path": "observation/state", "dims": 1, "select": [0], "quantity": "other", "kind": "flag"}])
     code = main([*command, "--splits", "train"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE

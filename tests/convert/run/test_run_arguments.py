@@ -76,7 +76,7 @@ def test_wrong_instruction_path_lists_the_closest_feature(refused: Refused) -> N
 
 
 def test_wrong_number_of_action_values_says_both(refused: Refused) -> None:
-    error = refused(action=[{"path": "action", "dims": 7, "quantity": "joint_position", "mode": "absolute"}])
+    error = refused(action=[{"path": "action", "dims": 7, "quantity": "joint_position", "kind": "absolute"}])
     assert error == "error: demo: action has 2 values (2,); the registry takes all 7"
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convert.sample.episode import make_episode, prepare_source, read_feature_tree
-from convert.sample.sprites import RED
+from convert.sample.episode import Episode
+from convert.sample.source import SampleSource
 from tests.fixtures.command import REPOSITORY
 from tests.fixtures.datasets.sampled import NAMES, REGISTRY, STEPS, Sample, parsed, pixels
 
 FACTS = REPOSITORY.parent / "shared" / "oxe" / "datasets.json"
+RED = 100
+"""Red exceeds blue by more than this on the red object only; blue nowhere exceeds red by as much."""
 SWAPPED = [
     (name, camera.path)
     for name in NAMES
@@ -60,11 +62,20 @@ def stored_picture(directory: Path, path: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_images_are_stored_as_declared_and_undeclared_ones_as_png(sample: Sample, name: str) -> None:
-    source = prepare_source(REGISTRY.dataset(name))
+    source = SampleSource(REGISTRY.dataset(name))
     episode = parsed(sample(name))[0]
-    for path, image_format in source.formats.items():
-        magic = {"png": b"\x89PNG", "jpeg": b"\xff\xd8\xff"}[image_format]
-        assert all(value.startswith(magic) for value in episode[path]), path
+    for feature in source.features:
+        if feature.kind == "image":
+            image_format = connector(source.tree, feature.path).encoding_format or "png"
+            magic = {"png": b"\x89PNG", "jpeg": b"\xff\xd8\xff"}[image_format]
+            assert all(value.startswith(magic) for value in episode[feature.path]), feature.path
+
+
+def connector(node: Any, path: str) -> Any:
+    """The connector of a leaf by its flattened name."""
+    node = getattr(node, "feature", node)
+    key = next(key for key in node if path == key or path.startswith(f"{key}/"))
+    return node[key] if path == key else connector(node[key], path[len(key) + 1 :])
 
 
 def test_language_table_instructions_are_padded_bytes_and_not_all_ascii(sample: Sample) -> None:
@@ -91,11 +102,11 @@ def test_robonet_says_the_same_in_every_episode(sample: Sample) -> None:
 
 
 def test_droid_instructions_are_empty_in_some_episodes_and_then_sometimes_given_second() -> None:
-    source = prepare_source(REGISTRY.dataset("droid"))
+    source = SampleSource(REGISTRY.dataset("droid"))
     texts = []
     for number in range(3):
-        episode = make_episode(source, split="train", episode=number, steps=1, seed=0)
-        texts.append([bool(episode[f"steps/language_instruction{end}"].values[0]) for end in ("", "_2", "_3")])
+        episode = Episode(source, "train", number=number, steps=1, seed=0).columns()
+        texts.append([bool(episode[f"steps/language_instruction{end}"][0]) for end in ("", "_2", "_3")])
     assert texts == [[True, True, True], [False, True, False], [False, False, False]]
 
 
@@ -163,8 +174,8 @@ def test_the_action_is_the_change_of_the_state(sample: Sample, name: str, action
 @pytest.mark.skipif(not FACTS.exists(), reason="the facts about the datasets are not beside the repository")
 def test_the_feature_trees_are_those_of_the_facts() -> None:
     for facts in json.loads(FACTS.read_text())["datasets"]:
-        tree = read_feature_tree(facts["tfds_name"])
-        assert described(tree) == expected(facts["features"]), facts["tfds_name"]
+        spec = next(spec for spec in map(REGISTRY.dataset, NAMES) if spec.tfds_name == facts["tfds_name"])
+        assert described(SampleSource(spec).tree) == expected(facts["features"]), facts["tfds_name"]
 
 
 def described(node: Any) -> Any:

@@ -11,37 +11,43 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core.example_serializer import ExampleSerializer
 from tensorflow_datasets.proto import tf_example_pb2
 
-from convert.sample.episode import make_episode, prepare_source, read_feature_tree
-from convert.sample.record import encode_example
+from convert.sample.episode import Episode
+from convert.sample.record import Column, encode_example
+from convert.sample.source import SampleSource
 from convert.source.features import Feature
 from tests.fixtures.datasets.sampled import EPISODES, NAMES, REGISTRY, STEPS, Sample, pixels, read_by_tfds
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tfds_reads_back_exactly_what_was_put_in(sample: Sample, name: str) -> None:
-    source = prepare_source(REGISTRY.dataset(name))
+    source = SampleSource(REGISTRY.dataset(name))
     for split in source.spec.splits:
         read = read_by_tfds(sample(name), split)
         assert [len(episode["steps"]) for episode in read] == [STEPS] * (EPISODES if split == "train" else 1)
         # The others are of the same making; their scenes take most of the time.
         number, episode = len(read) - 1, read[-1]
-        columns = make_episode(source, split=split, episode=number, steps=STEPS, seed=0)
+        columns = Episode(source, split, number=number, steps=STEPS, seed=0).columns()
         for feature in source.features:
-            stored = columns[feature.path]
+            stored = values_in(columns, feature)
             found = values_of(episode, feature)
             if feature.dtype == "string":
-                assert flattened(found) == list(stored.values), feature.path
+                assert flattened(found) == list(stored), feature.path
             elif feature.kind == "image":
-                for picture, image in zip(found, stored.values, strict=True):
+                for picture, image in zip(found, stored, strict=True):
                     tolerance = 2.0 if image.startswith(b"\xff\xd8") else 0.0
                     wanted = pixels(image, depth=picture.dtype == np.float32)
                     assert np.abs(picture.astype(np.float64) - wanted).mean() <= tolerance, feature.path
             elif feature.encoding == "zlib":
-                assert [row.tobytes() for row in found] == [zlib.decompress(row) for row in stored.values]
+                assert [row.tobytes() for row in found] == [zlib.decompress(row) for row in stored]
             else:
                 assert {np.asarray(flat(row)).dtype for row in found} == {np.dtype(feature.dtype)}, feature.path
                 numbers = np.concatenate([np.ravel(flat(row)) for row in found])
-                assert np.array_equal(numbers, np.ravel(stored.values)), feature.path
+                assert np.array_equal(numbers, np.ravel(stored)), feature.path
+
+
+def values_in(columns: dict[str, Column], feature: Feature) -> Any:
+    """What was put in: the values of a feature, without the lengths of sequences."""
+    return columns[feature.path if feature.path in columns else f"{feature.path}/ragged_flat_values"]
 
 
 def values_of(episode: dict[str, Any], feature: Feature) -> list[Any]:
@@ -74,23 +80,22 @@ def flattened(values: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["tidybot", "droid", "vima_converted_externally_to_rlds"])
 def test_a_record_is_what_tfds_itself_would_write(name: str) -> None:
-    source = prepare_source(REGISTRY.dataset(name))
-    columns = make_episode(source, split="train", episode=1, steps=2, seed=0)
-    tree = read_feature_tree(source.spec.tfds_name)
+    source = SampleSource(REGISTRY.dataset(name))
+    columns = Episode(source, "train", number=1, steps=2, seed=0).columns()
     nested: dict[str, Any] = {"steps": [{}, {}]}
     for feature in source.features:
-        column = columns[feature.path]
-        rows = list(column.values)
-        for lengths in reversed(column.row_lengths or ()):
+        rows = list(values_in(columns, feature))
+        inner = [name for name in columns if name.startswith(f"{feature.path}/ragged_row_lengths_")]
+        for lengths in (columns[name] for name in sorted(inner, reverse=True)):
             items = iter(rows)
-            rows = [[next(items) for _ in range(length)] for length in lengths]
+            rows = [[next(items) for _ in range(int(length))] for length in lengths]
         if feature.level == "step":
             for step, row in zip(nested["steps"], rows, strict=True):
-                place(tree["steps"].feature, step, feature.path.removeprefix("steps/"), row)
+                place(source.tree["steps"].feature, step, feature.path.removeprefix("steps/"), row)
         else:
-            place(tree, nested, feature.path, rows if feature.sequences else rows[0])
+            place(source.tree, nested, feature.path, rows if feature.sequences else rows[0])
     nested["steps"] = tfds.core.features.sequence_feature.stack_nested(nested["steps"])
-    written = ExampleSerializer(tree.get_serialized_info()).get_tf_example(nested)
+    written = ExampleSerializer(source.tree.get_serialized_info()).get_tf_example(nested)
     assert tf_example_pb2.Example.FromString(encode_example(columns)) == written
 
 

@@ -9,8 +9,10 @@ import tensorflow_datasets as tfds
 
 from convert.index.tables import write_part
 from convert.shard.columns import arrow_array, arrow_field
-from convert.source.features import Feature, flatten_features
-from convert.source.rlds import Column, Episode, EpisodeParser
+from convert.source.episode import Column, Episode
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
+from convert.source.rlds.parser import EpisodeParser
 from stream.format.schema import TEXT
 from tests.fixtures.datasets.rlds_dataset import serialise
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES

@@ -12,7 +12,7 @@ import simplejpeg
 from convert.errors import CorruptFrame, MalformedEpisode
 from convert.shard.images import FramePolicy, convert_frame
 from convert.source.features import Feature
-from convert.source.rlds import EpisodeParser
+from convert.source.rlds.parser import EpisodeParser
 from convert.verify.command import verify_root
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, serialise
 from tests.fixtures.memory_limit import memory_limit

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.shard.language import step_language
-from convert.source.features import flatten_features
-from convert.source.rlds import EpisodeParser
+from convert.source.rlds.features import flatten_features
+from convert.source.rlds.parser import EpisodeParser
 from tests.fixtures.datasets.rlds_dataset import demo_features, jpeg, serialise
 
 CODES = 24

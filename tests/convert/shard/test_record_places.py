@@ -15,8 +15,6 @@ from convert.shard.record_file import OPTIONS, find_places
 from stream.format.names import BLOCK, BLOCK_HEADER
 from stream.format.record_file import RecordFile
 
-_CHUNK_HEADER = 40
-
 
 def write(path: Path, records: list[bytes], options: str = OPTIONS) -> None:
     writer = ArrayRecordWriter(str(path), options)
@@ -83,7 +81,7 @@ def test_a_record_of_more_blocks_than_one_call_may_read_is_found(tmp_path: Path)
 def test_a_record_that_was_not_written_is_an_error(tmp_path: Path) -> None:
     records = random_records([500, 70_000, 500])
     write(tmp_path / "x", records)
-    with pytest.raises(ShardError, match="in an unknown layout"):
+    with pytest.raises(ShardError, match=r"record 2 cannot be read .* unknown layout"):
         places_of(tmp_path / "x", [*records[:2], records[2] + b"more"])
     with pytest.raises(ShardError, match=r"record 1 cannot be read \(its bytes .*is the disk sound"):
         places_of(tmp_path / "x", [records[0], records[1][::-1], records[2]])
@@ -93,7 +91,7 @@ def test_a_record_that_was_not_written_is_an_error(tmp_path: Path) -> None:
 def test_another_layout_than_ours_is_an_error(tmp_path: Path, options: str) -> None:
     records = [b"a" * 5000, b"b" * 5000]
     write(tmp_path / "x", records, options)
-    with pytest.raises(ShardError, match=r"in an unknown layout|ends after 0 of 2"):
+    with pytest.raises(ShardError, match=r"record 0 cannot be read .* unknown layout"):
         places_of(tmp_path / "x", records)
 
 
@@ -102,14 +100,14 @@ def test_a_file_that_ends_early_is_an_error(tmp_path: Path, left: int) -> None:
     records = random_records([2000, 100_000, 500])
     write(tmp_path / "x", records)
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:left])
-    with pytest.raises(ShardError, match=r"ends after \d of 3|record \d cannot be read|in an unknown layout"):
+    with pytest.raises(ShardError, match=r"record \d cannot be read"):
         places_of(tmp_path / "x", records)
 
 
 def test_as_many_records_as_array_record_has_and_in_its_order(tmp_path: Path) -> None:
     records = random_records([1000 + number for number in range(300)])
     positions = check(tmp_path / "x", records)["position"].tolist()
-    assert all(later - earlier > _CHUNK_HEADER for earlier, later in itertools.pairwise(positions))
+    assert all(later - earlier > 1000 for earlier, later in itertools.pairwise(positions))
     reader = ArrayRecordReader(str(tmp_path / "x"))
     assert reader.read_all() == records
     reader.close()

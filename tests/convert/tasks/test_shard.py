@@ -18,7 +18,7 @@ from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options
 from convert.shard.images import FramePolicy, decode_frame
 from convert.shard.record_file import encode_record
-from convert.source.tfrecord import encode_tfrecord
+from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.tasks.shard import convert_shard
 from stream.format.names import TableKind, decode_record, shard_file
 from stream.format.table import open_table

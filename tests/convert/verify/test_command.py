@@ -93,6 +93,11 @@ def test_a_root_that_is_no_folder_is_refused(root: str, text: str) -> None:
         verify_root(root)
 
 
+def test_a_source_is_refused_with_what_to_do(converted: Path) -> None:
+    with pytest.raises(UsageError, match=r"a TFDS dataset that is not converted; .* python -m convert\.run --datasets"):
+        verify_root(converted.parent / "source")
+
+
 def test_an_unknown_dataset_names_the_closest(converted: Path) -> None:
     with pytest.raises(UsageError, match="no dataset 'bridge_datset'; did you mean 'bridge_dataset'"):
         verify_root(converted, datasets=["bridge_datset"])

@@ -136,7 +136,7 @@ def test_more_rows_that_are_wrong_are_counted(root: Path, folder: Path) -> None:
     assert problem.problem.startswith(f"row 0 (row 0 of {OTHER}): camera is 1, expected 0 (")
 
 
-@pytest.mark.parametrize("column", ["action", "state"])
+@pytest.mark.parametrize("column", ["action", "state", "action_oxe", "state_eef"])
 def test_a_derived_column_that_its_raw_columns_do_not_give_is_found_when_deep(
     root: Path, folder: Path, column: str
 ) -> None:

@@ -13,7 +13,7 @@ from stream.batch.vectors import Vector, sum_scale
 from stream.storage.errors import FormatError
 from tests.stream.crafted_root import CraftedRoot
 
-VECTOR = Vector(("x", "y", "open", "z"), ("delta", "velocity", "flag", "velocity"))
+VECTOR = Vector(("x", "y", "open", "z"), ("displacement", "velocity", "flag", "velocity"))
 VELOCITIES = ["droid", "berkeley_cable_routing", "robo_set", "stanford_robocook_converted_externally_to_rlds"]
 
 
@@ -26,7 +26,7 @@ def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
 def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
     with pytest.raises(ArgumentError, match=r"dataset bridge: action='sum' would add up velocities \(y\).*'window'"):
         sum_scale(VECTOR, None, dataset="bridge")
-    assert sum_scale(Vector(("x", "g"), ("delta", "absolute")), None, dataset="bridge").tolist() == [1, 1]
+    assert sum_scale(Vector(("x", "g"), ("displacement", "absolute")), None, dataset="bridge").tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("name", VELOCITIES)
@@ -36,12 +36,12 @@ def test_the_sum_of_a_dataset_of_velocities_is_a_distance(oxe_root: Path, name: 
     summed = make_loader(oxe_root, mixture, batch_size=16, action="sum")
     batch, windows = summed.batch_at(0), make_loader(oxe_root, mixture, batch_size=16).batch_at(0)
     rate = summed.data.datasets[0].manifest.spec["control_frequency"]
-    modes = [np.array(vector.modes) for vector in summed.data.spec.actions]
+    kinds = [np.array(vector.kinds) for vector in summed.data.spec.actions]
     assert set(batch["dataset"].tolist()) == {0, 1}
     for number, found, window in zip(batch["dataset"], batch["action"], windows["action"], strict=True):
-        mode, total = modes[number], window.sum(axis=0)[: len(modes[number])]
-        for name, factor in (("velocity", 1 / rate), ("delta", 1)):
-            np.testing.assert_allclose(found[: len(mode)][mode == name], total[mode == name] * factor, rtol=1e-5)
+        kind, total = kinds[number], window.sum(axis=0)[: len(kinds[number])]
+        for name, factor in (("velocity", 1 / rate), ("displacement", 1)):
+            np.testing.assert_allclose(found[: len(kind)][kind == name], total[kind == name] * factor, rtol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -50,7 +50,7 @@ def test_a_dataset_of_velocities_without_a_rate_is_refused_at_once(
 ) -> None:
     root = CraftedRoot(oxe_root, tmp_path)
     root.set("spec/control_frequency", None)
-    columns = {"bridge": [{"path": "action/world_vector", "mode": "velocity"}]}
+    columns = {"bridge": [{"path": "action/world_vector", "kind": "velocity"}]}
     arguments: dict[str, Any] = {"batch_size": 4, "num_workers": workers, "action_columns": columns}
     with pytest.raises(ArgumentError, match=r"dataset bridge: .* velocities \(action/world_vector\[0\]\)"):
         make_loader(root.root, "bridge", action="sum", **arguments)

@@ -26,9 +26,9 @@ from stream.order.rows import Rows
 from stream.storage.errors import ArgumentError, FormatError
 from tests.stream.index_root import change_table, open_data, read_table, with_values, write_dataset
 
-MODES = {
-    "arm": ("delta", "delta", "flag"),
-    "hand": ("velocity", "absolute", "delta", "flag", "velocity"),
+KINDS = {
+    "arm": ("displacement", "displacement", "flag"),
+    "hand": ("velocity", "absolute", "displacement", "flag", "velocity"),
     "eye": (),
 }
 OFFSETS = {"arm": 2, "hand": 4, "eye": 1}
@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("lookup")
     splits = {"train": [[5, 1, 4], [], [6, 9]], "test": [[7], [3, 8]]}
     for name, state in (("arm", 2), ("hand", 5), ("eye", 0)):
-        more: dict[str, Any] = {"action": MODES[name], "state": state, "rate": RATES[name]}
+        more: dict[str, Any] = {"action": KINDS[name], "state": state, "rate": RATES[name]}
         write_dataset(root, name, splits, offset=OFFSETS[name], **more)
     return root
 
@@ -87,9 +87,9 @@ def expected_row(data: MixedData, rows: Rows, row: int) -> dict[str, Any]:
     found: dict[str, Any] = {key: record[key] for key in ("episode", "step", "offset")}
     found["language"] = window[0]["language"]
     action = (options.action_columns or {}).get(split.dataset)
-    modes = MODES[split.dataset] if action is None else spec.actions[split.member].modes
+    kinds = KINDS[split.dataset] if action is None else spec.actions[split.member].kinds
     steps = [vector_of(step, "action", action) for step in window]
-    found["action"] = reduced(steps, options.action, modes, RATES[split.dataset])
+    found["action"] = reduced(steps, options.action, kinds, RATES[split.dataset])
     found["state"] = vector_of(window[0], "state", (options.state_columns or {}).get(split.dataset))
     for column in spec.columns:
         where = {"steps": window[0], "episodes": episode, "records": record}
@@ -114,20 +114,20 @@ def vector_of(step: Mapping[str, Any], name: str, columns: Any) -> list[float | 
     return values
 
 
-def reduced(steps: list[list[Any]], how: str, modes: tuple[str, ...], rate: float | None) -> list[Any]:
+def reduced(steps: list[list[Any]], how: str, kinds: tuple[str, ...], rate: float | None) -> list[Any]:
     """Return the window of some steps, or one action."""
     if how == "window":
         return steps
     found: list[float | None] = []
-    for values, mode in zip(zip(*steps, strict=True), modes, strict=True):
+    for values, kind in zip(zip(*steps, strict=True), kinds, strict=True):
         if how == "first":
             found.append(values[0])
         elif None in values:
             found.append(None)
-        elif mode == "flag" or (how == "sum" and mode == "absolute"):
+        elif kind == "flag" or (how == "sum" and kind == "absolute"):
             found.append(values[-1])
         elif how == "sum":
-            found.append(sum(values) / (rate or 1 if mode == "velocity" else 1))
+            found.append(sum(values) / (rate or 1 if kind == "velocity" else 1))
         else:
             found.append(sum(values) / len(values))
     return found
@@ -411,7 +411,7 @@ def test_a_step_behind_the_end_of_its_episode_fails_with_a_horizon(root: Path, t
 
 
 def test_velocities_without_a_rate_are_not_added_up(tmp_path: Path) -> None:
-    write_dataset(tmp_path, "slow", {"train": [[5]]}, action=("delta", "velocity"), rate=None)
+    write_dataset(tmp_path, "slow", {"train": [[5]]}, action=("displacement", "velocity"), rate=None)
     for action in ("window", "mean", "first"):
         data = open_data(tmp_path, {"slow": 1}, action=action)
         assert look_up(data, all_rows(data))[2] == set()

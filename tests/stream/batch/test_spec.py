@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("spec")
     splits = {"train": [[5, 1, 4], [], [6]], "test": [[7]]}
     write_dataset(root, "arm", splits)
-    write_dataset(root, "hand", splits, action=("delta",) * 5, state=4, offset=3, frame_offsets=(0, 1, 3))
+    write_dataset(root, "hand", splits, action=("displacement",) * 5, state=4, offset=3, frame_offsets=(0, 1, 3))
     return root
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from convert.index.table_writer import write_part
 from convert.registry.registry import load_registry
 from stream.batch.dataset_vector import dataset_vector
-from stream.batch.vectors import REDUCTIONS, Vector, mode_codes, reduce_window, sum_scale
+from stream.batch.vectors import REDUCTIONS, Vector, kind_codes, reduce_window, sum_scale
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.format.schema import STEP_FIELDS, feature_column
@@ -55,8 +55,8 @@ def test_the_vectors_of_a_dataset_are_the_registrys_columns_side_by_side(oxe_roo
         for index in open_splits(dataset):
             vector = dataset_vector(dataset, which, None, steps=index.steps)
             assert vector.size == sum(part["dims"] for part in parts)
-            assert len(vector.names) == len(vector.modes) == vector.size
-            assert vector.modes == tuple(part["mode"] for part in parts for _ in range(part["dims"]))
+            assert len(vector.names) == len(vector.kinds) == vector.size
+            assert vector.kinds == tuple(part["kind"] for part in parts for _ in range(part["dims"]))
             if parts:
                 np.testing.assert_array_equal(index.steps.array(which), read_rows(index, parts), strict=True)
 
@@ -180,18 +180,18 @@ def test_a_dataset_without_a_vector_has_one_of_no_dimensions(bridge: Dataset, tm
 
 
 def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
-    modes = ("delta", "velocity", "absolute", "velocity", "flag")
+    kinds = ("displacement", "velocity", "absolute", "velocity", "flag")
     np.testing.assert_array_equal(
-        sum_scale(Vector(modes, modes), 4.0, dataset="x"), np.array([1, 0.25, 1, 0.25, 1], np.float32), strict=True
+        sum_scale(Vector(kinds, kinds), 4.0, dataset="x"), np.array([1, 0.25, 1, 0.25, 1], np.float32), strict=True
     )
-    assert sum_scale(Vector(modes[::2], modes[::2]), None, dataset="x").tolist() == [1, 1, 1]
+    assert sum_scale(Vector(kinds[::2], kinds[::2]), None, dataset="x").tolist() == [1, 1, 1]
 
 
 def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Dataset) -> None:
-    columns = ["reward", ("observation/state", [6, 1]), {"path": "is_last", "names": ["end"], "mode": "flag"}]
+    columns = ["reward", ("observation/state", [6, 1]), {"path": "is_last", "names": ["end"], "kind": "flag"}]
     vector = chosen_vector(bridge, "action", columns)
     assert vector.names == ("reward[0]", "observation/state[6]", "observation/state[1]", "end")
-    assert vector.modes == ("absolute", "absolute", "absolute", "flag")
+    assert vector.kinds == ("absolute", "absolute", "absolute", "flag")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Datas
         ({"observation/state": [1]}, "expected a list"),
         ([{"select": [1]}], "no column None"),
         ([{"path": "observation/state", "names": ["x"]}], "has 7 values, value: .*has 1 names"),
-        ([{"path": "reward", "mode": "relative"}], "mode: Input should be 'delta'.*found 'relative'"),
+        ([{"path": "reward", "kind": "relative"}], "kind: Input should be 'displacement'.*found 'relative'"),
     ],
 )
 def test_a_column_that_cannot_be_had_is_refused(bridge: Dataset, columns: Any, message: str) -> None:
@@ -241,8 +241,8 @@ WINDOW = np.array(
     ],
 )
 def test_windows_are_reduced_by_the_mode_of_each_dimension(how: Any, expected: list[list[float]]) -> None:
-    modes = np.array([[0, 1, 2]] * 3, np.int8)
-    found = reduce_window(WINDOW, np.array([3, 2, 1]), how, modes)
+    kinds = np.array([[0, 1, 2]] * 3, np.int8)
+    found = reduce_window(WINDOW, np.array([3, 2, 1]), how, kinds)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -252,18 +252,18 @@ def test_reducing_a_batch_is_reducing_each_row_by_itself(seed: int, width: int, 
     rng = np.random.default_rng(seed)
     steps = rng.integers(1, width + 1, 7)
     window = rng.normal(size=(7, width, dims)).astype(np.float32) * (np.arange(width) < steps[:, None])[..., None]
-    modes = rng.integers(0, 3, (7, dims)).astype(np.int8)
+    kinds = rng.integers(0, 3, (7, dims)).astype(np.int8)
     for how in REDUCTIONS[1:]:
-        found = reduce_window(window, steps, how, modes)
+        found = reduce_window(window, steps, how, kinds)
         for row in range(7):
             real = window[row, : steps[row]].astype(np.float64)
             for dim in range(dims):
-                last = how != "first" and (modes[row, dim] == 2 or (how == "sum" and modes[row, dim] == 1))
+                last = how != "first" and (kinds[row, dim] == 2 or (how == "sum" and kinds[row, dim] == 1))
                 by_name = {"first": real[0], "sum": real.sum(axis=0), "mean": real.mean(axis=0)}
                 expected = real[-1, dim] if last else by_name[how][dim]
                 assert found[row, dim] == pytest.approx(expected, abs=1e-5)
 
 
 def test_velocities_add_up_like_deltas_and_padding_counts_as_delta() -> None:
-    modes = ("delta", "velocity", "absolute", "flag")
-    assert mode_codes(Vector(modes, modes), 6).tolist() == [0, 0, 1, 2, 0, 0]
+    kinds = ("displacement", "velocity", "absolute", "flag")
+    assert kind_codes(Vector(kinds, kinds), 6).tolist() == [0, 0, 1, 2, 0, 0]

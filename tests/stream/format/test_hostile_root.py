@@ -43,15 +43,23 @@ VALUES: dict[str, list[Any]] = {
     "image/sizes": [
         *(None, {"x": 1}, [1], {"-1x-1": 1}, {f"{HUGE}x{HUGE}": 1}, {"64x64x3": 1}, {"99999x99999": 1}),
     ],
+    "spec/spaces": [5, {"other": {}}, {"oxe": 5}, {"oxe": {"action": [{"dims": HUGE}]}}],
     "spec/action": [5, "text", [5], [{}], [{"path": "is_first", "dims": HUGE}], [{"path": "language", "dims": 1}]],
 }
 PARTS: list[dict[str, Any]] = [
-    *({"dims": 7}, {"dims": 1}, {"dims": -1}, {"dims": 3, "names": ["x"]}, {"dims": 3, "mode": "other"}),
+    *(
+        {"dims": 7},
+        {"dims": 1},
+        {"dims": -1},
+        {"dims": 3, "names": ["x"]},
+        {"dims": 3, "kind": "other"},
+        {"dims": 3, "kind": None},
+    ),
     *({"select": [99]}, {"select": "abc"}, {"select": []}, {"select": [-1]}, {"path": "nowhere", "dims": 1}),
     # One value a step, which would be repeated for each of three dimensions.
     {"path": "is_first", "dims": 3},
 ]
-VALUES["spec/action"] += [[{"path": "action/world_vector", **part}] for part in PARTS]
+VALUES["spec/action"] += [[{"path": "action/world_vector", "kind": "displacement", **part}] for part in PARTS]
 FIELDS = [(field, value) for field, values in VALUES.items() for value in values]
 
 

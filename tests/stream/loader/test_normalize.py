@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from stream import Loader, make_loader
 from stream.loader.mixed import Options, open_mixture
-from stream.loader.normalize import Normalize
+from stream.loader.normalize import Normalize, load_normalize
 from stream.storage.errors import ArgumentError
 
 WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1}
@@ -35,7 +37,8 @@ def expected(loader: Loader, row: int, batch: Any, key: str, method: str) -> np.
         else:
             low, high = statistics.q01[dim], statistics.q99[dim]
             scaled = np.clip(2 * (value - low) / (high - low) - 1, -1, 1) if high - low > 2e-8 else value
-        out[..., dim] = value if vector.modes[dim] == "flag" else scaled
+        left = vector.kinds[dim] == "flag" or vector.quantities[dim] == "gripper"
+        out[..., dim] = value if left else scaled
     return np.where(mask, out, 0)
 
 
@@ -69,8 +72,8 @@ def test_flags_and_constant_values_stay_as_they_are(oxe_root: Path) -> None:
             for member, dataset in enumerate(loader.data.datasets):
                 vector = getattr(loader.data.spec, f"{key}s")[member]
                 statistics = dataset.manifest.statistics["train"][key]
-                for dim, mode in enumerate(vector.modes):
-                    if mode == "flag" or statistics.std[dim] == 0:
+                for dim, kind in enumerate(vector.kinds):
+                    if kind == "flag" or statistics.std[dim] == 0 or vector.quantities[dim] == "gripper":
                         kept += 1
                         assert tables[key].scale[member, dim] == 1
                         assert tables[key].shift[member, dim] == 0
@@ -84,9 +87,9 @@ def test_the_training_data_of_a_dataset_get_mean_0_and_standard_deviation_1(oxe_
     assert np.abs(transform.map(loader.batch_at(0))["state"]).max() <= 1
     (statistics,) = [d.manifest.statistics["train"]["action"] for d in loader.data.datasets]
     standard = Normalize(loader).tables["action"]
-    for dim, mode in enumerate(loader.data.spec.actions[0].modes):
+    for dim, kind in enumerate(loader.data.spec.actions[0].kinds):
         mean, std = statistics.mean[dim], statistics.std[dim]
-        if mode != "flag" and std:
+        if kind != "flag" and std and loader.data.spec.actions[0].quantities[dim] != "gripper":
             assert mean is not None
             assert mean * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(0, abs=1e-5)
             assert (mean + std) * standard.scale[0, dim] + standard.shift[0, dim] == pytest.approx(1, abs=1e-5)
@@ -128,14 +131,16 @@ def test_statistics_of_training_serve_another_split(oxe_root: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "arguments", "message"),
     [
-        ({}, {"method": "minmax"}, "method='minmax'; expected 'mean_std' or 'q01_q99'"),
+        ({}, {"method": "minmax"}, "method='minmax'; expected one of mean_std, q01_q99, min_max"),
+        ({}, {"per": "robots"}, "per='robots'; expected one of dataset, robot, mixture"),
+        ({}, {"leave": "gripper"}, "leave='gripper'; expected a list of names"),
+        ({}, {"clip": -1}, "clip=-1; expected a number above 0"),
         ({}, {"split": "val"}, "dataset bridge: no statistics of action in split 'val'; splits with statistics: "),
         ({}, {"keys": ("reward",)}, r"keys=\('reward',\); expected a list of 'action', 'state' or both"),
         ({}, {"keys": "action"}, "keys='action'; expected a list"),
         ({"action": "sum"}, {}, "action='sum' have no statistics"),
         ({"metadata": "none"}, {}, "metadata='none' has no action and state"),
         ({"metadata": "dataset_only"}, {}, "metadata='dataset_only' has no action and state"),
-        ({"action_columns": {"bridge": ["reward"]}}, {}, r"dataset bridge: action is reward\[0\], the manifest has"),
     ],
 )
 def test_what_has_no_statistics_is_refused(
@@ -144,3 +149,208 @@ def test_what_has_no_statistics_is_refused(
     data = open_mixture(oxe_root, {"bridge": 1}, split="train", options=Options(**options))
     with pytest.raises(ArgumentError, match=message):
         Normalize(data, **arguments)
+
+
+FRANKA = ("fmb", "stanford_robocook_converted_externally_to_rlds")
+OTHERS = ("berkeley_autolab_ur5", "roboturk", "columbia_cairlab_pusht_real")
+
+
+def every_step(root: Path, names: tuple[str, ...], column: str) -> np.ndarray:
+    """Return a column of ``steps`` of all train steps of some datasets, float64 [n, dims]."""
+    parts = []
+    for name in names:
+        (path,) = (root / name).glob("*/train/steps.arrow")
+        parts.append(np.stack(pa.ipc.open_file(path).read_all()[column].to_numpy(zero_copy_only=False)))
+    return np.concatenate(parts).astype(np.float64)
+
+
+def plain(values: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return what becomes 0, and what becomes 1, by numpy alone."""
+    if method == "mean_std":
+        return values.mean(0), values.mean(0) + values.std(0)
+    low, high = (
+        (np.quantile(values, 0.01, axis=0), np.quantile(values, 0.99, axis=0))
+        if method == "q01_q99"
+        else (values.min(0), values.max(0))
+    )
+    return (low + high) / 2, high
+
+
+@pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max"])
+@pytest.mark.parametrize("per", ["dataset", "robot", "mixture"])
+@pytest.mark.parametrize("names", [FRANKA, OTHERS], ids=["one robot", "two robots"])
+def test_statistics_are_those_of_all_steps_together(
+    oxe_root: Path, names: tuple[str, ...], per: Any, method: Any
+) -> None:
+    loader = make_loader(oxe_root, dict.fromkeys(names, 1), batch_size=32)
+    normalize = Normalize(loader, method=method, per=per, leave=(), keys=("action",))
+    robots = {
+        name: d.manifest.spec["robot"] for name, d in zip(loader.dataset_names, loader.data.datasets, strict=True)
+    }
+    for member, name in enumerate(names):
+        groups = {"dataset": (name,), "robot": tuple(n for n in names if robots[n] == robots[name]), "mixture": names}
+        zero, one = plain(every_step(oxe_root, groups[per], "action"), method)
+        flags = np.array(loader.data.spec.actions[member].kinds) == "flag"
+        varies = (np.abs(one - zero) > 1e-6) & ~flags
+        for values, wanted in ((zero, 0), (one, 1)):
+            found = normalize.normalize(values.astype(np.float32), dataset=name)
+            np.testing.assert_allclose(found[varies], wanted, atol=2e-4)
+            np.testing.assert_array_equal(found[~varies], values.astype(np.float32)[~varies])
+
+
+def test_statistics_of_chosen_columns_are_computed(oxe_root: Path) -> None:
+    chosen = {"viola": [("action/world_vector", [2, 0])]}
+    loader = make_loader(oxe_root, {"viola": 1}, batch_size=32, action_columns=chosen)
+    values = every_step(oxe_root, ("viola",), "action/world_vector")[:, [2, 0]]
+    found = Normalize(loader).normalize(values.astype(np.float32), dataset="viola")
+    np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(found.std(0), 1, atol=1e-4)
+
+
+def test_datasets_with_other_dimensions_are_not_taken_together(oxe_root: Path) -> None:
+    message = r"per='mixture': action of rt1 is .*, that of bridge is x, y, .*; take one action_space for all"
+    with pytest.raises(ArgumentError, match=message):
+        Normalize(make_loader(oxe_root, "bridge,rt1", batch_size=4), per="mixture")
+
+
+@pytest.mark.parametrize("clip", [None, False, 0.5])
+@pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max"])
+def test_values_are_clipped_on_demand(oxe_root: Path, method: Any, clip: Any) -> None:
+    loader = make_loader(oxe_root, "kuka", batch_size=4)
+    normalize = Normalize(loader, method=method, clip=clip, leave=(), keys=("action",))
+    found = normalize.normalize(np.full(3, 1e6, np.float32), dataset="kuka")
+    bound = {None: np.inf if method == "mean_std" else 1.0, False: np.inf, 0.5: 0.5}[clip]
+    assert (found <= bound).all()
+    assert (found.max() == bound) or bound == np.inf
+
+
+def test_named_dimensions_are_left_alone(oxe_root: Path) -> None:
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    table = Normalize(loader, leave=("x", "ya*"), keys=("action",)).tables["action"]
+    names = loader.action_names["bridge"]
+    changed = {name for name, scale in zip(names, table.scale[0], strict=True) if scale != 1}
+    assert {"y", "z", "roll", "pitch"} <= changed
+    assert not {"x", "yaw"} & changed
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max"])
+def test_denormalize_takes_normalize_back(oxe_root: Path, method: Any, kind: str) -> None:
+    loader = load(oxe_root)
+    normalize = Normalize(loader, method=method, clip=False)
+    batch = loader.batch_at(0)
+    result = normalize.map(batch)
+    for key in ("action", "state"):
+        values, numbers = result[key], batch["dataset"]
+        if kind == "torch":
+            values = pytest.importorskip("torch").from_numpy(values)
+        elif kind == "jax":
+            values = pytest.importorskip("jax.numpy").asarray(values)
+        back = np.asarray(normalize.denormalize(values, key, dataset=numbers))
+        mask = batch[f"{key}_mask"]
+        np.testing.assert_allclose(back[mask], batch[key][mask], rtol=1e-4, atol=1e-4)
+        again = np.asarray(
+            normalize.normalize(normalize.denormalize(values, key, dataset=numbers), key, dataset=numbers)
+        )
+        np.testing.assert_allclose(again, result[key], rtol=1e-3, atol=1e-3)
+
+
+def test_one_action_of_a_named_dataset_is_denormalised(oxe_root: Path) -> None:
+    loader = load(oxe_root)
+    normalize = Normalize(loader)
+    member = loader.dataset_names.index("kuka")
+    whole = np.random.default_rng(0).normal(size=(48, 3, loader.data.spec.action_size)).astype(np.float32)
+    numbers = np.full(48, member)
+    wanted = normalize.denormalize(whole, dataset=numbers)
+    np.testing.assert_array_equal(normalize.denormalize(whole[0, 0, :13], dataset="kuka"), wanted[0, 0, :13])
+    with pytest.raises(ArgumentError, match=r"dataset='nowhere'; expected one of bridge, kuka"):
+        normalize.denormalize(whole, dataset="nowhere")
+
+
+def test_saved_statistics_serve_the_same_data(oxe_root: Path, tmp_path: Path) -> None:
+    loader = load(oxe_root)
+    normalize = Normalize(loader, method="min_max", leave=("x",), clip=2.0)
+    normalize.save(tmp_path / "normalize.json")
+    again = load_normalize(tmp_path / "normalize.json", loader)
+    for key in ("action", "state"):
+        for part in ("scale", "shift", "low", "high"):
+            np.testing.assert_array_equal(getattr(again.tables[key], part), getattr(normalize.tables[key], part))
+    # A loader of some of the datasets, in another order.
+    fewer = make_loader(oxe_root, {"rt1": 1, "bridge": 2}, batch_size=4)
+    some = load_normalize(tmp_path / "normalize.json", fewer)
+    for place, name in enumerate(fewer.dataset_names):
+        number, size = loader.dataset_names.index(name), len(fewer.action_names[name])
+        np.testing.assert_array_equal(
+            some.tables["action"].scale[place, :size], normalize.tables["action"].scale[number, :size]
+        )
+
+
+def test_statistics_of_something_else_are_refused(oxe_root: Path, tmp_path: Path) -> None:
+    loader = load(oxe_root)
+    Normalize(loader).save(tmp_path / "normalize.json")
+    with pytest.raises(ArgumentError, match=r"normalize\.json: the statistics belong to other data: horizon is None"):
+        load_normalize(tmp_path / "normalize.json", load(oxe_root, horizon=9))
+    with pytest.raises(ArgumentError, match=r"datasets\.viola is here but not in the statistics"):
+        load_normalize(tmp_path / "normalize.json", make_loader(oxe_root, "viola", batch_size=4))
+    chosen = {"kuka": ["action/world_vector"]}
+    with pytest.raises(ArgumentError, match=r"datasets\.kuka\.action is \["):
+        load_normalize(tmp_path / "normalize.json", load(oxe_root, action_columns=chosen))
+    saved = json.loads((tmp_path / "normalize.json").read_text())
+    saved["fingerprint"]["datasets"]["kuka"]["data"] = "0" * 16
+    (tmp_path / "other.json").write_text(json.dumps(saved))
+    with pytest.raises(ArgumentError, match=r"datasets\.kuka\.data is '0000000000000000' in the statistics"):
+        load_normalize(tmp_path / "other.json", loader)
+
+
+def test_a_loader_refuses_the_statistics_of_another_one(oxe_root: Path) -> None:
+    normalize = Normalize(load(oxe_root))
+    with pytest.raises(ArgumentError, match="horizon is None in the statistics and 5 here"):
+        load(oxe_root, transforms=[normalize], horizon=5)
+    with pytest.raises(ArgumentError, match="Normalize belongs to the datasets bridge, kuka"):
+        make_loader(oxe_root, "bridge", batch_size=4, transforms=[normalize])
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"format": "stream-normalize", "version": 1}'])
+def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(ArgumentError, match=r"other\.json: (not a|field missing)"):
+        load_normalize(tmp_path / "other.json", load(oxe_root))
+    with pytest.raises(ArgumentError, match=r"nowhere\.json: cannot be read"):
+        load_normalize(tmp_path / "nowhere.json", load(oxe_root))
+
+
+def test_statistics_go_to_openvla_and_back(oxe_root: Path, tmp_path: Path) -> None:
+    loader = load(oxe_root)
+    normalize = Normalize(loader, method="q01_q99")
+    normalize.export(tmp_path / "dataset_statistics.json", format="openvla")
+    content = json.loads((tmp_path / "dataset_statistics.json").read_text())
+    assert set(content) == set(WEIGHTS)
+    values = every_step(oxe_root, ("kuka",), "action")
+    np.testing.assert_allclose(
+        content["kuka"]["action"]["q99"], np.quantile(values, 0.99, axis=0), rtol=1e-5, atol=1e-7
+    )
+    assert content["kuka"]["num_transitions"] == len(values)
+    # OpenVLA, prismatic/models/vlas/openvla.py: masked dimensions are taken back from -1 to 1.
+    mask = np.array(content["kuka"]["action"]["mask"])
+    low, high = (np.array(content["kuka"]["action"][name]) for name in ("q01", "q99"))
+    ours = normalize.denormalize(np.full(13, 0.5, np.float32), dataset="kuka")
+    np.testing.assert_allclose(ours[mask], (0.5 * (0.5 + 1) * (high - low) + low)[mask], rtol=1e-4, atol=1e-6)
+    again = load_normalize(tmp_path / "dataset_statistics.json", loader, format="openvla", method="q01_q99")
+    np.testing.assert_array_equal(again.tables["action"].scale, normalize.tables["action"].scale)
+
+
+def test_statistics_go_to_openpi_and_back(oxe_root: Path, tmp_path: Path) -> None:
+    loader = make_loader(oxe_root, dict.fromkeys(FRANKA, 1), batch_size=8)
+    normalize = Normalize(loader, method="q01_q99", per="mixture", leave=(), clip=False, keys=("action",))
+    normalize.export(tmp_path / "norm_stats.json", format="openpi")
+    (actions,) = json.loads((tmp_path / "norm_stats.json").read_text())["norm_stats"].values()
+    values = every_step(oxe_root, FRANKA, "action")
+    np.testing.assert_allclose(actions["mean"], values.mean(0), rtol=1e-5, atol=1e-7)
+    again = load_normalize(
+        tmp_path / "norm_stats.json", loader, format="openpi", method="q01_q99", leave=(), clip=False
+    )
+    np.testing.assert_array_equal(again.tables["action"].scale, normalize.tables["action"].scale)
+    with pytest.raises(
+        ArgumentError, match="openpi takes one set of statistics of action, here are 2; take per='mixture'"
+    ):
+        Normalize(loader, keys=("action",)).export(tmp_path / "no.json", format="openpi")

@@ -33,7 +33,7 @@ def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
     assert len(json.dumps(make_state(10**9, 64, data.order()))) < 10_000
 
 
-def changed(order: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
+def changed(order: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
     """Return a copy with one other value."""
     copy: dict[str, Any] = json.loads(json.dumps(order))
     inner = copy
@@ -53,14 +53,14 @@ def changed(order: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
         (("datasets", "bridge", "version"), "0.2.0"),
         (("datasets", "kuka", "data"), "0" * 16),
         (("datasets", "kuka", "split"), "train[:50%]"),
-        (("datasets", "kuka", "weight"), 0.5),
-        (("datasets", "kuka", "filter"), ""),
+        (("datasets", "kuka", "choices", "filters"), ""),
+        (("phases", 0, "weights", "kuka"), 0.5),
         (("datasets", "rt1"), None),
     ],
 )
-def test_a_state_of_another_order_names_the_field(order: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def test_a_state_of_another_order_names_the_field(order: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
     state = make_state(3, 64, changed(order, *path, value=value))
-    message = f"another order of samples: {'.'.join(path)} is {value!r} in the state and"
+    message = f"another order of samples: {'.'.join(map(str, path))} is {value!r} in the state and"
     with pytest.raises(StateError, match=re.escape(message)):
         read_state(state, 64, order)
 

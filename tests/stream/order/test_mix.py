@@ -4,8 +4,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream.order.mix import PERIOD, MixTable, build_mix
-from stream.order.mixture import SizePower
+from stream.format.mixture_file import SizePower
+from stream.order.mix import PERIOD, MixSchedule, MixTable, build_mix
 from stream.storage.configs import CONFIGS
 
 MILLION, BILLION = 10**6, 10**9
@@ -132,3 +132,30 @@ def test_each_member_is_drawn_in_order_without_gaps() -> None:
 def test_weights_that_cannot_be_mixed_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weight"):
         build_mix(weights)
+
+
+@given(
+    phases=st.lists(
+        st.tuples(st.integers(1, 3000), st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any)),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(max_examples=30, deadline=None)
+def test_a_schedule_is_exact_in_each_phase_and_draws_go_on(phases: list[tuple[int, list[int]]]) -> None:
+    lengths = [length for length, _ in phases]
+    ends = np.cumsum(lengths)[:-1].tolist()
+    schedule = MixSchedule([build_mix(weights) for _, weights in phases], ends)
+    members, draws = schedule.locate(np.arange(sum(lengths)))
+    for member in range(3):
+        # Every draw of a member comes once, in order, across all borders.
+        assert draws[members == member].tolist() == list(range((members == member).sum()))
+        start = 0
+        for length, weights in phases:
+            counts = np.cumsum(members[start : start + length] == member)
+            exact = np.arange(1, length + 1) * weights[member] / sum(weights)
+            assert np.abs(counts - exact).max() < 2
+            start += length
+    # Any sample is found alone.
+    some = np.array([0, sum(lengths) // 2, sum(lengths) - 1])
+    assert [each[some].tolist() for each in (members, draws)] == [each.tolist() for each in schedule.locate(some)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream.format.catalog import Catalog, Dataset
-from stream.order.mix import MixTable, build_mix
+from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member
 from stream.order.plan import Plan, Shuffle
 from stream.order.rows import ROW_NAMES, Rows
@@ -35,14 +35,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 
 
 @functools.cache
-def mixed(weights: tuple[float, ...]) -> MixTable:
-    return build_mix(weights)
+def mixed(weights: tuple[float, ...]) -> MixSchedule:
+    return MixSchedule([build_mix(weights)])
 
 
 def make_plan(
     datasets: list[Dataset], *, weights: list[float] | None = None, shuffle: str = "global", seed: int = 0, **view: Any
 ) -> Plan:
-    members = [Member(dataset.name, "train", 1.0) for dataset in datasets]
+    members = [Member(dataset.name, "train") for dataset in datasets]
     mix = mixed(tuple(weights or [1.0] * len(datasets)))
     names = [dataset.name for dataset in datasets]
     return Plan(mix, Views(members, datasets, **view), names=names, seed=seed, shuffle=Shuffle.parse(shuffle))
@@ -182,7 +182,7 @@ def test_a_step_out_of_range_is_refused(stored: Stored, step: int) -> None:
 @pytest.mark.parametrize("samples_per_episode", [0, 3])
 def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path, samples_per_episode: int) -> None:
     datasets = [Catalog(oxe_root).open(name) for name in ("bridge", "kuka")]
-    members = [Member("bridge", "train[1:2]", 1.0), Member("kuka", "train[:75%]", 1.0)]
+    members = [Member("bridge", "train[1:2]"), Member("kuka", "train[:75%]")]
     names = ["bridge", "kuka"]
 
     def plan(seed: int = 0) -> Plan:

@@ -58,8 +58,8 @@ def read_episodes(dataset: Dataset) -> dict[str, list[Episode]]:
 
 
 def make_views(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> Views:
-    chosen = parse_filters(filters, [dataset.name])
-    return Views([Member(dataset.name, split, 1.0)], [dataset], filters=chosen, **options)
+    choices = {name: [each] for name, each in parse_filters(filters, [dataset.name]).items()}
+    return Views([Member(dataset.name, split)], [dataset], choices=choices, **options)
 
 
 def pairs_of_epoch(views: Views, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
@@ -226,10 +226,10 @@ def test_samples_per_episode_are_drawn_of_the_pairs_that_are_kept(varied: Datase
 
 def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) -> None:
     datasets = [varied, Catalog(oxe_root).open("bridge"), Catalog(oxe_root).open("rt1")]
-    members = [Member(NAME, "test", 1.0), Member("bridge", "train[1:3]", 1.0), Member("rt1", "train", 1.0)]
-    filters = parse_filters({"bridge": [("step", ">", 1)]}, [dataset.name for dataset in datasets])
+    members = [Member(NAME, "test"), Member("bridge", "train[1:3]"), Member("rt1", "train")]
+    choices = {"bridge": list(parse_filters([("step", ">", 1)], ["bridge"]).values())}
     for samples_per_episode in (0, 2):
-        options: dict[str, Any] = {"samples_per_episode": samples_per_episode, "filters": filters}
+        options: dict[str, Any] = {"samples_per_episode": samples_per_episode, "choices": choices}
         together = Views(members, datasets, **options)
         for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
             alone = Views([member], [dataset], **options)
@@ -241,10 +241,10 @@ def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) 
 @pytest.mark.parametrize(
     ("split", "filters", "message"),
     [
-        ("train[:0]", None, r"'train\[:0\]' leaves no episode; splits converted: .*train \(12 episodes, "),
+        ("train[:0]", None, r"'train\[:0\]' leaves no episode; splits converted: .*train \(12 episodes\)"),
         ("train[3:3]+test[6:]", None, "leaves no episode"),
-        ("train", [("step", ">", 1000)], "has 12 episodes, but the filter leaves no pair"),
-        ("train[:50%]", [("step", ">", 1000)], "has 6 episodes, but the filter leaves no pair"),
+        ("train", [("step", ">", 1000)], r"has 12 episodes, but all samples are left out \(filters [0-9]+\)"),
+        ("train[:50%]", [("step", ">", 1000)], r"has 6 episodes, but all samples are left out \(filters [0-9]+\)"),
     ],
 )
 @pytest.mark.parametrize("samples_per_episode", [0, 2])

@@ -48,7 +48,7 @@ class Apply(grain.transforms.Map):
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("protocol")
     write_dataset(root, "arm", {"train": [[5, 4], [6, 9]]})
-    write_dataset(root, "hand", {"train": [[8, 7]]}, action=("delta",) * 4)
+    write_dataset(root, "hand", {"train": [[8, 7]]}, action=("displacement",) * 4)
     return root
 
 

@@ -1,0 +1,179 @@
+"""Operations of the mappings to canonical spaces, each over many episodes at once.
+
+An operation takes float32 [rows, dims] and returns as much, or [rows, 3] if it gives Euler angles. Angles are roll,
+pitch, yaw about fixed axes (``xyz`` of scipy), as tensorflow_graphics has them, which OpenVLA and Octo use. NaN stays
+NaN, and is the result where an operation has no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from convert.registry.space import MappedVector, OperationName, Term
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of whole episodes.
+
+    Attributes:
+        first, last: Row of the first and last step of each row's episode, int64 [rows].
+        rate: Steps per second.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+    rate: float | None
+
+    @classmethod
+    def of(cls, episodes: np.ndarray, rate: float | None) -> Rows:
+        """Return the rows of a column of episode numbers, int [rows]."""
+        rows = np.arange(len(episodes))
+        begins = np.r_[True, episodes[1:] != episodes[:-1]][: len(episodes)]
+        first = np.maximum.accumulate(np.where(begins, rows, 0))
+        lengths = np.bincount(np.cumsum(begins) - 1, minlength=0)
+        return cls(first, first + np.repeat(lengths, lengths) - 1, rate)
+
+
+def map_vector(vector: MappedVector, rows: Rows, read: Callable[[Term], np.ndarray]) -> np.ndarray:
+    """Return the values of a space, float32 [rows, dimensions]; NaN where there is no value.
+
+    Args:
+        vector: Mapping.
+        rows: Rows of whole episodes.
+        read: Returns the stored values of a term with a path, float32 [rows, dims].
+    """
+    count = len(rows.first)
+    out = np.empty((count, len(vector.names)), np.float32)
+    start = 0
+    for term in vector.terms:
+        if term.path is None:
+            values = np.full((count, term.dims), np.nan if term.fill is None else term.fill, np.float32)
+        else:
+            values = read(term)
+            with np.errstate(over="ignore", invalid="ignore"):
+                for operation in term.then:
+                    values = OPERATIONS[operation.name](values, rows, operation.values)
+        out[:, start : start + term.size] = values
+        start += term.size
+    numbers = np.arange(count)
+    out[(numbers < rows.first + vector.drop_first) | (numbers > rows.last - vector.drop_last)] = np.nan
+    return out
+
+
+def _binarize(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
+    """Round to 0 or 1; a value in between takes the next one that is not, else the last of the episode as it is."""
+    opened = values > np.float32(0.95)
+    decided = opened | (values < np.float32(0.05))
+    numbers = np.arange(len(values))[:, None]
+    following = np.minimum.accumulate(np.where(decided, numbers, len(values))[::-1])[::-1]
+    found = np.take_along_axis(opened, np.minimum(following, len(values) - 1), axis=0).astype(np.float32)
+    return np.where(following <= rows.last[:, None], found, values[rows.last])
+
+
+def _relative_to_absolute(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
+    """Return 1 after an opening (below -0.1) and 0 after a closing (above 0.1).
+
+    Before the first of both the gripper is in the other state; without any it is open.
+    """
+    change = np.where(values < np.float32(-0.1), 1, np.where(values > np.float32(0.1), -1, 0))
+    numbers = np.arange(len(values))[:, None]
+    following = np.minimum.accumulate(np.where(change, numbers, len(values))[::-1])[::-1][rows.first]
+    first = np.take_along_axis(change, np.minimum(following, len(values) - 1), axis=0)
+    before = np.where(following <= rows.last[:, None], -first, 1)
+    latest = np.maximum.accumulate(np.where(change, numbers, -1))
+    held = np.take_along_axis(change, np.maximum(latest, 0), axis=0)
+    return (np.where(latest >= rows.first[:, None], held, before) / 2 + 0.5).astype(np.float32)
+
+
+def _fraction(values: np.ndarray, rows: Rows, ends: Sequence[float]) -> np.ndarray:
+    closed, opened = ends
+    return np.clip((values - np.float32(closed)) / np.float32(opened - closed), 0, 1)
+
+
+def _per_step(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
+    assert rows.rate is not None, "checked when the registry is read"
+    return values / np.float32(rows.rate)
+
+
+def _neighbour(values: np.ndarray, rows: Rows, by: int) -> np.ndarray:
+    """Return the values of another step of the same episode, NaN beyond its ends."""
+    numbers = np.arange(len(values)) + by
+    inside = (numbers >= rows.first) & (numbers <= rows.last)
+    return np.where(inside[:, None], values[np.where(inside, numbers, 0)], np.float32(np.nan)).astype(values.dtype)
+
+
+def _turned(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
+    """Return the rotation from each step to the next, about the fixed axes: next = turn x this."""
+    following = _matrix_of_euler(_neighbour(values, rows, 1))
+    return _euler_of_matrix(following @ np.swapaxes(_matrix_of_euler(values), 1, 2))
+
+
+def _matrix_of_euler(angles: np.ndarray) -> np.ndarray:
+    (cx, cy, cz), (sx, sy, sz) = np.cos(angles.astype(np.float64)).T, np.sin(angles.astype(np.float64)).T
+    entries = [
+        [cy * cz, sx * sy * cz - cx * sz, cx * sy * cz + sx * sz],
+        [cy * sz, sx * sy * sz + cx * cz, cx * sy * sz - sx * cz],
+        [-sy, sx * cy, cx * cy],
+    ]
+    return np.moveaxis(np.array(entries), 2, 0)
+
+
+def _euler_of_matrix(matrix: np.ndarray) -> np.ndarray:
+    """Return the angles of rotation matrices [rows, 3, 3]; in gimbal lock yaw is 0."""
+    down = np.clip(matrix[:, 2, 0], -1, 1)
+    sign = np.where(down < 0, -1, 1).astype(matrix.dtype)
+    locked = 1 - np.abs(down) < 1e-6
+    roll = np.where(
+        locked,
+        np.arctan2(-sign * matrix[:, 0, 1], -sign * matrix[:, 0, 2]),
+        np.arctan2(matrix[:, 2, 1], matrix[:, 2, 2]),
+    )
+    pitch = np.where(locked, -sign * (np.pi / 2), -np.arcsin(down))
+    yaw = np.where(locked, 0, np.arctan2(matrix[:, 1, 0], matrix[:, 0, 0]))
+    angles = np.stack([roll, pitch, yaw], axis=1).astype(np.float32)
+    angles[np.isnan(matrix).any(axis=(1, 2))] = np.nan
+    return angles
+
+
+def _euler_of_quaternion(values: np.ndarray, rows: Rows, _: Sequence[float], *, order: Sequence[int]) -> np.ndarray:
+    """Return the angles of unit quaternions, with the entries of the matrix in float32 as the references have them."""
+    x, y, z, w = (values[:, place] for place in order)
+    tx, ty, tz = 2 * x, 2 * y, 2 * z
+    entries = [
+        [1 - (ty * y + tz * z), ty * x - tz * w, tz * x + ty * w],
+        [ty * x + tz * w, 1 - (tx * x + tz * z), tz * y - tx * w],
+        [tz * x - ty * w, tz * y + tx * w, 1 - (tx * x + ty * y)],
+    ]
+    return _euler_of_matrix(np.moveaxis(np.array(entries, np.float64), 2, 0))
+
+
+def _euler_of_axis_angle(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
+    vector = values.astype(np.float64)
+    angle = np.sqrt((vector**2).sum(axis=1, keepdims=True))
+    # sin(angle / 2) / angle is 1/2 at 0.
+    factor = np.sinc(angle / (2 * np.pi)) / 2
+    return _euler_of_quaternion(np.hstack([vector * factor, np.cos(angle / 2)]), rows, (), order=(0, 1, 2, 3))
+
+
+OPERATIONS: dict[OperationName, Callable[[np.ndarray, Rows, Sequence[float]], np.ndarray]] = {
+    "invert": lambda values, rows, _: 1 - values,
+    "clip": lambda values, rows, _: np.clip(values, 0, 1),
+    "binarize": _binarize,
+    "relative_to_absolute": _relative_to_absolute,
+    "fraction": _fraction,
+    "scale": lambda values, rows, factor: values * np.float32(factor[0]),
+    "per_step": _per_step,
+    "reached": lambda values, rows, _: _neighbour(values, rows, 1) - values,
+    "since_last": lambda values, rows, _: values - _neighbour(values, rows, -1),
+    "turned": _turned,
+    "axis_angle": _euler_of_axis_angle,
+    "quaternion_xyzw": partial(_euler_of_quaternion, order=(0, 1, 2, 3)),
+    "quaternion_wxyz": partial(_euler_of_quaternion, order=(1, 2, 3, 0)),
+    "matrix": lambda values, rows, _: _euler_of_matrix(values.reshape(-1, 3, 3).astype(np.float64)),
+}
+"""Operations by the names of the registry. ``fraction`` goes from closed, 0, to open, 1."""

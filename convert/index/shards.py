@@ -1,0 +1,54 @@
+"""Shards of a split and their rows in the index."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from stream.format.manifest import ShardEntry, SplitEntry
+from stream.format.names import TABLE_KINDS, TableKind, shard_file
+from stream.format.record_file import RecordFile
+from stream.storage.files import check_regular
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A shard of a split. Its rows are contiguous in each table of the index.
+
+    Attributes:
+        folder: Folder of the split.
+        number: Position in the list of shards in the manifest.
+        entry: Manifest entry of the shard.
+        first: First row of the shard, by table.
+    """
+
+    folder: Path
+    number: int
+    entry: ShardEntry
+    first: dict[TableKind, int]
+
+    @property
+    def path(self) -> Path:
+        """Path of the ArrayRecord file."""
+        return self.folder / shard_file(self.entry.name)
+
+    def rows(self, kind: TableKind) -> slice:
+        """Return the rows of the shard in a table."""
+        return slice(self.first[kind], self.first[kind] + getattr(self.entry, kind))
+
+    def open_records(self) -> RecordFile:
+        """Open the ArrayRecord file; raises FormatError or OSError."""
+        # A missing file has a better message of its own.
+        with contextlib.suppress(FileNotFoundError):
+            check_regular(self.path)
+        return RecordFile(str(self.path), self.entry.file.bytes)
+
+
+def list_shards(folder: Path, entry: SplitEntry) -> list[Shard]:
+    """Return the shards of a split in the order of the manifest; ``folder`` is the folder of the split."""
+    shards, first = [], dict.fromkeys(TABLE_KINDS, 0)
+    for number, shard in enumerate(entry.shards):
+        shards.append(Shard(folder=folder, number=number, entry=shard, first=first))
+        first = {kind: first[kind] + getattr(shard, kind) for kind in TABLE_KINDS}
+    return shards

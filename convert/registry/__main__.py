@@ -1,0 +1,109 @@
+"""``python -m convert.registry``: print the table of docs/from-data-to-a-policy.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+
+from convert.command import print_result, run_command, split_names
+from convert.registry.dataset import DatasetSpec, Part
+from convert.registry.registry import load_registry
+from stream.storage.arguments import Parser
+
+_HEADS = (
+    *("dataset, robot, Hz", "cameras", "action as stored", "state as stored"),
+    *("spaces", "action's gripper", "not known", "licence"),
+)
+
+
+def to_markdown(datasets: Iterable[DatasetSpec]) -> str:
+    """Return a table with one row for each dataset."""
+    rows = [_HEADS, ["---"] * len(_HEADS), *map(_row, datasets)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(spec: DatasetSpec) -> list[str]:
+    rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g}"
+    cameras = [name if camera.role == "other" else f"{name} ({camera.role})" for name, camera in spec.cameras.items()]
+    words = [f"text: {spec.action_text}"] if spec.action_text else []
+    license_, _, source = (spec.license or "unknown").partition(" [")
+    return [
+        f"`{spec.name}`, {spec.robot or 'several robots'}, {rate}",
+        "<br>".join(cameras),
+        "<br>".join([*map(_describe, spec.action), *words]) or "none",
+        "<br>".join(map(_describe, spec.state)) or "none",
+        "<br>".join(_spaces(spec)),
+        "<br>".join(_grippers(spec.action)) or "none",
+        "<br>".join(_unknown(spec)) or "nothing",
+        f"{license_} ({source.rstrip(']')})" if source else license_.partition(":")[0],
+    ]
+
+
+def _describe(part: Part) -> str:
+    unit: str | None = part.unit
+    if part.unit == "normalised" and part.scale:
+        unit = f"1 is {part.scale:g} {'m' if part.quantity == 'ee_position' else 'rad'}"
+    facts = [part.kind, unit, part.frame and f"{part.frame} frame", part.order]
+    told = ", ".join(fact for fact in facts if fact and not fact.startswith("unknown"))
+    return f"{part.dims} {part.quantity}: {told}"
+
+
+def _spaces(spec: DatasetSpec) -> list[str]:
+    found = []
+    for name, space in spec.spaces.items():
+        told = [
+            space.unmapped and f"no: {space.unmapped}",
+            space.follows and f"as {space.follows}",
+            space.unknown_units and f"unknown units: {', '.join(space.unknown_units)}",
+            space.note,
+        ]
+        found.append(f"**{name}** {'; '.join(text for text in told if text)}".rstrip())
+    return found
+
+
+def _grippers(parts: Sequence[Part]) -> list[str]:
+    found = []
+    for part in parts:
+        if part.quantity == "gripper" and part.kind != "flag":
+            known = part.gripper
+            ends = f"{known.open:g} {'opens' if known.relative else 'open'}, {known.closed:g}" if known else "unknown"
+            found.append(f"{ends} {'closes' if known.relative else 'closed'}" if known else ends)
+    return found
+
+
+def _unknown(spec: DatasetSpec) -> list[str]:
+    """Return the facts that no source tells, with the quantities of the parts that lack them."""
+    found: dict[str, list[str]] = {}
+    for vector, parts in (("action", spec.action), ("state", spec.state)):
+        for part in parts:
+            for fact in part.facts:
+                if getattr(part, fact) in (None, "unknown"):
+                    where = f"{vector} {part.quantity.removeprefix('ee_')}"
+                    found.setdefault({"order": "rotation order"}.get(fact, fact), []).append(where)
+    return [f"{fact}: {', '.join(dict.fromkeys(parts))}" for fact, parts in found.items()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parser = Parser(
+        prog="python -m convert.registry",
+        description="Print a table of the datasets of the registry in Markdown.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--datasets", help="only these, with commas between (default: all)")
+    parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
+    parsed = parser.parse_args(arguments)
+
+    def work() -> int:
+        registry = load_registry(config=parsed.config)
+        names = split_names(parsed.datasets) or registry.datasets
+        print_result(to_markdown(registry.dataset(name) for name in names))
+        return 0
+
+    return run_command(work, place="registry", interrupted="interrupted")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

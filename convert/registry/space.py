@@ -1,0 +1,195 @@
+"""Mapping of a dataset to a canonical space, as YAML declares it: terms in order, each from one column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from convert.registry.config_file import Entry
+from stream.format.names import DERIVED, DerivedName
+from stream.format.spaces import SpaceName, space_names
+
+Int = Annotated[int, Field(ge=0, lt=2**31)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def check_path(path: str) -> str:
+    """Return a path of a feature; raise ValueError if it begins with ``steps/``."""
+    if path.startswith("steps/"):
+        raise ValueError(f"found {path!r:.80}; paths are relative to `steps`, so leave `steps/` out")
+    return path
+
+
+def _check_step_path(path: str) -> str:
+    if path.startswith("/"):
+        raise ValueError(f"found {path!r:.80}, a path of the episode; expected one of the steps, no leading slash")
+    return path
+
+
+FeaturePath = Annotated[Text, AfterValidator(check_path)]
+StepPath = Annotated[FeaturePath, AfterValidator(_check_step_path)]
+
+_Plain = Literal["invert", "clip", "binarize", "relative_to_absolute", "fraction", "scale", "per_step"]
+_Steps = Literal["reached", "since_last", "turned"]
+_Angles = Literal["axis_angle", "quaternion_xyzw", "quaternion_wxyz", "matrix"]
+OperationName = Literal[_Plain, _Steps, _Angles]
+_VALUES = {"fraction": 2, "scale": 1}
+_DIMS = {"quaternion_xyzw": 4, "quaternion_wxyz": 4, "matrix": 9, "axis_angle": 3, "turned": 3}
+
+
+def _read_operation(value: Any) -> Any:
+    """Read ``invert``, ``{scale: 0.1}`` or ``{fraction: [closed, open]}``."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and len(value) == 1 and "name" not in value:
+        [(name, values)] = value.items()
+        return {"name": name, "values": values if isinstance(values, list | tuple) else [values]}
+    return value
+
+
+class Operation(Entry):
+    """A named operation on the values of an episode; ``convert.index.operations`` says what each does."""
+
+    name: OperationName
+    values: tuple[Number, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Operation:
+        if len(self.values) != _VALUES.get(self.name, 0):
+            raise ValueError(f"{self.name} has {len(self.values)} values, expected {_VALUES.get(self.name, 0)}")
+        if self.name == "fraction" and self.values[0] == self.values[1]:
+            raise ValueError(f"fraction takes [closed, open], both are {self.values[0]:g}")
+        return self
+
+
+class Term(Entry):
+    """Some dimensions of a space.
+
+    Attributes:
+        path: Feature of the steps; its values go through ``then``.
+        select: Chosen values of the flattened (row-major) feature, in this order.
+        dims: Count of chosen values, or of all values of the feature; default 1 without ``select``.
+        then: Operations, in order.
+        fill: True constant, such as the displacement along an axis that the robot cannot move.
+        pad: Count of dimensions that the dataset has no number for: value 0, mask False.
+        names: Names of joints.
+    """
+
+    path: StepPath | None = None
+    select: tuple[Int, ...] | None = None
+    dims: Annotated[int, Field(ge=1, le=1000)] = 1
+    then: tuple[Annotated[Operation, BeforeValidator(_read_operation)], ...] = ()
+    fill: Number | None = None
+    pad: Annotated[int, Field(ge=1, le=1000)] | None = None
+    names: tuple[Text, ...] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count(cls, content: Any) -> Any:
+        if isinstance(content, dict) and "dims" not in content:
+            select, pad = content.get("select"), content.get("pad")
+            if isinstance(select, list | tuple) and select:
+                return {**content, "dims": len(select)}
+            if pad is not None:
+                return {**content, "dims": pad}
+        return content
+
+    @model_validator(mode="after")
+    def _check(self) -> Term:
+        if sum(value is not None for value in (self.path, self.fill, self.pad)) != 1:
+            raise ValueError("expected one of path, fill and pad")
+        if self.path is None and (self.select is not None or self.then):
+            raise ValueError("has select or then, but no path")
+        if self.select is not None and len(self.select) != self.dims:
+            raise ValueError(f"select has {len(self.select)} values, dims is {self.dims}")
+        size = self.dims
+        for operation in self.then:
+            if size != _DIMS.get(operation.name, size):
+                raise ValueError(f"{operation.name} takes {_DIMS[operation.name]} values, there are {size}")
+            size = 3 if operation.name in _DIMS else size
+        if self.names is not None and len(self.names) != self.size:
+            raise ValueError(f"has {len(self.names)} names for {self.size} dimensions")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Count of dimensions of the space."""
+        return 3 if any(operation.name in _DIMS for operation in self.then) else self.dims
+
+
+@dataclass(frozen=True)
+class MappedVector:
+    """A derived column of a space.
+
+    Attributes:
+        terms: Terms, in order.
+        names: Names of the dimensions.
+        drop_first, drop_last: Count of steps at either end of an episode without an action.
+        rate: Steps per second, None if there is no fixed rate.
+    """
+
+    terms: tuple[Term, ...]
+    names: tuple[str, ...]
+    drop_first: int = 0
+    drop_last: int = 0
+    rate: float | None = None
+
+
+class Space(Entry):
+    """Mapping of a dataset to one space.
+
+    Attributes:
+        action, state: Terms of the columns ``action_<space>`` and ``state_<space>``.
+        drop_first, drop_last: Count of steps at either end of an episode that have no action.
+        follows: Project whose standardisation transform ``oxe`` equals.
+        unknown_units: Dimensions whose unit or convention is not known.
+        unmapped: Reason why the dataset does not map to this space.
+        note: Remark, with its source: where the projects differ, which poses are differenced.
+    """
+
+    action: tuple[Term, ...] = ()
+    state: tuple[Term, ...] = ()
+    drop_first: Int = 0
+    drop_last: Int = 0
+    follows: Literal["openvla", "octo"] | None = None
+    unknown_units: tuple[Text, ...] = ()
+    unmapped: Text | None = None
+    note: Text | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Space:
+        if bool(self.action or self.state) == bool(self.unmapped):
+            raise ValueError("expected terms of action or state, or the reason why it is unmapped")
+        return self
+
+    def vectors(self, space: SpaceName, rate: float | None) -> dict[DerivedName, MappedVector]:
+        """Return the derived columns of this space.
+
+        Args:
+            space: Name of this space.
+            rate: Steps per second of the dataset.
+
+        Raises:
+            ValueError: The terms have other dimensions than the space, or need a rate.
+        """
+        found: dict[DerivedName, MappedVector] = {}
+        for vector, terms in (("action", self.action), ("state", self.state)):
+            if not terms:
+                continue
+            column = next((name for name in DERIVED if name == f"{vector}_{space}"), None)
+            if column is None:
+                raise ValueError(f"{space}: is no space of the {vector}")
+            names = space_names(space, terms)
+            size = sum(term.size for term in terms)
+            if size != len(names):
+                raise ValueError(f"{space}: {vector} has {size} dimensions, expected {', '.join(names)}")
+            if rate is None and any(operation.name == "per_step" for term in terms for operation in term.then):
+                raise ValueError(f"{space}: per_step needs a control_frequency")
+            drops = (self.drop_first, self.drop_last) if vector == "action" else (0, 0)
+            found[column] = MappedVector(terms, names, *drops, rate)
+        if unknown := set(self.unknown_units) - {name for mapped in found.values() for name in mapped.names}:
+            raise ValueError(f"{space}: unknown_units names {min(unknown)!r}, which is no dimension")
+        return found

@@ -1,0 +1,55 @@
+"""An episode of a source: the columns of its features, and its frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from convert.errors import CorruptFrame
+from convert.source.features import Feature
+
+Frames = Iterable[bytes | np.ndarray | CorruptFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """The values of one feature in one episode.
+
+    Attributes:
+        values: All numbers, flat and row-major, in the feature's dtype, or a list of str; None if the episode lacks
+            the feature.
+        lengths: For each sequence level around the value, outermost first, the count of items of each row.
+        rows: Count of steps, or 1 for an episode feature.
+    """
+
+    feature: Feature
+    values: np.ndarray | list[str] | None
+    lengths: tuple[np.ndarray, ...]
+    rows: int
+
+
+def absent_column(feature: Feature, rows: int) -> Column:
+    """Return the column of an episode that lacks a feature."""
+    lengths = tuple(np.zeros(rows if level == 0 else 0, np.int64) for level in range(len(feature.sequences)))
+    return Column(feature=feature, values=None, lengths=lengths, rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One episode.
+
+    Attributes:
+        frames: One entry per step, to be taken once and in order, before the next episode: bytes as stored, a uint8
+            array [H, W, C], or the reason why there is no frame.
+        steps: Columns of step features by name (``Feature.name``).
+        episode: Columns of episode features by name.
+        others: Frames of further cameras, None where the episode lacks one.
+    """
+
+    num_steps: int
+    frames: Frames
+    steps: Mapping[str, Column]
+    episode: Mapping[str, Column]
+    others: Sequence[Frames | None] = ()

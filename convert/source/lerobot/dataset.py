@@ -1,0 +1,174 @@
+"""LeRobot datasets: where they are, their metadata, and their units of work."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+
+from convert.errors import SourceError, UsageError
+from convert.source.lerobot.entry import describe
+from convert.source.lerobot.episodes import (
+    EpisodeFiles,
+    cut_units,
+    episode_files,
+    read_episodes,
+    read_files,
+    read_tasks,
+    tasks_file,
+)
+from convert.source.lerobot.info import INFO, Info, parse_info
+from convert.source.lerobot.reader import LeRobotReader, LocalFiles, file_names
+from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
+from convert.storage.object_store import StoreFolder, open_folder
+from stream.storage.errors import closest
+from stream.storage.extras import missing
+from stream.storage.remote import LocalFolder, is_remote, join
+
+PREFIX = "lerobot:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeRobotShard(SourceShard):
+    """Consecutive episodes of a split, see ``cut_units``.
+
+    Attributes:
+        episodes: The episodes.
+        fps: Steps per second.
+    """
+
+    episodes: tuple[EpisodeFiles, ...] = field(repr=False)
+    fps: float
+
+    @contextlib.contextmanager
+    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
+        """Open the shard; files are opened when the first episode in them is read."""
+        folder = open_folder(self.path)
+        tasks = read_tasks(read_files(folder, tasks_file(_read_info(folder))), where=self.path)
+        with ExitStack() as stack:
+            reader = LeRobotReader(
+                episodes=self._chosen(spans),
+                wanted=wanted,
+                files=LocalFiles(self.path, stack, staging=wanted.staging),
+                tasks=tasks,
+                fps=self.fps,
+                bytes_per_step=self.bytes / max(sum(episode.length for episode in self.episodes), 1),
+            )
+            stack.callback(reader.close)
+            yield reader
+
+    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
+        """Return whether a file has changed."""
+        with ExitStack() as stack:
+            files = LocalFiles(self.path, stack, staging=wanted.staging)
+            return files.digest(file_names(self._chosen(spans), wanted)) != digest
+
+    def _chosen(self, spans: Sequence[Span]) -> list[EpisodeFiles]:
+        return [episode for number, episode in enumerate(self.episodes) if covers(spans, number)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeRobotSource(Source):
+    """A LeRobot dataset in a folder with ``meta/info.json``."""
+
+    units: Mapping[str, Sequence[Sequence[EpisodeFiles]]] = field(repr=False)
+    info: Info = field(repr=False)
+
+    def shards(self, split: str) -> tuple[LeRobotShard, ...]:
+        """Return the units of a split; a file that is missing counts no bytes."""
+
+        @cache
+        def list_sizes(folder: str) -> dict[str, int]:
+            return open_folder(join(self.path, folder)).sizes()
+
+        units = self.units[split]
+        every = Wanted(cameras=tuple(feature for feature in self.features.values() if feature.kind == "image"))
+        places = [[name.rpartition("/") for name in file_names(unit, every)] for unit in units]
+        return tuple(
+            LeRobotShard(
+                split=split,
+                index=index,
+                count=len(units),
+                path=self.path,
+                name=f"episodes-{unit[0].number:06d}-{unit[-1].number:06d}",
+                records=len(unit),
+                bytes=sum(list_sizes(folder).get(name, 0) for folder, _, name in places[index]),
+                episodes=tuple(unit),
+                fps=self.info.fps,
+            )
+            for index, unit in enumerate(units)
+        )
+
+
+def find_repository(roots: Sequence[str], repository: str) -> LeRobotSource:
+    """Find a dataset below one of several roots; the first that has it wins.
+
+    Args:
+        roots: Folders, local, ``gs://`` or ``s3://``, with ``ORG/NAME`` below.
+        repository: ``ORG/NAME``, or the path of the dataset itself.
+
+    Raises:
+        SourceError: No root has the dataset, its metadata are damaged, or it is of another version of the format.
+        UsageError: PyAV is not installed.
+        stream.storage.remote.RemoteError: A bucket cannot be read.
+    """
+    is_path = is_remote(repository) or repository.startswith(("/", "."))
+    tried = [repository] if is_path else [join(root, *repository.split("/")) for root in roots]
+    for path in tried:
+        folder = open_folder(path)
+        if folder.size(INFO) is not None:
+            return _open(folder, name=repository)
+    if not tried:
+        raise UsageError(f"{PREFIX}{repository}: give the folder with {repository} below it as --source")
+    parent, _, name = tried[0].rstrip("/").rpartition("/")
+    there = open_folder(parent or ".").folders()
+    hint = f"; {closest(name, there, noun='folders')}" if there else f"; {parent} has no folders"
+    raise SourceError(f"{PREFIX}{repository}: no {INFO} in {', '.join(tried)}{hint}")
+
+
+def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
+    path = str(folder)
+    info = _read_info(folder)
+    if not info.cameras:
+        raise SourceError(f"{path}: has no colour camera, so no frame to convert")
+    if info.videos and importlib.util.find_spec("av") is None:
+        raise UsageError(missing("av", "lerobot", by=f"{PREFIX}{name}"))
+    files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
+    episodes = read_episodes(files, info, where=path)
+    tasks = read_tasks(files, where=path)
+    features, others = info.split_features()
+    ranges = info.split_ranges(where=path)
+    units = {split: tuple(cut_units(episodes[start:stop], info)) for split, (start, stop) in ranges.items()}
+    digest = hashlib.sha256()
+    for content in (folder.read(INFO), *files.values()):
+        digest.update(hashlib.sha256(content).digest())
+    codecs = sorted({str(info.features[camera].about.get("video.codec", "?")) for camera in info.videos})
+    stored = f"video ({', '.join(codecs)})" if codecs else "images in parquet"
+    return LeRobotSource(
+        path=path,
+        fingerprint=digest.hexdigest(),
+        metadata=("meta/episodes", "meta/tasks", INFO),
+        features=features,
+        splits={split: tuple(map(len, found)) for split, found in units.items()},
+        entry=describe(info, features, name=name),
+        remarks=(
+            f"format: {info.codebase_version}, {info.total_frames:,} steps, {stored}",
+            f"tasks: {_few([repr(text) for text in tasks.values()]) or 'none'}",
+            *([f"not converted: {_few([f'{key} ({why})' for key, why in others.items()])}"] if others else []),
+        ),
+        libraries=("av",) if info.videos else (),
+        units=units,
+        info=info,
+    )
+
+
+def _read_info(folder: LocalFolder | StoreFolder) -> Info:
+    return parse_info(folder.read(INFO), where=str(folder))
+
+
+def _few(items: Sequence[str]) -> str:
+    return ", ".join(items[:3]) + (f" and {len(items) - 3:,} more" if len(items) > 3 else "")

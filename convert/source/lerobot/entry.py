@@ -1,0 +1,87 @@
+"""The registry entry that a LeRobot dataset makes of itself: cameras with roles, rate, robot, action and state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from convert.source.features import Feature
+from convert.source.lerobot.info import TASK, Info
+
+_WRIST = re.compile(r"wrist|hand|gripper")
+_NO_NAME = re.compile(r"^[^A-Za-z0-9]|[^A-Za-z0-9_.-]")
+_VECTORS = {"action": "action", "state": "observation.state"}
+_KEPT_BY_INDEX = ("index", "frame_index", "episode_index")
+"""Counters that the index has as steps and episodes."""
+
+
+def describe(info: Info, features: Mapping[str, Feature], *, name: str) -> dict[str, Any]:
+    """Return the fields of a registry entry, as YAML would have them.
+
+    The meaning of numbers stays open: every part of action and state has quantity ``other``, to be declared in a file
+    for ``--config``.
+
+    Args:
+        info: Metadata of the dataset.
+        features: Features that can be converted, by path.
+        name: Name of the dataset for people.
+    """
+    counters = [key for key in _KEPT_BY_INDEX if key in info.features]
+    entry: dict[str, Any] = {
+        "version": f"{info.codebase_version.removeprefix('v')}.0",
+        "description": f"LeRobot dataset {name}, format {info.codebase_version}.",
+        "cameras": {
+            camera: {
+                "path": path,
+                "role": role,
+                "storage": "raw" if info.features[path].dtype == "video" else "undeclared",
+                "shape": list(info.features[path].size),
+            }
+            for (camera, path), role in zip(camera_names(info).items(), camera_roles(info), strict=True)
+        },
+        **{vector: list(_parts(features, info, key)) for vector, key in _VECTORS.items()},
+        "control_frequency": info.fps,
+        "splits": {split: stop - start for split, (start, stop) in info.split_ranges(where=name).items()},
+        "leave_out": ["*language_embedding", *counters],
+    }
+    if f"steps/{TASK}" in features:
+        entry["instruction"] = {"path": TASK}
+    if info.robot_type:
+        entry["robot"] = info.robot_type
+    if info.total_frames and info.total_episodes:
+        entry["steps_per_episode"] = round(info.total_frames / info.total_episodes, 2)
+    return entry
+
+
+def camera_names(info: Info) -> dict[str, str]:
+    """Return the feature of each camera by its name: the last part of the feature's name, all of it where two clash."""
+    last = {path: _NO_NAME.sub("_", path.rsplit(".", 1)[-1]) for path in info.cameras}
+    short = list(last.values())
+    return {name if short.count(name) == 1 else _NO_NAME.sub("_", path): path for path, name in last.items()}
+
+
+def camera_roles(info: Info) -> list[str]:
+    """Return the role of each camera, in order.
+
+    A camera with wrist, hand or gripper in its name has the role ``wrist``. Of the others the first is ``primary``, the
+    second ``secondary`` and the rest ``other``. Where all are of the wrist, the first is ``primary``.
+    """
+    wrist = [bool(_WRIST.search(path.lower())) for path in info.cameras]
+    if all(wrist) and wrist:
+        wrist[0] = False
+    free = iter(["primary", "secondary"])
+    return ["wrist" if each else next(free, "other") for each in wrist]
+
+
+def _parts(features: Mapping[str, Feature], info: Info, key: str) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a vector: the feature of that name, or those whose names begin with it and a dot."""
+    paths = [key] if f"steps/{key}" in features else [path for path in info.features if path.startswith(f"{key}.")]
+    for path in paths:
+        feature = features.get(f"steps/{path}")
+        if feature is None or feature.kind == "image" or feature.dtype == "string" or not feature.size:
+            continue
+        part: dict[str, Any] = {"path": path, "dims": feature.size, "quantity": "other", "kind": "absolute"}
+        if names := info.features[path].value_names:
+            part["names"] = list(names)
+        yield part

@@ -1,0 +1,353 @@
+"""A reader of some consecutive episodes of a LeRobot dataset: rows of parquet files and frames of video files."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from convert.errors import CorruptFrame, DamagedEpisode
+from convert.source.episode import Column, Episode, Frames, absent_column
+from convert.source.features import Feature, storage_dtype
+from convert.source.lerobot.episodes import EpisodeFiles
+from convert.source.lerobot.info import TASK
+from convert.source.protocol import SourceEpisode, Wanted
+from convert.storage.object_store import open_folder
+from convert.storage.staging import stage, staging_base
+from stream.storage.remote import LocalFolder
+
+if TYPE_CHECKING:
+    from convert.source.lerobot.video import VideoFile
+
+_ROWS, _PICTURES = 1024, 8
+"""Rows of a batch of numbers, and of a batch of pictures."""
+_BUFFER = 1 << 20
+_CHUNK = 1 << 20
+
+
+class LocalFiles:
+    """The files of a dataset on the local disk, brought there from an object store, each hashed when first opened.
+
+    Args:
+        root: Folder of the dataset.
+        stack: Context that removes the copies.
+        staging: Folder for the copies, None for the system's.
+    """
+
+    def __init__(self, root: str, stack: ExitStack, *, staging: str | None) -> None:
+        self._folder = open_folder(root)
+        self._copies = None
+        if not isinstance(self._folder, LocalFolder):
+            self._copies = stack.enter_context(stage(staging_base(staging)))
+        self._hashes: dict[str, str] = {}
+
+    def path(self, name: str) -> Path:
+        """Return the local path of a file. Raises DamagedEpisode if the dataset lacks it."""
+        size = self._folder.size(name)
+        if size is None:
+            raise DamagedEpisode(f"{self._folder}/{name}: missing; copy it again", reason="unreadable")
+        if isinstance(self._folder, LocalFolder):
+            path = self._folder.path / name
+            if name not in self._hashes:
+                with path.open("rb") as file:
+                    self._hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            return path
+        assert self._copies is not None
+        path = self._copies / name.replace("/", "--")
+        if name not in self._hashes:
+            digest = hashlib.sha256()
+            with self._folder.open(name, size=size) as source, path.open("wb") as copy:
+                while block := source.read(_CHUNK):
+                    digest.update(block)
+                    copy.write(block)
+            self._hashes[name] = digest.hexdigest()
+        return path
+
+    def digest(self, names: Iterable[str]) -> str:
+        """Return the SHA-256 over the contents of files; a missing one counts as such."""
+        found = hashlib.sha256()
+        for name in names:
+            try:
+                self.path(name)
+            except DamagedEpisode:
+                self._hashes[name] = "missing"
+            found.update(f"{name} {self._hashes[name]}\n".encode())
+        return found.hexdigest()
+
+
+@dataclass(kw_only=True)
+class LeRobotReader:
+    """A reader of episodes, see ``convert.source.protocol.EpisodeReader``.
+
+    Attributes:
+        episodes: Episodes, in order.
+        wanted: Parts to read.
+        files: Files of the dataset.
+        tasks: Tasks by number.
+        fps: Steps per second.
+        bytes_per_step: Size of the files for each step, for estimates.
+    """
+
+    episodes: Sequence[EpisodeFiles]
+    wanted: Wanted
+    files: LocalFiles
+    tasks: Mapping[int, str]
+    fps: float
+    bytes_per_step: float
+    _data: DataFile | None = None
+    _videos: dict[str, tuple[str, VideoFile | DamagedEpisode]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex over the files of the episodes."""
+        return self.files.digest(file_names(self.episodes, self.wanted))
+
+    def __iter__(self) -> Iterator[SourceEpisode]:
+        for files in self.episodes:
+            content: Episode | DamagedEpisode
+            try:
+                content = self._read(files)
+            except DamagedEpisode as error:
+                content = error
+            yield SourceEpisode(files.number, round(files.length * self.bytes_per_step), content)
+
+    def _read(self, files: EpisodeFiles) -> Episode:
+        if self._data is None or self._data.name != files.data:
+            self._data = None
+            self._data = DataFile(self.files.path(files.data), self.wanted, name=files.data)
+        data, steps = self._data, files.length
+        span = data.find(files)
+        table = data.numbers(*span)
+        times = np.arange(steps) / self.fps
+        if "timestamp" in table.schema.names:
+            times = _numbers(table.column("timestamp"), np.dtype(np.float64), f"{files.data}: timestamp", steps)
+        columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
+        for feature in self.wanted.features:
+            columns[feature.level][feature.name] = self._column(feature, table, files)
+        frames: list[Frames] = []
+        for camera in self.wanted.cameras:
+            if camera.name in files.videos:
+                frames.append(self._frames(camera.name, files, times))
+            else:
+                frames.append(data.pictures(camera.name, *span))
+        return Episode(
+            num_steps=steps, frames=frames[0], steps=columns["step"], episode=columns["episode"], others=frames[1:]
+        )
+
+    def _column(self, feature: Feature, table: pa.Table, files: EpisodeFiles) -> Column:
+        steps = files.length
+        if feature.level == "episode":
+            return Column(feature=feature, values=np.array([files.number]), lengths=(), rows=1)
+        name = "task_index" if feature.name == TASK else feature.name
+        if name not in table.schema.names:
+            return absent_column(feature, steps)
+        stored = table.column(name)
+        values: np.ndarray | list[str]
+        if feature.name == TASK:
+            numbers = _numbers(stored, np.dtype(np.int64), f"{files.data}: {name}", steps).tolist()
+            if unknown := sorted(set(numbers) - set(self.tasks)):
+                raise _malformed(files.data, f"episode {files.number} has task {unknown[0]}, which meta/tasks lacks")
+            values = [self.tasks[number] for number in numbers]
+        elif feature.dtype == "string":
+            values = ["" if text is None else str(text) for text in stored.to_pylist()]
+        else:
+            values = _numbers(stored, storage_dtype(feature), f"{files.data}: {name}", steps * (feature.size or 0))
+        return Column(feature=feature, values=values, lengths=(), rows=steps)
+
+    def _frames(self, camera: str, files: EpisodeFiles, times: np.ndarray) -> Frames:
+        name, start = files.videos[camera]
+        video = self._video(camera, name)
+        missing = video.missing(start + times)
+        if len(missing):
+            steps = f"step {missing[0]}" if len(missing) == 1 else f"steps {missing[0]} to {missing[-1]}"
+            raise DamagedEpisode(
+                f"{name} has {files.length - len(missing)} of the {files.length} frames of episode {files.number} "
+                f"(from {start:.3f} s; {len(video.times)} frames in the file), none for {steps}",
+                reason="missing_frames",
+            )
+        return video.frames(start + times)
+
+    def _video(self, camera: str, name: str) -> VideoFile:
+        from convert.source.lerobot.video import VideoFile
+
+        open_name, video = self._videos.get(camera, ("", None))
+        if video is None or open_name != name:
+            if isinstance(video, VideoFile):
+                video.close()
+            try:
+                video = VideoFile(self.files.path(name), name=name, fps=self.fps)
+            except DamagedEpisode as error:
+                video = error
+            self._videos[camera] = (name, video)
+        if isinstance(video, DamagedEpisode):
+            raise video
+        return video
+
+    def close(self) -> None:
+        """Close the videos."""
+        for _, video in self._videos.values():
+            if not isinstance(video, DamagedEpisode):
+                video.close()
+
+
+def file_names(episodes: Iterable[EpisodeFiles], wanted: Wanted) -> list[str]:
+    """Return the names of the files that the wanted parts of some episodes are in, each once."""
+    cameras = [camera.name for camera in wanted.cameras]
+    return list(
+        dict.fromkeys(
+            name
+            for episode in episodes
+            for name in (episode.data, *(episode.videos[camera][0] for camera in cameras if camera in episode.videos))
+        )
+    )
+
+
+class DataFile:
+    """An open parquet file with the rows of one or more episodes.
+
+    Args:
+        path: Local file.
+        wanted: Parts to read.
+        name: Name for messages.
+
+    Raises:
+        DamagedEpisode: The file is cut short or is not parquet.
+    """
+
+    def __init__(self, path: Path, wanted: Wanted, *, name: str) -> None:
+        self.name = name
+        try:
+            # A buffer, so that the pictures of a whole row group are not read at once.
+            self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+            present = set(self._file.schema_arrow.names)
+            numbers = self._file.read(columns=["episode_index"]).column("episode_index").to_numpy()
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise self._unreadable(error) from None
+        edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
+        self._spans = {int(numbers[a]): (a, b) for a, b in pairwise(edges.tolist())}
+        names = {"timestamp", *("task_index" if each.name == TASK else each.name for each in wanted.features)}
+        self._numbers = _Cursor(self._file, sorted(names & present), rows=_ROWS)
+        pictures = [camera.name for camera in wanted.cameras if camera.name in present]
+        self._pictures = {camera: _Cursor(self._file, [camera], rows=_PICTURES) for camera in pictures}
+
+    def find(self, files: EpisodeFiles) -> tuple[int, int]:
+        """Return the rows [start, stop) of an episode.
+
+        Raises:
+            DamagedEpisode: The file has another number of rows than the metadata say.
+        """
+        start, stop = self._spans.get(files.number, (0, 0))
+        if stop - start != files.length:
+            raise _malformed(
+                self.name,
+                f"{stop - start} rows of episode {files.number}, meta/episodes says {files.length}",
+            )
+        return start, stop
+
+    def numbers(self, start: int, stop: int) -> pa.Table:
+        """Return the rows of all columns but pictures."""
+        try:
+            return pa.Table.from_batches(self._numbers.rows(start, stop), self._numbers.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from None
+
+    def pictures(self, camera: str, start: int, stop: int) -> Frames:
+        """Return the encoded pictures of a camera, which are read while they are taken."""
+        if camera not in self._pictures:
+            raise DamagedEpisode(f"{self.name}: no column {camera}, which is a camera", reason="unreadable")
+        return self._read_pictures(self._pictures[camera], start, stop)
+
+    def _read_pictures(self, cursor: _Cursor, start: int, stop: int) -> Frames:
+        done = start
+        try:
+            for batch in cursor.rows(start, stop):
+                stored = batch.column(0)
+                values = stored.field("bytes") if pa.types.is_struct(stored.type) else stored
+                for value in values:
+                    yield value.as_py() or CorruptFrame(f"{self.name}: row {done} has no picture")
+                    done += 1
+        except (pa.ArrowException, OSError, KeyError) as error:
+            for row in range(done, stop):
+                yield CorruptFrame(f"{self.name}: row {row} cannot be read ({' '.join(str(error).split())[:200]})")
+
+    def _unreadable(self, error: Exception) -> DamagedEpisode:
+        text = " ".join(str(error).split())[:200]
+        return DamagedEpisode(f"{self.name}: cannot be read as parquet ({text})", reason="unreadable")
+
+
+class _Cursor:
+    """The rows of some columns of a parquet file, read forward; a step backward starts at the row group again.
+
+    Memory holds one batch and one page of each column. A page can be a whole row group, so it is given back with its
+    last row, before another camera's is read.
+    """
+
+    def __init__(self, file: pq.ParquetFile, columns: Sequence[str], *, rows: int) -> None:
+        self._file = file
+        self._columns = list(columns)
+        self._rows = rows
+        groups = range(file.metadata.num_row_groups)
+        self._firsts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)]).tolist()
+        self.schema = pa.schema([file.schema_arrow.field(name) for name in self._columns])
+        self._group, self._start, self._stop = -1, 0, 0
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batch: pa.RecordBatch = None
+
+    def rows(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows [start, stop) in batches."""
+        while start < stop:
+            if not self._start <= start < self._stop:
+                self._go_to(start)
+            last = min(stop, self._stop)
+            yield self._batch.slice(start - self._start, last - start)
+            start = last
+            if start == self._firsts[self._group + 1]:
+                self._leave()
+
+    def _go_to(self, row: int) -> None:
+        group = bisect_right(self._firsts, row) - 1
+        if group != self._group or row < self._start:
+            self._leave()
+            self._group, self._start, self._stop = group, self._firsts[group], self._firsts[group]
+            self._batches = self._file.iter_batches(
+                self._rows, row_groups=[group], columns=self._columns, use_threads=False
+            )
+        while self._stop <= row:
+            if (batch := next(self._batches, None)) is None:
+                raise pa.ArrowInvalid(f"row group {group} ends at row {self._stop}")
+            self._batch = batch.select(self._columns)
+            self._start, self._stop = self._stop, self._stop + batch.num_rows
+
+    def _leave(self) -> None:
+        self._group, self._start, self._stop = -1, 0, 0
+        self._batches, self._batch = iter(()), None
+
+
+def _numbers(stored: pa.ChunkedArray, dtype: np.dtype, name: str, count: int) -> np.ndarray:
+    """Return all numbers of a column, flat and row-major."""
+    array = stored.combine_chunks() if stored.num_chunks != 1 else stored.chunk(0)
+    while pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        array = array.flatten()
+    kind = array.type
+    if array.null_count or len(array) != count:
+        raise _malformed(name, f"{len(array) - array.null_count} values, expected {count}")
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise _malformed(name, f"is stored as {kind}, expected numbers of {dtype}")
+    found = array.to_numpy(zero_copy_only=False)
+    values = found.astype(dtype)
+    if dtype.kind in "iub" and (values != found).any():
+        raise _malformed(name, f"values {found.min()} to {found.max()} do not fit {dtype}")
+    return values
+
+
+def _malformed(name: str, fault: str) -> DamagedEpisode:
+    return DamagedEpisode(f"{name}: {fault}", reason="malformed")

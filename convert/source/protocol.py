@@ -1,0 +1,213 @@
+"""What the conversion asks of a source: its shards, its episodes, and what they hold.
+
+Each kind of source has a room beside this module and two classes: a ``Source``, which is a dataset that was found, and
+a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows the kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from convert.errors import DamagedEpisode, SourceError, UsageError
+from convert.source.episode import Episode
+from convert.source.features import Feature
+from stream.storage.errors import closest
+
+Span = tuple[int, int]
+"""Range [start, stop) of the episodes of a shard, counted from 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Parts of episodes to read.
+
+    Attributes:
+        cameras: Features with the frames: the first gives ``Episode.frames``, the others ``Episode.others``.
+        features: Other features.
+        staging: Local folder for files of object stores, None for the system's.
+    """
+
+    cameras: tuple[Feature, ...]
+    features: tuple[Feature, ...] = ()
+    staging: str | None = None
+
+
+class SourceEpisode(NamedTuple):
+    """An episode, or why it cannot be converted.
+
+    Attributes:
+        position: Number of the episode in its file or dataset, for people.
+        num_bytes: Bytes of the source that it takes.
+    """
+
+    position: int
+    num_bytes: int
+    content: Episode | DamagedEpisode
+
+
+class EpisodeReader(Protocol):
+    """An iterator over the wanted episodes of an open shard, in order.
+
+    Every wanted episode comes, a damaged or missing one as ``DamagedEpisode``. The frames of an episode have to be
+    taken before the next one. Memory holds the columns of one episode, never its decoded frames.
+    """
+
+    def __iter__(self) -> Iterator[SourceEpisode]: ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex that tells the content that was read from another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShard(ABC):
+    """A piece of a split that one worker converts.
+
+    Attributes:
+        index: Number of the shard in its split.
+        count: Count of the split's shards.
+        path: Location for messages.
+        name: Name in the index and the manifest.
+        records: Count of episodes according to the dataset's metadata.
+        bytes: Size of its files.
+    """
+
+    split: str
+    index: int
+    count: int
+    path: str
+    name: str
+    records: int
+    bytes: int
+
+    @abstractmethod
+    def open(self, wanted: Wanted, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
+        """Open the shard to read some of its episodes once.
+
+        Raises:
+            OSError, stream.storage.remote.RemoteError: A file cannot be read.
+        """
+
+    @abstractmethod
+    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
+        """Return whether the content has changed since it was read with damage.
+
+        Args:
+            wanted: Parts that were read.
+            spans: Episodes that were read.
+            digest: Digest of the reader.
+            left_out: Count of damaged episodes by reason.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """A dataset that was found.
+
+    Attributes:
+        path: Its folder.
+        fingerprint: SHA-256 over its metadata files.
+        metadata: Names of these files, the one with the features last.
+        features: Features by path.
+        splits: Count of episodes of each shard, by split.
+        entry: What it says of itself for the registry: cameras, rate, robot, vectors. Empty where it says nothing.
+        remarks: What else to tell in a dry run, one line each.
+        libraries: Libraries that its content is decoded with.
+    """
+
+    path: str
+    fingerprint: str
+    metadata: tuple[str, ...]
+    features: Mapping[str, Feature]
+    splits: Mapping[str, tuple[int, ...]]
+    entry: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    remarks: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    @abstractmethod
+    def shards(self, split: str) -> tuple[SourceShard, ...]:
+        """Return the shards of a split, in order.
+
+        Raises:
+            SourceError: Files are missing without which nothing can be converted; says how many and which.
+        """
+
+    def select_splits(self, names: Sequence[str] | None) -> list[str]:
+        """Return the named splits, or all that have episodes.
+
+        Raises:
+            UsageError: A split does not exist (names the closest), or has no episodes.
+        """
+        if names is None:
+            found = [name for name, lengths in self.splits.items() if sum(lengths)]
+            if not found:
+                raise SourceError(f"{self.path}: no split has any episode (splits: {self._listed()})")
+            return found
+        for name in names:
+            if name not in self.splits:
+                raise UsageError(f"{self.path}: no split {name!r}; {closest(name, self.splits, noun='splits')}")
+            if not sum(self.splits[name]):
+                raise SourceError(f"{self.path}: split {name!r} has no episodes")
+        return list(names)
+
+    def select_episodes(self, expression: str) -> dict[str, dict[int, tuple[Span, ...]]]:
+        """Resolve a TFDS split expression such as ``train[:5%]`` or ``train[:10]+val``.
+
+        Returns:
+            By split and shard index, the ranges [start, stop) of episodes, sorted and apart.
+
+        Raises:
+            UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
+        """
+        infos = {
+            name: tfds.core.SplitInfo(name=name, shard_lengths=list(lengths), num_bytes=0)
+            for name, lengths in self.splits.items()
+        }
+        try:
+            terms = tfds.core.ReadInstruction.from_spec(expression).to_absolute(
+                tfds.core.splits.SplitDict(infos.values())
+            )
+        except (ValueError, KeyError, AssertionError, NotImplementedError, RecursionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()})") from None
+        ranges: dict[str, list[slice]] = {}
+        for term in terms:
+            ranges.setdefault(term.splitname, []).append(slice(term.from_, term.to))
+        chosen = {split: shard_spans(self.splits[split], slices) for split, slices in ranges.items()}
+        if not any(chosen.values()):
+            raise UsageError(
+                f"{self.path}: episodes {expression!r} leaves nothing of {self._listed()}; take a wider range"
+            )
+        return {split: spans for split, spans in chosen.items() if spans}
+
+    def _listed(self) -> str:
+        return ", ".join(f"{name}: {sum(lengths):,} episodes" for name, lengths in self.splits.items()) or "none"
+
+
+def shard_spans(lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tuple[Span, ...]]:
+    """Return the ranges [start, stop) of episodes, by shard, of some slices of a split; sorted and apart.
+
+    >>> shard_spans((3, 0, 4), [slice(2, 5)])
+    {0: ((2, 3),), 2: ((0, 2),)}
+    """
+    wanted = np.zeros(sum(lengths), np.bool_)
+    for chosen in slices:
+        wanted[chosen] = True
+    found = {}
+    for index, part in enumerate(np.split(wanted, np.cumsum(lengths)[:-1])):
+        edges = np.flatnonzero(np.diff(part, prepend=False, append=False)).tolist()
+        if edges:
+            found[index] = tuple(zip(edges[::2], edges[1::2], strict=True))
+    return found
+
+
+def covers(spans: Sequence[Span], number: int) -> bool:
+    """Return whether an episode is in one of the spans."""
+    return any(start <= number < stop for start, stop in spans)

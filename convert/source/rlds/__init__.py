@@ -1,0 +1,1 @@
+"""TFDS datasets in RLDS form: metadata, TFRecord files, and the episodes in their records."""

@@ -1,0 +1,232 @@
+"""TFDS datasets: where they are, their shard files, and the records of a file as episodes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import tensorflow_datasets as tfds
+
+from convert.errors import DamagedEpisode, DamagedRecord, MalformedEpisode, SourceError
+from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
+from convert.source.rlds.features import flatten_features
+from convert.source.rlds.metadata import MAX_BYTES, NAMES, read_metadata
+from convert.source.rlds.parser import EpisodeParser
+from convert.source.rlds.tfrecord import TFRecordFile
+from convert.storage.object_store import StoreFolder, open_folder
+from convert.storage.staging import stage, staging_base
+from stream.storage.errors import closest
+from stream.storage.remote import LocalFolder, is_remote, join
+
+_SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+
+
+class RldsShard(SourceShard):
+    """One TFRecord file."""
+
+    @contextlib.contextmanager
+    def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:
+        """Open the file to read it from its start."""
+        with self._open() as file:
+            yield RldsReader(self, file, wanted, spans)
+
+    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
+        """Return whether the file has changed."""
+        unread: Counter[str] = Counter()
+        with self._open() as file:
+            records = TFRecordFile(file, name=self.name, size=self.bytes)
+            for _, item in wanted_records(self, spans, records):
+                if not isinstance(item, bytes):
+                    unread["undeclared" if item is None else "unreadable"] += 1
+        # The digest covers the stored checksums only, which a flipped bit in the data does not change.
+        same = all(left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
+        return not same or records.digest != digest
+
+    def _open(self) -> BinaryIO:
+        if is_remote(self.path):
+            return StoreFolder(self.path.rpartition("/")[0]).open(self.name, size=self.bytes)
+        return Path(self.path).open("rb")
+
+
+class RldsReader:
+    """A reader of the episodes of an open file. ``digest`` covers the lengths and checksums that the file stores."""
+
+    def __init__(self, shard: RldsShard, file: BinaryIO, wanted: Wanted, spans: Sequence[Span]) -> None:
+        self._shard = shard
+        self._spans = spans
+        self._records = TFRecordFile(file, name=shard.name, size=shard.bytes)
+        self._parser = EpisodeParser(wanted.cameras[0], wanted.features, wanted.cameras[1:])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex."""
+        return self._records.digest
+
+    def __iter__(self) -> Iterator[SourceEpisode]:
+        for position, item in wanted_records(self._shard, self._spans, self._records):
+            if item is None:
+                detail = f"the file goes on after its {self._shard.records} declared records"
+                yield SourceEpisode(position, 0, DamagedEpisode(detail, reason="undeclared"))
+            elif isinstance(item, DamagedRecord):
+                yield SourceEpisode(position, 0, DamagedEpisode(str(item), reason="unreadable"))
+            else:
+                try:
+                    yield SourceEpisode(position, len(item), self._parser.parse(item))
+                except MalformedEpisode as error:
+                    yield SourceEpisode(position, len(item), DamagedEpisode(str(error), reason="malformed"))
+
+
+def wanted_records(
+    shard: RldsShard, spans: Sequence[Span], records: TFRecordFile
+) -> Iterator[tuple[int, bytes | DamagedRecord | None]]:
+    """Yield the number and content of every wanted record of a source file.
+
+    A record that a damaged or short file lacks comes as ``DamagedRecord``; data after the declared records come as one
+    None.
+    """
+    declared = shard.records
+    last = max(stop for _, stop in spans)
+    damage = None
+    position = 0
+    for item in records:
+        if position >= declared:
+            yield position, None
+            break
+        if isinstance(item, DamagedRecord) and item.rest:
+            damage = str(item)
+            break
+        if covers(spans, position):
+            yield position, item
+        position += 1
+        if position >= last < declared:
+            break
+    damage = damage or f"{shard.name}: ends after {position} of its {declared} declared records"
+    for missing in range(position, last):
+        if covers(spans, missing):
+            yield missing, DamagedRecord(damage, position=missing, rest=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RldsSource(Source):
+    """A TFDS dataset in ``<root>/<tfds_name>/<version>``."""
+
+    _info: Any = field(repr=False, compare=False)
+
+    def shards(self, split: str) -> tuple[RldsShard, ...]:
+        """Return the shard files of a split, in order.
+
+        Raises:
+            SourceError: Files are missing; says how many and which.
+        """
+        try:
+            # Only the names count: metadata from elsewhere may name files outside of the folder.
+            names = [Path(path).name for path in self._info.splits[split].filepaths]
+        except Exception as error:
+            raise SourceError(f"{self.path}: dataset_info.json gives split {split} no files ({error})") from None
+        sizes = open_folder(self.path).sizes()
+        if missing := [name for name in names if name not in sizes]:
+            raise SourceError(
+                f"{self.path}: {len(missing)} of {len(names)} files of split {split} are missing: "
+                f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}; copy them, or leave the split out "
+                "with --splits"
+            )
+        return tuple(
+            RldsShard(
+                split=split,
+                index=index,
+                count=len(names),
+                path=join(self.path, name),
+                name=name,
+                records=self.splits[split][index],
+                bytes=sizes[name],
+            )
+            for index, name in enumerate(names)
+        )
+
+
+def find_dataset(roots: Sequence[str], tfds_name: str, version: str) -> RldsSource:
+    """Find a dataset below one of several roots; the first that has it wins.
+
+    Args:
+        roots: Folders, local, ``gs://`` or ``s3://``, with ``<tfds_name>/<version>`` below.
+        tfds_name: Name of the TFDS dataset.
+        version: Version of the dataset.
+
+    Raises:
+        SourceError: No root has the dataset (says which versions there are), or it is not a complete TFDS folder.
+        stream.storage.remote.RemoteError: A bucket cannot be read.
+    """
+    for root in roots:
+        folder = open_folder(root) / tfds_name / version
+        if folder.size(NAMES[0]) is None:
+            continue
+        if folder.size(NAMES[1]) is None:
+            raise SourceError(f"{folder}: has {NAMES[0]} but no {NAMES[1]}, so it cannot be read; copy it again")
+        if isinstance(folder, LocalFolder):
+            return _open(folder.path, path=str(folder))
+        # TFDS itself would take TensorFlow to read a bucket.
+        small = [
+            name for name, size in folder.sizes().items() if name.endswith((".json", ".txt")) and size <= MAX_BYTES
+        ]
+        with stage(staging_base(None)) as copy:
+            for name, content in folder.read_some(small).items():
+                (copy / name).write_bytes(content)
+            return _open(copy, path=str(folder))
+    raise SourceError(_not_found(roots, tfds_name, version))
+
+
+def _open(folder: Path, *, path: str) -> RldsSource:
+    """Open a dataset by its metadata in a local folder; ``path`` is the location of the dataset itself."""
+    contents = read_metadata(folder)
+    try:
+        info = tfds.builder_from_directory(folder).info
+        features = flatten_features(info.features, where=path)
+        kind = "tfrecord" if info.file_format is None else str(info.file_format.value)
+        splits = {name: tuple(split.shard_lengths) for name, split in sorted(info.splits.items())}
+    except SourceError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+        raise SourceError(f"{path}: TFDS cannot read its metadata ({reason}); copy it again") from error
+    if kind != "tfrecord":
+        raise SourceError(f"{path}: its files are {kind}, only TFRecord can be converted")
+    for name, lengths in splits.items():
+        if not _SPLIT.fullmatch(name) or min(lengths, default=0) < 0:
+            raise SourceError(
+                f"{path}: {NAMES[0]} has a split {name!r:.100} of {sum(lengths)} episodes; splits become folders, so "
+                "their names have letters, digits and ._+-, and their shards 0 or more episodes"
+            )
+    digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
+    return RldsSource(
+        path=path,
+        fingerprint=digest.hexdigest(),
+        metadata=NAMES,
+        features=features,
+        splits=splits,
+        _info=info,
+    )
+
+
+def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
+    present: set[str] = set()
+    for root in roots:
+        folder = open_folder(root)
+        names = folder.folders()
+        if not names and not (isinstance(folder, LocalFolder) and folder.path.exists()):
+            return f"no such source: {root} (looked for {tfds_name}/{version} below it)"
+        versions = [name for name in (folder / tfds_name).folders() if (folder / tfds_name / name).size(NAMES[0])]
+        if versions:
+            return (
+                f"{folder / tfds_name} has version {', '.join(versions)}, not {version}; give the right version with "
+                "--config (datasets: {NAME: {version: ...}})"
+            )
+        present.update(names)
+    tried = ", ".join(join(root, tfds_name, version) for root in roots)
+    hint = f"; {closest(tfds_name, present, noun='folders')}" if present else ""
+    return f"dataset {tfds_name} {version} is in none of the sources: tried {tried}{hint}"

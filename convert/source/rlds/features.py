@@ -1,0 +1,55 @@
+"""The feature tree of a TFDS dataset, flattened to the names under which the records store it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from convert.errors import SourceError
+from convert.source.features import STEPS, Feature
+
+
+def flatten_features(tree: Any, *, where: str) -> dict[str, Feature]:
+    """Flatten the features of a TFDS builder.
+
+    Args:
+        tree: ``builder.info.features``.
+        where: Folder of the dataset, for messages.
+
+    Returns:
+        The leaves by their flattened path, sorted: the order in features.json is not kept by every reader.
+
+    Raises:
+        SourceError: The tree has no ``steps``, so it is not of an RLDS dataset, or another kind of feature than they.
+    """
+    if not hasattr(tree, "items") or STEPS not in tree:
+        raise SourceError(f"{where}: features.json has no '{STEPS}', so this is not an RLDS dataset")
+    leaves = _walk(tree, "", (), where)
+    return {feature.path: feature for feature in sorted(leaves, key=lambda feature: feature.path)}
+
+
+def _walk(node: Any, path: str, sequences: tuple[int | None, ...], where: str) -> Iterator[Feature]:
+    if isinstance(node, tfds.features.FeaturesDict):
+        for key, child in node.items():
+            yield from _walk(child, f"{path}/{key}" if path else key, sequences, where)
+    elif isinstance(node, tfds.features.Dataset | tfds.features.Sequence):
+        inner = () if path == STEPS else (*sequences, getattr(node, "_length", None))
+        yield from _walk(node.feature, path, inner, where)
+    elif isinstance(node, tfds.features.Image | tfds.features.Tensor):
+        info = node.get_tensor_info()
+        dtype = np.dtype(info.np_dtype)
+        encoding = getattr(node, "_encoding", None)
+        yield Feature(
+            path=path,
+            kind="image" if isinstance(node, tfds.features.Image) else "tensor",
+            level="step" if path.startswith(f"{STEPS}/") else "episode",
+            shape=tuple(info.shape),
+            dtype="string" if dtype.kind in "OSU" else dtype.name,
+            encoding=encoding.value if encoding is not None else "none",
+            sequences=sequences,
+        )
+    else:
+        raise SourceError(f"{where}: feature {path} is a {type(node).__name__}, which RLDS datasets do not have")

@@ -1,0 +1,145 @@
+"""The training run that the PyTorch examples share: arguments, several processes, checkpoints, Ctrl-C, waiting."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from stream import StreamError
+from stream.storage.errors import FormatError
+from stream.torch import PairDataset, to_device
+
+
+def parse(description: str, *, root: str, out: str, **defaults: Any) -> argparse.Namespace:
+    """Return the arguments of an example; ``defaults`` replace those of steps, batch_size and so on."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(root), help="what convert.run wrote")
+    parser.add_argument("--mixture", default="oxe29", help="a mixture, a dataset, or a YAML file")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--num-workers", type=int, default=2, help="processes that decode")
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=Path(out), help="for loader.json and checkpoints")
+    parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
+    parser.set_defaults(**defaults)
+    return parser.parse_args()
+
+
+def run(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[str, Any]]], *, baseline: str) -> None:
+    """Train, and end the program with its exit code; an error is one line.
+
+    Args:
+        args: Result of ``parse``.
+        make: Returns the model and further arguments of ``make_loader``. The model takes a batch on the device and
+            returns its loss and that of the baseline, float [2].
+        baseline: Name of the baseline.
+    """
+    try:
+        sys.exit(_train(args, make, baseline))
+    except (StreamError, FormatError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+
+def _join() -> tuple[int, int]:
+    """Join the processes that torchrun or srun started; return rank and number of processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return 0, 1
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group()  # NCCL for tensors on GPUs, gloo for others
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _summed(values: torch.Tensor) -> torch.Tensor:
+    """Add up the values of all processes in place."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[str, Any]]], baseline: str) -> int:
+    rank, world_size = _join()
+    torch.manual_seed(args.seed)
+    torch.use_deterministic_algorithms(True)
+    model, settings = make()
+    settings |= {"batch_size": args.batch_size, "seed": args.seed, "num_workers": args.num_workers}
+    data = PairDataset(args.root, args.mixture, num_steps=args.steps, **settings)  # finds rank and world size itself
+    model = model.to(args.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    batches = to_device(data, args.device)
+    checkpoint = args.out / "checkpoint.pt"
+    losses: list[list[float]] = []
+    recent: list[torch.Tensor] = []
+    if args.resume:
+        saved = torch.load(checkpoint, weights_only=True, map_location=args.device)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        batches.set_state(saved["loader"])
+        losses = saved["losses"]
+        if rank == 0:
+            print(f"going on at step {batches.step}")
+    if rank == 0:
+        data.loader.save(args.out / "loader.json")
+    parallel = DistributedDataParallel(model) if world_size > 1 else model
+
+    def save() -> None:
+        if recent:
+            losses.extend((_summed(torch.stack(recent)) / world_size).tolist())  # all ranks have as many rows
+            recent.clear()
+        if rank > 0:
+            return
+        content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}
+        torch.save({**content, "loader": batches.get_state()}, checkpoint.with_suffix(".tmp"))
+        os.replace(checkpoint.with_suffix(".tmp"), checkpoint)
+
+    interrupted = stopping = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True  # after this step; a second Ctrl-C stops at once
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, interrupt)
+    began, begin_step = time.perf_counter(), batches.step
+    for batch in batches:
+        both = parallel(batch)
+        optimizer.zero_grad()
+        both[0].backward()
+        optimizer.step()
+        recent.append(both.detach())
+        stopping = bool(_summed(torch.tensor(int(interrupted))))  # all ranks stop after the same step
+        if batches.step % args.every == 0 or batches.step == args.steps or stopping:
+            save()
+            seconds, waited = time.perf_counter() - began, data.loader.stats()["wait_s"]
+            speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
+            if rank == 0:
+                print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)
+        if stopping:
+            break
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if stopping:
+        if rank == 0:
+            print(f"interrupted; saved to {checkpoint}, go on with --resume", file=sys.stderr)
+        return 130
+    if rank > 0:
+        return 0
+    tenth = max(1, len(losses) // 10)
+    for name, part in (("first", losses[:tenth]), ("last", losses[-tenth:])):
+        loss, still = (sum(column) / len(part) for column in zip(*part, strict=True))
+        print(f"{name} {len(part)} steps: loss {loss:.5f}, that of {baseline} {still:.5f}")
+    return 0

@@ -1,0 +1,63 @@
+"""Train a small world model: from each frame of a clip and the action at it, draw the next frame.
+
+A clip has 8 frames, --stride steps apart, and the actions of the steps between. They come from a root with the layout
+`frames`, which any window of frames is loaded from:
+
+    python examples/train_world_model.py --root build/demo/frames --mixture oxe29 --steps 200 --out runs/world_model
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from latent_action import SIZE, down, shrink, up  # type: ignore[import-not-found]
+from torch import nn
+from torch_run import parse, run  # type: ignore[import-not-found]
+
+from stream import Normalize, make_loader
+
+FRAMES, STRIDE = 8, 1
+
+
+class WorldModel(nn.Module):
+    """Draws the next frame from a frame and an action.
+
+    Args:
+        actions: Dimensions of the largest action, A.
+    """
+
+    def __init__(self, actions: int, width: int = 16) -> None:
+        super().__init__()
+        self.look = down(3, width)
+        # Values and mask, as robots differ in their dimensions.
+        self.act = nn.Linear(2 * STRIDE * actions, 2 * width * (SIZE // 4) ** 2)
+        self.draw = up(4 * width, width)
+
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Return the loss of a batch of clips, and that of predicting that nothing moves, float [2]."""
+        clip = shrink(batch["frames"])
+        before, after = clip[:, :-1].flatten(0, 1), clip[:, 1:].flatten(0, 1)
+        between = torch.cat([batch["action"], batch["action_mask"].float()], dim=-1)
+        between = between.unflatten(1, (FRAMES - 1, STRIDE)).flatten(2).flatten(0, 1)
+        seen = self.look(before)
+        drawn = before + self.draw(torch.cat([seen, self.act(between).view_as(seen)], dim=1))
+        real = batch["frames_mask"][:, 1:].flatten().float()
+        errors = torch.stack([(drawn - after).square(), (before - after).square()]).mean(dim=(2, 3, 4))
+        return (errors * real).sum(dim=1) / real.sum().clamp(min=1)
+
+
+if __name__ == "__main__":
+    args = parse(__doc__ or "", root="build/demo/frames", out="runs/world_model", batch_size=16)
+
+    def make() -> tuple[nn.Module, dict[str, Any]]:
+        """Return the model, and the clips that it is trained on."""
+        settings: dict[str, Any] = {
+            "frames": [STRIDE * frame for frame in range(FRAMES)],
+            "horizon": STRIDE * (FRAMES - 1),
+        }
+        loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, **settings)
+        model = WorldModel(max(map(len, loader.action_names.values())))
+        return model, settings | {"transforms": [Normalize(loader)]}
+
+    run(args, make, baseline="predicting that nothing moves")

@@ -1,0 +1,117 @@
+"""Lists of episodes to keep or to leave out, as a loader and a conversion take them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stream.storage.errors import ArgumentError, closest
+from stream.storage.files import read_whole
+
+OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
+"""Features of a DROID episode that openpi joins with ``--`` to its key
+(openpi, src/openpi/training/droid_rlds_dataset.py)."""
+_MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class EpisodeList:
+    """Episodes to keep, or to leave out.
+
+    Attributes:
+        names: Names of episodes: ``episode_id``, or openpi's key of a DROID episode. ``*`` stands for any text.
+        keeps: True to keep them alone, False to leave them out.
+    """
+
+    names: tuple[str, ...]
+    keeps: bool
+
+    @cached_property
+    def _exact(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    @cached_property
+    def patterns(self) -> tuple[str, ...]:
+        """The names with ``*``."""
+        return tuple(name for name in self.names if "*" in name)
+
+    def describe(self) -> str:
+        """Return the kind and count of the names with their hash, for manifests."""
+        digest = hashlib.sha256("\0".join(self.names).encode()).hexdigest()[:16]
+        return f"{'keep' if self.keeps else 'leave out'} {len(self.names):,} names, {digest}"
+
+    def chooses(self, names: Iterable[str]) -> bool:
+        """Return whether an episode with any of these names is kept.
+
+        >>> EpisodeList(("a", "*failure*"), keeps=False).chooses(["b", "/data/success/1"])
+        True
+        """
+        listed = any(
+            name in self._exact or any(fnmatchcase(name, pattern) for pattern in self.patterns) for name in names
+        )
+        return listed == self.keeps
+
+
+def read_by_name(given: Any, known: Sequence[str], what: str) -> dict[str, Any]:
+    """Return a mapping by member or dataset, or that of a JSON file.
+
+    Args:
+        given: None, a mapping, or a file.
+        known: Names that the mapping may have.
+        what: Name of the argument, for messages.
+
+    Raises:
+        ArgumentError: The argument is something else, or has an unknown name.
+    """
+    content = {} if given is None else read_value(given, what)
+    if not isinstance(content, Mapping):
+        raise ArgumentError(f"{what}={given!r:.100}; expected a mapping of members, or a JSON file of one")
+    for name in content:
+        if name not in known:
+            raise ArgumentError(f"{what}: no member {name!r:.80}; {closest(str(name), known, noun='members')}")
+    return {str(name): value for name, value in content.items() if value is not None}
+
+
+def read_list(given: Any, where: str) -> EpisodeList:
+    """Return a list of episodes.
+
+    Args:
+        given: Names to keep; ``{"keep": names}`` or ``{"leave_out": names}``; or a file of one of these.
+        where: Place of the argument, for messages.
+
+    Raises:
+        ArgumentError: The argument is something else, or a file cannot be read.
+    """
+    content = read_value(given, where)
+    keeps = True
+    if isinstance(content, Mapping):
+        if len(content) != 1 or not set(content) <= {"keep", "leave_out"}:
+            raise ArgumentError(f"{where}: keys {list(content)!r:.100}; expected `keep` or `leave_out`")
+        ((how, content),) = content.items()
+        keeps = how == "keep"
+        content = read_value(content, where)
+    names = list(content) if isinstance(content, Iterable) and not isinstance(content, Mapping | bytes) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{where}: {content!r:.100}; expected a list of texts, the ids of episodes")
+    return EpisodeList(tuple(sorted({str(name) for name in names})), keeps)
+
+
+def read_value(given: Any, where: str) -> Any:
+    """Return a value, or the content of the JSON file, or the lines of the text file, that it names."""
+    if not isinstance(given, str | Path):
+        return given
+    try:
+        content = read_whole(given, _MAX_BYTES).decode()
+        if not str(given).endswith(".json"):
+            return [line.strip() for line in content.splitlines() if line.strip()]
+        return json.loads(content)
+    except OSError as error:
+        raise ArgumentError(f"{where}: {given}: cannot be read ({error.strerror}); give a file, or the value") from None
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{where}: {given}: not a JSON file ({error!s:.100})") from None

@@ -1,0 +1,170 @@
+"""Mixtures as YAML files and mappings describe them: members, their weights and choices, and schedules of weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from stream.storage.configs import Entry
+from stream.storage.errors import closest
+
+_BOUND = r"-?[0-9][0-9_]*(\.[0-9]+)?(%|shard)?"
+_TERM = rf"\s*[A-Za-z0-9_-]+(\[({_BOUND})?(:({_BOUND})?)?\])?\s*"
+SplitExpression = Annotated[str, Field(pattern=rf"^{_TERM}(\+{_TERM})*$")]
+_OFFSET = re.compile(r"[0-9]{1,9}|([0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
+Text = Annotated[str, Field(min_length=1)]
+MAX_PHASES = 100
+"""Largest number of phases; each takes 6 MB while a loader is open."""
+
+
+class SizePower(Entry):
+    """A weight of ``factor * size ** size_power``, with the size in samples: power 1 is by size, 0 is equal."""
+
+    size_power: Annotated[float, Field(ge=0, le=4)]
+    factor: Annotated[float, Field(gt=0, lt=1e12)] = 1.0
+
+
+def _read_weight(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError(
+            f"found {value!r:.80}; expected a finite number >= 0 (0 leaves the member out), 'size', or "
+            "{size_power: p, factor: f} with p from 0 (all equal) to 1 (by size) and beyond"
+        ) from None
+
+
+def _read_offset(value: Any) -> Any:
+    if value is not None and not _OFFSET.fullmatch(str(value).strip()):
+        raise ValueError(f"offset {value!r:.80} is neither a number of steps (5) nor seconds (0.6s)")
+    return int(value) if str(value).isdecimal() else value
+
+
+_Number = Annotated[float, Field(strict=True, ge=0, lt=1e15, allow_inf_nan=False)]
+Weight = float | Literal["size"] | SizePower
+_Weight = Annotated[_Number | Literal["size"] | SizePower, WrapValidator(_read_weight)]
+
+
+class MemberEntry(Entry):
+    """A member of a mixture.
+
+    Attributes:
+        dataset: Name of the dataset; None if it is the name of the member.
+        root: Converted root of the dataset; None for the root of the mixture.
+        weight: Weight relative to the other members.
+        offset: Distance of a pair in steps (5) or seconds (0.6s) for the conversion; None for the dataset's default.
+        splits: Split expression in TFDS's grammar of each role.
+        split: Split expression for every role.
+        filters, episodes, keep_ranges: Choices among the samples, as ``make_loader`` takes them for one dataset.
+    """
+
+    dataset: Text | None = None
+    root: Text | None = None
+    weight: _Weight = 1.0
+    offset: Annotated[int | str | None, BeforeValidator(_read_offset)] = None
+    splits: dict[Text, SplitExpression] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
+    split: SplitExpression | None = None
+    filters: Any = None
+    episodes: Any = None
+    keep_ranges: Any = None
+
+    def split_of(self, role: str) -> str | None:
+        """Return the split expression of a role, None if the member does not have it."""
+        return self.split or self.splits.get(role)
+
+
+class Phase(Entry):
+    """A phase of a schedule.
+
+    Attributes:
+        until: Step at which the next phase begins; None for the last phase.
+        weights: Weight of each member; members that are not named have weight 0.
+    """
+
+    until: Annotated[int, Field(ge=1, strict=True)] | None = None
+    weights: Annotated[dict[Text, _Weight], Field(min_length=1)]
+
+
+class MixtureFile(Entry):
+    """A mixture.
+
+    Attributes:
+        description: One sentence.
+        members: Members by name.
+        schedule: Phases of the weights; empty if the members' own weights hold for all steps.
+    """
+
+    description: str = ""
+    members: Annotated[dict[Text, MemberEntry], Field(min_length=1)]
+    schedule: Annotated[tuple[Phase, ...], Field(max_length=MAX_PHASES)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_weights_alone(cls, content: Any) -> Any:
+        """Read a weight alone as ``{weight: ...}``."""
+        members = content.get("members") if isinstance(content, dict) else None
+        if not isinstance(members, Mapping):
+            return content
+        return {**content, "members": {str(name): member_content(entry) for name, entry in members.items()}}
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> MixtureFile:
+        untils = [phase.until for phase in self.schedule]
+        for number, (before, until) in enumerate(zip([0, *untils], untils, strict=False), 1):
+            if (until is None) != (number == len(untils)) or (until is not None and until <= (before or 0)):
+                raise ValueError(
+                    f"schedule: phase {number} ends at step {until}, the one before at {before}; `until` grows from "
+                    "phase to phase, and only the last phase has none"
+                )
+        for phase in self.schedule:
+            for name in phase.weights:
+                if name not in self.members:
+                    raise ValueError(f"schedule: no member {name!r}; {closest(name, self.members, noun='members')}")
+        for number, weights in enumerate(self.phase_weights, 1):
+            if not any(weight != 0 for weight in weights.values()):
+                where = f"schedule: phase {number}: " if self.schedule else ""
+                raise ValueError(f"{where}no member has a weight above 0")
+        return self
+
+    @property
+    def phase_weights(self) -> list[dict[str, Weight]]:
+        """Weight of each member in each phase."""
+        if not self.schedule:
+            return [{name: member.weight for name, member in self.members.items()}]
+        return [{name: phase.weights.get(name, 0.0) for name in self.members} for phase in self.schedule]
+
+    @property
+    def until(self) -> tuple[int, ...]:
+        """Step at which each phase but the last ends."""
+        return tuple(phase.until for phase in self.schedule if phase.until is not None)
+
+
+def member_content(entry: Any) -> Any:
+    """Return the content of a member; a weight alone stands for ``{weight: ...}``.
+
+    >>> member_content(2), member_content({"size_power": 0.5}), member_content({"root": "/data/mine"})
+    ({'weight': 2}, {'weight': {'size_power': 0.5}}, {'root': '/data/mine'})
+    """
+    alone = not isinstance(entry, Mapping) or "size_power" in entry
+    return {"weight": entry} if alone else dict(entry)
+
+
+def in_folder(entry: MemberEntry, folder: Path) -> MemberEntry:
+    """Return a member whose relative paths count from the folder of its file."""
+    paths = {
+        name: str(folder / value)
+        for name in ("root", "episodes", "keep_ranges")
+        if isinstance(value := getattr(entry, name), str)
+    }
+    return entry.model_copy(update=paths)

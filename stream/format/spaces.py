@@ -1,0 +1,70 @@
+"""Canonical spaces of action and state, as the manifest's ``spec`` declares them for a dataset.
+
+Each space that a dataset maps to is a derived column of ``steps``, such as ``action_oxe``. A NaN in it is a number that
+the dataset does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+from pydantic import BaseModel, Field
+
+SpaceName = Literal["oxe", "eef_delta", "eef", "joint"]
+"""The action of OpenVLA and Octo; the same in m and rad a step; a pose as state; positions of joints."""
+
+EEF_NAMES = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+"""Dimensions of every space but ``joint``. The gripper is 1 when open and 0 when closed."""
+
+
+class NamedTerm(Protocol):
+    """Some dimensions of a space, with names or without."""
+
+    @property
+    def dims(self) -> int:
+        """Count of dimensions."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the dimensions."""
+
+
+def space_names(space: SpaceName, terms: Sequence[NamedTerm]) -> tuple[str, ...]:
+    """Return the names of the dimensions of a space, those of joints counted from 1."""
+    if space != "joint":
+        return EEF_NAMES
+    names: list[str] = []
+    for term in terms:
+        names += term.names or [f"joint_{len(names) + 1 + number}" for number in range(term.dims)]
+    return tuple(names)
+
+
+class SpaceTerm(BaseModel):
+    """Some dimensions of a space, from one column or without one."""
+
+    dims: Annotated[int, Field(strict=True, ge=1, le=1000)]
+    names: tuple[str, ...] | None = None
+
+
+_Terms = Annotated[tuple[SpaceTerm, ...], Field(max_length=100)]
+
+
+class Space(BaseModel):
+    """A loader's fields of a space; without terms there is no column.
+
+    Attributes:
+        action, state: Terms of the columns ``action_<space>`` and ``state_<space>``.
+        unknown_units: Names of the dimensions whose unit is not known.
+        unmapped: Reason why the dataset does not map to this space.
+    """
+
+    action: _Terms = ()
+    state: _Terms = ()
+    unknown_units: tuple[str, ...] = ()
+    unmapped: str | None = None
+
+    def names(self, space: SpaceName, vector: Literal["action", "state"]) -> tuple[str, ...]:
+        """Return the names of the dimensions of a column, none if there is no column."""
+        terms = self.action if vector == "action" else self.state
+        return space_names(space, terms) if terms else ()

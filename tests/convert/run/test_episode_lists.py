@@ -1,0 +1,84 @@
+"""``--episodes FILE``: lists of the episodes to convert."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from convert.errors import EXIT_USAGE
+from tests.fixtures.command import run
+
+ONE = "bridge-train.tfrecord-00000-of-00002__1"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lists") / "source"
+    size = ("--episodes", "4", "--steps", "8", "--jobs", "1")
+    done = run("--datasets", "bridge,droid", "--output", str(folder), *size, module="convert.sample")
+    assert done.code == 0, done.err
+    return folder
+
+
+def convert(source: Path, output: Path, lists: dict[str, Any], *more: str) -> Any:
+    output.parent.mkdir(exist_ok=True)
+    file = output.parent / "lists.json"
+    file.write_text(json.dumps(lists))
+    where = ("--source", str(source), "--output", str(output), "--image-size", "64", "--num-workers", "1")
+    return run("--datasets", ",".join(lists), *where, "--episodes", str(file), *more, module="convert.run")
+
+
+def ids(output: Path, dataset: str) -> list[str]:
+    (table,) = (output / dataset).glob("*/train/episodes.arrow")
+    column: list[str] = pa.ipc.open_file(table).read_all()["episode_id"].to_pylist()
+    return column
+
+
+@pytest.mark.parametrize("layout", ["pairs", "frames"])
+def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layout: str) -> None:
+    lists: dict[str, Any] = {"bridge": [ONE], "droid": {"leave_out": ["*/failure/*"]}}
+    done = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
+    assert done.code == 0, done.err
+    assert "not chosen 1" in done.out
+    assert ids(tmp_path / "out", "bridge") == [ONE]
+    # One of the sample's droid episodes failed.
+    assert [name.rpartition("__")[2] for name in ids(tmp_path / "out", "droid")] == ["0", "1", "1"]
+    assert run(str(tmp_path / "out"), "--deep", module="convert.verify").code == 0
+    again = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
+    assert again.code == 0
+    assert "2 of 2 were complete already" in again.out
+
+
+def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> None:
+    assert convert(source, tmp_path / "out", {"bridge": [ONE]}, "--splits", "train").code == 0
+    other = convert(source, tmp_path / "out", {"bridge": {"leave_out": [ONE]}}, "--splits", "train")
+    assert other.code == EXIT_USAGE
+    assert "other parameters: episodes was 'keep 1 names" in other.err
+
+
+@pytest.mark.parametrize(
+    ("lists", "code", "message"),
+    [
+        ({"bridge": ["nowhere"]}, 1, "the list of --episodes leaves no pair; change the list, or leave the split out"),
+        ({"bridge": []}, 2, "expected a list of texts, the ids of episodes"),
+        ({"bridge": {"drop": ["a"]}}, 2, "expected `keep` or `leave_out`"),
+    ],
+)
+def test_a_list_with_a_fault_is_one_clear_error(
+    source: Path, tmp_path: Path, lists: dict[str, Any], code: int, message: str
+) -> None:
+    done = convert(source, tmp_path / "out", lists, "--splits", "train")
+    assert done.code == code
+    assert message in done.err
+
+
+def test_a_list_of_another_dataset_names_the_closest(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "lists.json").write_text('{"brigde": ["a"]}')
+    where = ("--source", str(source), "--output", str(tmp_path / "out"))
+    done = run("--datasets", "bridge", *where, "--episodes", str(tmp_path / "lists.json"), module="convert.run")
+    assert done.code == EXIT_USAGE
+    assert "no member 'brigde'; did you mean 'bridge'" in done.err

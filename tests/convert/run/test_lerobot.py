@@ -1,0 +1,277 @@
+"""LeRobot datasets are converted by the same command, with the same outcomes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from convert.doctor.command import main as doctor
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from convert.journal.journal import FOLDER
+from convert.reindex import main as reindex
+from convert.run.command import main
+from convert.shard.images import decode_jpeg
+from convert.verify.command import main as verify
+from stream import make_loader
+from stream.fetch.command import main as fetch
+from stream.format.names import HOLE
+from tests.fixtures.command import run, start, tree, wait_until
+from tests.fixtures.datasets.converted_dataset import open_converted
+from tests.fixtures.datasets.lerobot_dataset import (
+    CODECS,
+    DATA,
+    NAMES,
+    copy_dataset,
+    decoded_frames,
+    encode_again,
+    expected,
+)
+from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
+from tests.fixtures.object_stores import object_store, objects, upload_tree
+
+FRAMES = ("--layout", "frames", "--cameras", "all", "--image-size", "native")
+VERSIONS = {"v3_av1": "3.0.0", "v3_images": "3.0.0", "v21_av1": "2.1.0"}
+WRIST = "videos/observation.images.left_wrist/chunk-000/file-001.mp4"
+
+
+def arguments(name: str, source: Path | str, output: Path | str, *more: str) -> list[str]:
+    where = ["--source", str(source), "--output", str(output), "--num-workers", "1"]
+    return ["--datasets", f"lerobot:demo/{name}", *where, *more]
+
+
+def quarantine(output: Path) -> list[tuple[str, int, int | None]]:
+    text = (output / "demo_v3_av1" / "3.0.0" / "quarantine.jsonl").read_text()
+    return [(row["reason"], row["episode"], row["step"]) for row in map(json.loads, text.splitlines())]
+
+
+def noise_ratio(found: np.ndarray, theirs: np.ndarray) -> float:
+    """PSNR in dB."""
+    error = float(np.mean((found.astype(np.float64) - theirs) ** 2))
+    return 10 * np.log10(255**2 / error) if error else np.inf
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_frames_of_the_index_are_those_of_lerobots_reader(name: str, tmp_path: Path) -> None:
+    assert main(arguments(name, DATA, tmp_path, *FRAMES)) == 0
+    converted = open_converted(tmp_path, f"demo_{name}", VERSIONS[name])
+    theirs = expected(name)
+    steps = converted.splits["train"].steps
+    assert steps["language"].to_pylist() == theirs["task"].tolist()
+    for column, key in (("action", "action"), ("state", "observation.state"), ("timestamp", "timestamp")):
+        np.testing.assert_array_equal(np.stack(steps[column].to_numpy()), theirs[key])
+    cameras = [key for key in theirs if "image" in key]
+    assert converted.manifest.records == steps.num_rows * len(cameras)
+    records = converted.splits["train"].records
+    frames = [shard.frames(number)[0] for shard in converted.shards for number in range(shard.records.num_rows)]
+    for camera, row, frame in zip(records["camera"].to_pylist(), records["steps_row"].to_pylist(), frames, strict=True):
+        # Their background moves slowly, their bars have sharp edges of pure colours, which 4:2:0 blurs.
+        assert noise_ratio(decode_jpeg(frame), theirs[cameras[camera]][row]) > 29
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_other_codecs_give_the_same_number_of_frames_of_theirs(codec: str, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path / "source", codec=codec)
+    assert main(arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)) == 0
+    theirs = decoded_frames(folder)
+    for shard in open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").shards:
+        for number, row in enumerate(shard.records.to_pylist()):
+            camera = list(theirs)[row["camera"]]
+            ours = decode_jpeg(shard.frames(number)[0])
+            assert noise_ratio(ours, theirs[camera][row["episode"]][row["step"]]) > 29
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pairs_are_two_frames_of_the_primary_camera(name: str, tmp_path: Path) -> None:
+    assert main(arguments(name, DATA, tmp_path, "--image-size", "native", "--offset", "3")) == 0
+    converted = open_converted(tmp_path, f"demo_{name}", VERSIONS[name])
+    theirs = next(values for key, values in expected(name).items() if "image" in key)
+    pairs = list(converted.pairs)
+    assert len(pairs) == sum(
+        max(length - 3, 0) for length in converted.splits["train"].episodes["num_steps"].to_pylist()
+    )
+    for pair in pairs:
+        for step, frame in zip((pair.steps_row, pair.steps_row + 3), pair.frames, strict=True):
+            assert noise_ratio(decode_jpeg(frame), theirs[step]) > 29
+
+
+def test_verify_doctor_and_reindex_find_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        assert main(arguments(name, DATA, tmp_path, *FRAMES)) == 0
+    before = tree(tmp_path)
+    assert verify([str(tmp_path), "--deep"]) == 0
+    assert doctor([str(tmp_path)]) == 0
+    assert reindex([str(tmp_path)]) == 0
+    assert "unchanged" in capsys.readouterr().out
+    assert tree(tmp_path) == before
+
+
+def test_a_loader_gives_windows_of_its_cameras(tmp_path: Path) -> None:
+    assert main(arguments("v3_av1", DATA, tmp_path, *FRAMES)) == 0
+    window: dict[str, Any] = {"cameras": ("primary", "wrist"), "frames": (0, "0.2s"), "horizon": 3}
+    loader = make_loader(tmp_path, "demo_v3_av1", batch_size=8, split="train", bounds="clamp", **window)
+    theirs = expected("v3_av1")
+    firsts = np.flatnonzero(np.diff(theirs["episode_index"], prepend=-1))
+    for batch in (loader.batch_at(step) for step in range(4)):
+        for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
+            index, steps = firsts[episode] + step, int((theirs["episode_index"] == episode).sum())
+            inside = batch["action_mask"][row].any(axis=1)
+            assert inside.tolist() == [step + ahead < steps for ahead in range(3)]
+            np.testing.assert_array_equal(batch["action"][row][inside], theirs["action"][index : index + inside.sum()])
+            for camera, key in (("primary", "front"), ("wrist", "left_wrist")):
+                later = index + min(2, steps - 1 - step)
+                wanted = theirs[f"observation.images.{key}"][[index, later]]
+                assert noise_ratio(batch[f"frames/{camera}"][row], wanted) > 29
+                assert batch[f"frames_mask/{camera}"][row].tolist() == [True, step + 2 < steps]
+
+
+def test_a_dry_run_says_what_it_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments("v3_av1", DATA, tmp_path, "--dry-run")) == 0
+    found = capsys.readouterr().out
+    for line in (
+        "cameras: front (primary, 48x64), left_wrist (wrist, 32x48)",
+        "robot: so101, 10 Hz",
+        "action: x, y, gripper",
+        "episodes: train (7)",
+        "format: v3.0, 54 steps, video (av1)",
+        "tasks: 'pick up the red cube', 'push the button', 'open the drawer'",
+    ):
+        assert f"demo_v3_av1: {line}\n" in found
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_config(path: Path, **fields: object) -> str:
+    path.write_text(yaml.safe_dump({"lerobot": {"demo_v3_av1": fields}}))
+    return str(path)
+
+
+def test_a_config_replaces_what_the_dataset_says_and_reindex_follows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(
+        tmp_path / "mine.yaml",
+        cameras={"front": {"role": "secondary"}, "left_wrist": {"role": "primary"}},
+        action=[{"path": "action", "dims": 2, "select": [0, 1], "quantity": "ee_position", "kind": "displacement"}],
+    )
+    out = tmp_path / "out"
+    assert main(arguments("v3_av1", DATA, out, "--config", config, "--offset", "1")) == 0
+    converted = open_converted(out, "demo_v3_av1", "3.0.0")
+    assert converted.manifest.image["sizes"] == {"256x256": 54}
+    assert converted.manifest.parameters["camera"] == "observation.images.left_wrist"
+    assert len(converted.splits["train"].steps["action"][0].as_py()) == 2
+    other = write_config(
+        tmp_path / "other.yaml",
+        action=[{"path": "action", "dims": 3, "quantity": "ee_position", "kind": "absolute"}],
+    )
+    assert reindex([str(out), "--config", other]) == 0
+    assert "action" in capsys.readouterr().out
+    assert len(open_converted(out, "demo_v3_av1", "3.0.0").splits["train"].steps["action"][0].as_py()) == 3
+    assert main(arguments("v3_av1", DATA, out, "--config", write_config(tmp_path / "w.yaml", camers={}))) == EXIT_USAGE
+    assert "unknown key 'camers'; did you mean 'cameras'" in capsys.readouterr().err
+
+
+def test_a_mixture_has_members_of_both_kinds(tmp_path: Path) -> None:
+    rlds = write_dataset(tmp_path / "rlds", splits={"train": [[demo_episode(7)]]})
+    mixture = {"description": "Both.", "members": {"demo": 1, "demo_v3_av1": {"weight": 2, "offset": 3}}}
+    (tmp_path / "both.yaml").write_text(yaml.safe_dump(mixture))
+    config = write_config(tmp_path / "mine.yaml", repository="demo/v3_av1")
+    where = ["--source", str(rlds.root), "--source", str(DATA), "--output", str(tmp_path / "out")]
+    configs = ["--config", str(rlds.registry()), "--config", config]
+    assert main(["--datasets", str(tmp_path / "both.yaml"), *where, *configs, "--num-workers", "1"]) == 0
+    assert open_converted(tmp_path / "out", "demo", "1.0.0").manifest.records == 5
+    assert open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").manifest.parameters["offset"] == 3
+
+
+def test_episodes_are_chosen_in_the_grammar_of_tfds(tmp_path: Path) -> None:
+    assert main(arguments("v3_av1", DATA, tmp_path, *FRAMES, "--episodes", "train[1:4]+train[6:]")) == 0
+    converted = open_converted(tmp_path, "demo_v3_av1", "3.0.0")
+    episodes = converted.splits["train"].episodes
+    assert episodes["source_position"].to_pylist() == episodes["episode_index"].to_pylist() == [1, 2, 3, 6]
+
+
+def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path / "source")
+    command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)
+    assert main([*arguments("v3_av1", tmp_path / "source", tmp_path / "whole", *FRAMES)]) == 0
+    whole = (folder / WRIST).read_bytes()
+    encode_again(folder / WRIST, codec="libx264", keep=lambda number: number < 20)
+    parquet = folder / "data/chunk-000/file-000.parquet"
+    parquet.rename(tmp_path / "kept")
+    assert main(command) == EXIT_DAMAGED
+    assert quarantine(tmp_path / "out") == [
+        ("unreadable", 0, None),
+        ("unreadable", 1, None),
+        ("missing_frames", 5, None),
+    ]
+    assert verify([str(tmp_path / "out")]) == 0
+    (folder / WRIST).write_bytes(whole)
+    (tmp_path / "kept").rename(parquet)
+    assert main(command) == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_a_frame_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path / "source")
+    path = folder / "videos/observation.images.front/chunk-000/file-000.mp4"
+    content = bytearray(path.read_bytes())
+    content[1500:1700] = bytes(200)
+    path.write_bytes(content)
+    out = tmp_path / "out"
+    assert main(arguments("v3_av1", tmp_path / "source", out, *FRAMES)) == EXIT_DAMAGED
+    found = quarantine(out)
+    assert {reason for reason, _, _ in found} == {"corrupt_frame"}
+    converted = open_converted(out, "demo_v3_av1", "3.0.0")
+    holes = converted.splits["train"].records["num_bytes"].to_pylist().count(len(HOLE))
+    assert holes == len(found) == converted.manifest.left_out["corrupt_frame"]
+    assert converted.manifest.records == 108
+
+
+def test_on_error_fail_stops_and_names_the_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = copy_dataset("v3_av1", tmp_path / "source")
+    encode_again(folder / WRIST, codec="libx264", keep=lambda number: number < 20)
+    command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES, "--on-error", "fail")
+    assert main(command) == EXIT_FAILED
+    assert "episode 5: missing_frames: videos/observation.images.left_wrist" in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_conversion_goes_on_to_the_same_bytes(sent: signal.Signals, tmp_path: Path) -> None:
+    size = ("--layout", "frames", "--cameras", "all", "--image-size", "700")
+    assert run(*arguments("v3_av1", DATA, tmp_path / "whole", *size)).code == 0
+    command = arguments("v3_av1", DATA, tmp_path / "out", *size)
+    with start(*command) as started:
+        done = f"demo_v3_av1/3.0.0/{FOLDER}/*.status.json"
+        assert wait_until(lambda: any((tmp_path / "out").glob(done)), seconds=60, poll=0.005)
+        started.process.send_signal(sent)
+        assert started.wait().code in (EXIT_INTERRUPTED, -sent)
+    assert not (tmp_path / "out/demo_v3_av1/3.0.0/dataset.json").exists()
+    assert run(*command).code == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["v3_av1", "v21_av1"])
+def test_a_dataset_in_a_bucket_is_converted_as_a_local_one(name: str, tmp_path: Path) -> None:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    assert main(arguments(name, DATA, tmp_path / "out", *FRAMES)) == 0
+    with object_store("s3", tmp_path / "log") as store:
+        bucket = store.new_bucket()
+        upload_tree(DATA / "demo" / name, f"{bucket}/hub/demo/{name}")
+        command = arguments(name, f"{bucket}/hub", f"{bucket}/out", *FRAMES, "--staging", str(staging))
+        assert main(command) == 0
+        remote = objects(f"{bucket}/out")
+        assert fetch([f"{bucket}/out", str(tmp_path / "fetched"), "--mixture", f"demo_{name}"]) == 0
+        assert verify([str(tmp_path / "fetched")]) == 0
+    local = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert set(remote) == set(local)
+    assert [key for key, path in local.items() if path.read_bytes() != remote[key]] == [
+        f"demo_{name}/{VERSIONS[name]}/dataset.json"
+    ]
+    assert list(staging.iterdir()) == []

@@ -1,0 +1,224 @@
+"""What a LeRobot dataset says of itself: registry entry, splits, units of work, and clear errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convert.errors import SourceError, UsageError
+from convert.source.lerobot.dataset import LeRobotSource, find_repository
+from convert.source.lerobot.entry import camera_names, camera_roles
+from convert.source.lerobot.episodes import EpisodeFiles, cut_units
+from convert.source.lerobot.info import Info, file_name
+from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_episodes, edit_info
+
+
+def find(folder: Path) -> LeRobotSource:
+    return find_repository([], str(folder))
+
+
+def numbers(units: Any) -> list[list[int]]:
+    return [[episode.number for episode in unit] for unit in units]
+
+
+def test_a_dataset_describes_its_cameras_rate_robot_and_vectors() -> None:
+    entry = find_repository([str(DATA)], "demo/v3_av1").entry
+    assert {name: (each["role"], each["shape"]) for name, each in entry["cameras"].items()} == {
+        "front": ("primary", [48, 64, 3]),
+        "left_wrist": ("wrist", [32, 48, 3]),
+    }
+    assert (entry["control_frequency"], entry["robot"], entry["splits"]) == (10, "so101", {"train": 7})
+    assert entry["instruction"] == {"path": "task"}
+    (action,), (state,) = entry["action"], entry["state"]
+    assert (action["path"], action["dims"], action["names"]) == ("action", 3, ["x", "y", "gripper"])
+    assert (state["path"], state["dims"], state["names"]) == ("observation.state", 4, ["j0", "j1", "j2", "grip"])
+
+
+CAMERAS: dict[tuple[str, ...], list[str]] = {
+    ("observation.image",): ["primary"],
+    ("observation.images.top", "observation.images.wrist_left"): ["primary", "wrist"],
+    ("observation.images.cam_hand", "observation.images.laptop"): ["wrist", "primary"],
+    ("observation.images.image_0", "observation.images.image_1", "observation.images.image_2"): [
+        "primary",
+        "secondary",
+        "other",
+    ],
+    ("observation.images.gripper",): ["primary"],
+    ("observation.images.left_wrist", "observation.images.right_wrist"): ["primary", "wrist"],
+}
+
+
+def make_info(cameras: tuple[str, ...], **more: Any) -> Info:
+    features = {
+        name: {"dtype": "video", "shape": [8, 8, 3], "names": ["height", "width", "channels"]} for name in cameras
+    }
+    known = {"codebase_version": "v3.0", "fps": 10, "total_episodes": 3, "data_path": "d", "video_path": "v"}
+    return Info.model_validate({**known, "features": features, **more})
+
+
+@pytest.mark.parametrize("cameras", CAMERAS, ids=lambda cameras: " ".join(name.split(".")[-1] for name in cameras))
+def test_roles_of_cameras_follow_their_names(cameras: tuple[str, ...]) -> None:
+    assert camera_roles(make_info(cameras)) == CAMERAS[cameras]
+
+
+def test_cameras_are_named_by_the_last_part_unless_two_clash() -> None:
+    info = make_info(("observation.images.top", "left.rgb", "right.rgb"))
+    assert camera_names(info) == {"top": "observation.images.top", "left.rgb": "left.rgb", "right.rgb": "right.rgb"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        ([48, 64, 3], ["height", "width", "channels"]),
+        ([3, 48, 64], ["channels", "height", "width"]),
+        ([3, 48, 64], None),
+        ([48, 64, 3], None),
+    ],
+)
+def test_the_size_of_a_camera_does_not_depend_on_the_order_of_its_shape(shape: list[int], names: Any) -> None:
+    info = make_info((), features={"cam": {"dtype": "video", "shape": shape, "names": names}})
+    assert info.cameras["cam"].size == (48, 64, 3)
+
+
+def test_depth_and_unknown_features_are_left_out_and_said(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+
+    def edit(info: dict[str, Any]) -> None:
+        info["features"]["observation.images.left_wrist"]["info"]["video.is_depth_map"] = True
+        info["features"]["observation.images.depth_top"] = info["features"]["observation.images.front"]
+        info["features"]["language_events"] = {"dtype": "language", "shape": [1]}
+
+    edit_info(folder, edit)
+    source = find(folder)
+    assert list(source.entry["cameras"]) == ["front"]
+    assert source.remarks[-1] == (
+        "not converted: observation.images.left_wrist (depth), observation.images.depth_top (depth), "
+        "language_events (dtype language)"
+    )
+
+
+def test_units_are_the_files_of_the_camera_that_has_most() -> None:
+    source = find_repository([str(DATA)], "demo/v3_av1")
+    assert numbers(source.units["train"]) == [[0, 1], [2, 3], [4, 5], [6]]
+    assert [shard.name for shard in source.shards("train")][:2] == [
+        "episodes-000000-000001",
+        "episodes-000002-000003",
+    ]
+
+
+def test_units_of_images_are_parquet_files() -> None:
+    assert numbers(find_repository([str(DATA)], "demo/v3_images").units["train"]) == [[0, 1], [2, 3]]
+
+
+def test_episodes_with_files_of_their_own_are_joined_to_runs() -> None:
+    info = make_info(("a", "b"), codebase_version="v2.1")
+    episodes = [EpisodeFiles(n, 4000, f"{n}.parquet", {"a": (f"a{n}", 0), "b": (f"b{n}", 0)}) for n in range(8)]
+    assert numbers(cut_units(episodes, info)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_splits_are_those_of_the_metadata_and_cut_the_units(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: info.update(splits={"train": "0:3", "val": "3:7"}))
+    source = find(folder)
+    assert source.splits == {"train": (2, 1), "val": (1, 2, 1)}
+    assert source.select_episodes("train[1:]+val[:50%]") == {
+        "train": {0: ((1, 2),), 1: ((0, 1),)},
+        "val": {0: ((0, 1),), 1: ((0, 1),)},
+    }
+
+
+def test_a_dataset_without_splits_is_one(tmp_path: Path) -> None:
+    folder = copy_dataset("v21_av1", tmp_path)
+    edit_info(folder, lambda info: info.pop("splits"))
+    assert find(folder).splits == {"train": (4,)}
+
+
+@pytest.mark.parametrize("text", ["0:99", "3:2", "0", "-1:3", ":", "0:3:1"])
+def test_a_split_outside_of_the_episodes_is_refused(text: str, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: info.update(splits={"train": text}))
+    with pytest.raises(SourceError, match=r"split 'train' is .*; expected START:STOP within 0:7"):
+        find(folder)
+
+
+def test_the_fingerprint_changes_with_the_metadata_only(tmp_path: Path) -> None:
+    folder = copy_dataset("v21_av1", tmp_path)
+    before = find(folder).fingerprint
+    (folder / "data/chunk-000/episode_000000.parquet").unlink()
+    assert find(folder).fingerprint == before
+    tasks = folder / "meta/tasks.jsonl"
+    tasks.write_text(tasks.read_text().replace("cube", "ball"))
+    assert find(folder).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        ("v2.0", "bring it to v2.1 or v3.0 with LeRobot's own script"),
+        ("v1.6", "bring it to v2.1 or v3.0 with LeRobot's own script"),
+        ("v4.0", "this program reads v3.0 and v2.1"),
+    ],
+)
+def test_another_version_of_the_format_is_refused_with_what_to_do(version: str, how: str, tmp_path: Path) -> None:
+    folder = copy_dataset("v21_av1", tmp_path)
+    edit_info(folder, lambda info: info.update(codebase_version=version))
+    with pytest.raises(SourceError, match=f"is a LeRobot dataset of '{version}'; {how}"):
+        find(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            "meta/episodes/chunk-000/file-000.parquet",
+            "meta/episodes: no parquet file; copy the whole folder",
+        ),
+        ("meta/tasks.parquet", "meta/tasks.parquet: missing; copy the whole folder meta again"),
+    ],
+)
+def test_missing_metadata_are_an_error_that_names_the_file(file: str, message: str, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    (folder / file).unlink()
+    with pytest.raises(SourceError, match=message):
+        find(folder)
+
+
+@pytest.mark.parametrize("file", ["meta/episodes/chunk-000/file-000.parquet", "meta/tasks.parquet", "meta/info.json"])
+def test_metadata_that_are_cut_short_are_an_error_that_names_the_file(file: str, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    (folder / file).write_bytes((folder / file).read_bytes()[:-20])
+    with pytest.raises(SourceError, match=file):
+        find(folder)
+
+
+def test_episodes_that_the_metadata_do_not_count_are_an_error(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_episodes(folder, lambda rows: rows.pop())
+    with pytest.raises(SourceError, match=r"meta/episodes lists 6 episodes, meta/info.json counts 7"):
+        find(folder)
+
+
+def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"lerobot:demo/v3_avi: no meta/info.json in .*; .*'?v3_av1"):
+        find_repository([str(DATA)], "demo/v3_avi")
+    with pytest.raises(UsageError, match="give the folder with demo/v3_av1 below it as --source"):
+        find_repository([], "demo/v3_av1")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["/etc/{chunk_index}", "../{chunk_index}", "a/../../b", "{other}", "{chunk_index:99999d}", "{video_key}"]
+)
+def test_a_pattern_that_leaves_the_folder_is_refused(pattern: str) -> None:
+    with pytest.raises(SourceError, match=r"no file of the dataset|expected chunk_index"):
+        file_name(pattern, where="d", chunk_index=0, video_key="../up")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"codebase_version": "v3.0", "features": {"a": 1}})])
+def test_an_info_that_is_none_names_the_fault(content: str, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    (folder / "meta/info.json").write_text(content)
+    with pytest.raises(SourceError, match=r"meta/info.json: .*is this a LeRobot dataset"):
+        find(folder)

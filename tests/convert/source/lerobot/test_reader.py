@@ -1,0 +1,228 @@
+"""Episodes of LeRobot datasets are what LeRobot's own reader and PyAV give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert.errors import CorruptFrame, DamagedEpisode
+from convert.shard.images import decode_frame
+from convert.source.episode import Episode, Frames
+from convert.source.lerobot.dataset import LeRobotSource, find_repository
+from convert.source.protocol import Span, Wanted
+from tests.fixtures.datasets.lerobot_dataset import (
+    CODECS,
+    NAMES,
+    copy_dataset,
+    decoded_frames,
+    edit_episodes,
+    encode_again,
+    expected,
+)
+
+
+def find(folder: Path) -> LeRobotSource:
+    return find_repository([], str(folder))
+
+
+def wanted(source: LeRobotSource) -> Wanted:
+    features = list(source.features.values())
+    cameras = tuple(feature for feature in features if feature.kind == "image")
+    return Wanted(cameras=cameras, features=tuple(feature for feature in features if feature.kind != "image"))
+
+
+def pixels(frames: Frames | None) -> list[np.ndarray]:
+    assert frames is not None
+    found = []
+    for frame in frames:
+        assert not isinstance(frame, CorruptFrame), frame
+        found.append(decode_frame(frame))
+    return found
+
+
+def read(
+    source: LeRobotSource, spans: list[list[Span]] | None = None
+) -> dict[int, tuple[Episode, list[list[np.ndarray]]]]:
+    """Return episodes and the frames of each camera, by number of the episode."""
+    found = {}
+    for number, shard in enumerate(source.shards("train")):
+        with shard.open(wanted(source), spans[number] if spans else [(0, shard.records)]) as reader:
+            for position, _, episode in reader:
+                assert isinstance(episode, Episode), episode
+                found[position] = (episode, [pixels(frames) for frames in (episode.frames, *episode.others)])
+    return found
+
+
+def faults(source: LeRobotSource) -> dict[int, tuple[str, str]]:
+    """Return reason and message of each damaged episode; frames of the others are all taken."""
+    found = {}
+    for shard in source.shards("train"):
+        with shard.open(wanted(source), [(0, shard.records)]) as reader:
+            for position, _, episode in reader:
+                if isinstance(episode, DamagedEpisode):
+                    found[position] = (episode.reason, str(episode))
+                else:
+                    for frames in (episode.frames, *episode.others):
+                        assert len(pixels(frames)) == episode.num_steps
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_value_is_what_lerobots_reader_gives(name: str, tmp_path: Path) -> None:
+    theirs = expected(name)
+    ours = [episode for _, (episode, _) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
+    assert sum(episode.num_steps for episode in ours) == len(theirs["timestamp"]) > 20
+    for key, values in theirs.items():
+        if "image" in key:
+            continue
+        level = "episode" if key == "episode_index" else "steps"
+        columns = [getattr(episode, level)[key] for episode in ours]
+        if level == "episode":
+            repeated = np.repeat([column.values for column in columns], [episode.num_steps for episode in ours])
+            np.testing.assert_array_equal(repeated, values)
+        elif key == "task":
+            assert [text for column in columns for text in column.values or ()] == values.tolist()
+        else:
+            found = np.concatenate([np.asarray(column.values) for column in columns]).reshape(values.shape)
+            np.testing.assert_array_equal(found, values)
+            assert found.dtype == values.dtype
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS])
+@pytest.mark.parametrize("name", ["v3_av1", "v21_av1"])
+def test_every_frame_is_what_pyav_decodes(name: str, codec: str | None, tmp_path: Path) -> None:
+    folder = copy_dataset(name, tmp_path, codec=codec)
+    source = find(folder)
+    theirs = decoded_frames(folder)
+    for number, (episode, cameras) in read(source).items():
+        for camera, frames in zip(theirs, cameras, strict=True):
+            assert len(frames) == len(theirs[camera][number]) == episode.num_steps
+            for ours, frame in zip(frames, theirs[camera][number], strict=True):
+                np.testing.assert_array_equal(ours, frame)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_frame_is_that_of_lerobots_reader(name: str, tmp_path: Path) -> None:
+    ours = [cameras for _, (_, cameras) in sorted(read(find(copy_dataset(name, tmp_path))).items())]
+    theirs = {key: values for key, values in expected(name).items() if "image" in key}
+    for number, frames in enumerate(theirs.values()):
+        found = np.concatenate([cameras[number] for cameras in ours])
+        # The processor decides how YUV is rounded to RGB.
+        assert np.abs(found.astype(int) - frames).max() <= 2
+        assert np.abs(found[1:].astype(int) - frames[:-1]).max() > 50
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS])
+def test_single_episodes_have_the_same_frames_wherever_they_are_in_their_file(
+    codec: str | None, tmp_path: Path
+) -> None:
+    source = find(copy_dataset("v3_av1", tmp_path, codec=codec))
+    whole = read(source)
+    second = [[(1, 2)] if shard.records > 1 else [(0, 0)] for shard in source.shards("train")]
+    some = read(source, second)
+    assert sorted(some) == [1, 3, 5]
+    for number, (_, cameras) in some.items():
+        for ours, theirs in zip(cameras, whole[number][1], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_frames_of_the_primary_camera_are_read_without_the_others(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    for path in folder.glob("videos/*wrist/**/*.mp4"):
+        path.unlink()
+    source = find(folder)
+    front = source.features["steps/observation.images.front"]
+    for shard in source.shards("train"):
+        with shard.open(Wanted(cameras=(front,)), [(0, shard.records)]) as reader:
+            assert all(isinstance(episode, Episode) for _, _, episode in reader)
+
+
+def test_an_episode_whose_video_lacks_frames_says_how_many(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    encode_again(
+        folder / "videos/observation.images.left_wrist/chunk-000/file-001.mp4",
+        codec="libx264",
+        keep=lambda number: number < 20,
+    )
+    found = faults(find(folder))
+    assert set(found) == {5}
+    reason, message = found[5]
+    assert reason == "missing_frames"
+    assert "has 2 of the 5 frames of episode 5 (from 1.800 s; 20 frames in the file), none for steps 2 to 4" in message
+
+
+def test_an_episode_that_the_metadata_make_longer_is_malformed(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_episodes(folder, lambda rows: rows[3].update(length=9))
+    found = faults(find(folder))
+    assert found == {
+        3: ("malformed", "data/chunk-000/file-001.parquet: 7 rows of episode 3, meta/episodes says 9"),
+    }
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
+def test_a_video_that_is_cut_short_loses_only_its_own_episodes(share: float, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    path = folder / "videos/observation.images.front/chunk-000/file-001.mp4"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    found = faults(find(folder))
+    assert set(found) <= {2, 3}
+    assert found
+    assert {reason for reason, _ in found.values()} <= {"unreadable", "missing_frames"}
+
+
+def test_a_missing_parquet_loses_only_its_own_episodes(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    (folder / "data/chunk-001/file-000.parquet").unlink()
+    found = faults(find(folder))
+    assert set(found) == {4, 5}
+    assert found[4][0] == "unreadable"
+    assert found[4][1].endswith("data/chunk-001/file-000.parquet: missing; copy it again")
+
+
+def test_a_parquet_that_is_cut_short_loses_only_its_own_episodes(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_images", tmp_path)
+    path = folder / "data/chunk-000/file-001.parquet"
+    path.write_bytes(path.read_bytes()[:-200])
+    found = faults(find(folder))
+    assert set(found) == {2, 3}
+    assert {reason for reason, _ in found.values()} == {"unreadable"}
+    assert "cannot be read as parquet" in found[2][1]
+
+
+def test_a_codec_that_pyav_cannot_decode_is_named_unreadable(tmp_path: Path) -> None:
+    folder = copy_dataset("v21_av1", tmp_path)
+    path = folder / "videos/chunk-000/observation.images.top/episode_000002.mp4"
+    content = path.read_bytes()
+    assert b"av01" in content
+    path.write_bytes(content.replace(b"av01", b"zz99"))
+    found = faults(find(folder))
+    assert set(found) == {2}
+    assert found[2][0] == "unreadable"
+    assert "episode_000002.mp4: cannot be read as a video" in found[2][1]
+
+
+def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    path = folder / "videos/observation.images.front/chunk-000/file-000.mp4"
+    whole = {number: cameras[0] for number, (_, cameras) in read(find(folder)).items()}
+    content = bytearray(path.read_bytes())
+    for place in range(1200, 3000, 97):
+        content[place] ^= 0xFF
+    path.write_bytes(content)
+    source = find(folder)
+    holes = 0
+    shard = source.shards("train")[0]
+    with shard.open(wanted(source), [(0, shard.records)]) as reader:
+        for position, _, episode in reader:
+            if isinstance(episode, DamagedEpisode):
+                continue
+            for step, frame in enumerate(episode.frames):
+                if isinstance(frame, CorruptFrame):
+                    holes += 1
+                    assert "can be decoded" in str(frame)
+                else:
+                    assert np.asarray(frame).shape == whole[position][step].shape
+    assert holes

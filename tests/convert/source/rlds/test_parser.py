@@ -1,0 +1,423 @@
+import re
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorflow_datasets.proto import tf_example_pb2
+
+from convert.errors import MalformedEpisode
+from convert.shard.language import decode_codes
+from convert.source.episode import Column, Episode
+from convert.source.features import Feature
+from convert.source.rlds.features import flatten_features
+from convert.source.rlds.parser import EpisodeParser, decode_texts
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
+from tests.fixtures.leaf_kinds import EPISODES, FEATURES, STEP_LEAVES, WRITE_ONLY_LEAVES, make_features
+
+LEAVES = {
+    feature.path: feature
+    for feature in flatten_features(tfds.features.FeaturesDict(FEATURES), where="test").values()
+    if feature.path not in ("steps/observation/image", "steps/observation/raw")
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    records = [serialise(FEATURES, episode) for episode in EPISODES]
+    return write_dataset(
+        tmp_path_factory.mktemp("source"), features=make_features(STEP_LEAVES), splits={"train": [records]}
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(dataset: RldsDataset) -> list[dict[str, Any]]:
+    return dataset.read_episodes()
+
+
+@pytest.fixture(scope="module")
+def parsed() -> list[Episode]:
+    parser = EpisodeParser(camera("image"), LEAVES.values())
+    return [parser.parse(serialise(FEATURES, episode)) for episode in EPISODES]
+
+
+def camera(name: str) -> Feature:
+    return flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")[f"steps/observation/{name}"]
+
+
+def nested(column: Column) -> Any:
+    """Return the values of a column as nested lists: by row, by item of each sequence, by the feature's shape."""
+    assert column.values is not None
+    flat = np.array(column.values, dtype=object if column.feature.dtype == "string" else None)
+    items = flat.reshape(-1, *(dim or 0 for dim in column.feature.shape)).tolist()
+    for lengths in reversed(column.lengths):
+        assert lengths.sum() == len(items)
+        ends = np.cumsum(lengths)
+        items = [items[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    assert len(items) == column.rows
+    return items if column.feature.level == "step" else items[0]
+
+
+def look_up(tree: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a flattened path, in a tree whose keys may contain slashes."""
+    for key, child in tree.items():
+        if path == key:
+            return child
+        if path.startswith(f"{key}/") and isinstance(child, dict):
+            return look_up(child, path.removeprefix(f"{key}/"))
+    raise KeyError(path)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(child) for child in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    return value.rstrip(b"\0").decode() if isinstance(value, bytes) else value
+
+
+READABLE = [path for path in LEAVES if path.split("/")[1] not in WRITE_ONLY_LEAVES or path.startswith("episode")]
+
+
+@pytest.mark.parametrize("path", READABLE)
+def test_every_kind_of_leaf_is_read_as_tfds_decodes_it(
+    path: str, parsed: list[Episode], reference: list[dict[str, Any]]
+) -> None:
+    feature = LEAVES[path]
+    for ours, theirs in zip(parsed, reference, strict=True):
+        if feature.level == "step":
+            assert nested(ours.steps[feature.name]) == [plain(look_up(step, feature.name)) for step in theirs["steps"]]
+        else:
+            assert nested(ours.episode[feature.name]) == plain(look_up(theirs, path))
+
+
+def test_sequences_of_fixed_length_are_read_as_they_were_given(parsed: list[Episode]) -> None:
+    for ours, made in zip(parsed, EPISODES, strict=True):
+        for name in ("fixed", "fixed_deep"):
+            assert nested(ours.steps[name]) == [step[name] for step in made["steps"]]
+        names = [[entry["name"] for entry in step["fixed_objects"]] for step in made["steps"]]
+        assert nested(ours.steps["fixed_objects/name"]) == names
+
+
+def test_encoded_frames_are_the_stored_bytes(parsed: list[Episode]) -> None:
+    for ours, made in zip(parsed, EPISODES, strict=True):
+        assert list(ours.frames) == [step["observation"]["image"] for step in made["steps"]]
+        assert ours.num_steps == len(made["steps"])
+
+
+def test_raw_frames_are_the_pixels_that_tfds_decodes(reference: list[dict[str, Any]]) -> None:
+    parser = EpisodeParser(camera("raw"), ())
+    for made, theirs in zip(EPISODES, reference, strict=True):
+        frames = list(parser.parse(serialise(FEATURES, made)).frames)
+        assert len(frames) == len(theirs["steps"])
+        for frame, step in zip(frames, theirs["steps"], strict=True):
+            assert isinstance(frame, np.ndarray)
+            assert frame.dtype == np.uint8
+            np.testing.assert_array_equal(frame, step["observation"]["raw"])
+
+
+def test_doubles_that_are_stored_as_bytes_keep_their_precision(parsed: list[Episode]) -> None:
+    values = parsed[0].steps["zlib_double"].values
+    assert isinstance(values, np.ndarray)
+    assert values.dtype == np.float64
+    np.testing.assert_array_equal(values.reshape(3, 2), [step["zlib_double"] for step in EPISODES[0]["steps"]])
+
+
+def demo_parser() -> EpisodeParser:
+    features = flatten_features(tfds.features.FeaturesDict(demo_features()), where="test")
+    image = features.pop("steps/observation/image")
+    return EpisodeParser(image, features.values())
+
+
+def edited(edit: Callable[[Any], None]) -> bytes:
+    """Return the record of a plain episode of four steps after ``edit`` of its features."""
+    example = tf_example_pb2.Example.FromString(serialise(demo_features(), demo_episode(4)))
+    edit(example.features.feature)
+    record: bytes = example.SerializeToString()
+    return record
+
+
+def test_a_step_feature_that_the_record_lacks_is_absent() -> None:
+    column = demo_parser().parse(edited(lambda found: found.pop("steps/action"))).steps["action"]
+    assert column.values is None
+    assert column.rows == 4
+
+
+def test_an_episode_feature_that_the_record_lacks_is_absent() -> None:
+    episode = demo_parser().parse(edited(lambda found: found.pop("episode_metadata/file_path"))).episode
+    assert episode["episode_metadata/file_path"].values is None
+    assert episode["episode_metadata/file_path"].rows == 1
+
+
+@pytest.mark.parametrize("path", [path for path, feature in LEAVES.items() if feature.sequences])
+def test_a_sequence_that_the_record_lacks_is_absent_with_empty_rows(path: str) -> None:
+    feature = LEAVES[path]
+    example = tf_example_pb2.Example.FromString(serialise(FEATURES, EPISODES[0]))
+    for key in [key for key in example.features.feature if key.startswith(path)]:
+        del example.features.feature[key]
+    episode = EpisodeParser(camera("image"), [feature]).parse(example.SerializeToString())
+    (column,) = [*episode.steps.values(), *episode.episode.values()]
+    assert column.values is None
+    assert [len(lengths) for lengths in column.lengths] == [column.rows] + [0] * (len(feature.sequences) - 1)
+
+
+def test_a_record_with_an_empty_list_of_frames_is_an_empty_episode() -> None:
+    features = ("action", "is_last", "language_instruction", "observation/image", "observation/state")
+
+    def clear(found: Any) -> None:
+        for name in features:
+            found[f"steps/{name}"].Clear()
+
+    assert demo_parser().parse(edited(clear)).num_steps == 0
+
+
+def test_a_record_without_the_camera_is_malformed() -> None:
+    def drop(found: Any) -> None:
+        del found["steps/observation/image"]
+
+    with pytest.raises(MalformedEpisode, match="no steps/observation/image"):
+        demo_parser().parse(edited(drop))
+
+
+def test_flags_do_not_decide_the_number_of_steps() -> None:
+    def unset(found: Any) -> None:
+        found["steps/is_last"].int64_list.value[:] = [0, 0, 0, 0]
+
+    assert demo_parser().parse(edited(unset)).num_steps == 4
+
+
+FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "too few values": (
+        lambda found: found["steps/action"].float_list.value.pop(),
+        "steps/action: -1 values of shape (2,) for 4 steps",
+    ),
+    "too few steps": (
+        lambda found: found["steps/observation/state"].float_list.value.__delitem__(slice(3)),
+        "steps/observation/state: 3 values of shape (3,) for 4 steps",
+    ),
+    "too many texts": (
+        lambda found: found["steps/language_instruction"].bytes_list.value.append(b"more"),
+        "steps/language_instruction: 5 values of shape () for 4 steps",
+    ),
+    "too few frames": (
+        lambda found: found["steps/observation/image"].bytes_list.value.pop(),
+        "steps/action: 4 values of shape (2,) for 3 steps",
+    ),
+    "two values of an episode": (
+        lambda found: found["episode_metadata/file_path"].bytes_list.value.append(b"x"),
+        "episode_metadata/file_path: 2 values of shape () for 1 values",
+    ),
+    "floats for bools": (
+        lambda found: found["steps/is_last"].float_list.value.extend([0, 0, 0, 1]),
+        "steps/is_last: expected bool, found floats",
+    ),
+    "bytes for numbers": (
+        lambda found: found["steps/action"].bytes_list.value.append(b"zz"),
+        "steps/action: expected float32, found bytes; is it encoded (zlib)?",
+    ),
+    "numbers for texts": (
+        lambda found: found["steps/language_instruction"].int64_list.value.extend([1] * 4),
+        "steps/language_instruction: 0 values of shape () for 4 steps",
+    ),
+    "numbers for images": (
+        lambda found: found["steps/observation/image"].int64_list.value.extend([1] * 4),
+        "steps/observation/image: expected encoded images, found numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_feature_that_does_not_fit_is_named_with_what_was_found_and_expected(fault: str) -> None:
+    edit, message = FAULTS[fault]
+    with pytest.raises(MalformedEpisode, match=re.escape(message)):
+        demo_parser().parse(edited(edit))
+
+
+def leaf_record(path: str, edit: Callable[[Any], Any]) -> tuple[EpisodeParser, bytes]:
+    example = tf_example_pb2.Example.FromString(serialise(FEATURES, EPISODES[0]))
+    edit(example.features.feature)
+    return EpisodeParser(camera("image"), [LEAVES[path]]), example.SerializeToString()
+
+
+def set_integers(key: str, values: list[int]) -> Callable[[Any], Any]:
+    def edit(found: Any) -> None:
+        found[key].int64_list.value[:] = values
+
+    return edit
+
+
+def set_bytes(key: str, values: list[bytes]) -> Callable[[Any], Any]:
+    def edit(found: Any) -> None:
+        found[key].bytes_list.value[:] = values
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("path", "edit", "message"),
+    [
+        ("steps/uint8", set_integers("steps/uint8", [0, 256, 1]), "steps/uint8: values 0 to 256 do not fit uint8"),
+        ("steps/int32", set_integers("steps/int32", [-(2**40), 0, 1]), "do not fit int32"),
+        ("steps/zlib", set_bytes("steps/zlib", [b"not zlib"] * 3), "a stored tensor does not inflate"),
+        ("steps/zlib", set_bytes("steps/zlib", [b""] * 3), "a stored tensor has 0 bytes, (2, 3) of float32 takes 24"),
+        ("steps/bytes", set_bytes("steps/bytes", [b"123"] * 3), "a stored tensor has 3 bytes, (2,) of int16 takes 4"),
+        (
+            "steps/numbers",
+            set_integers("steps/numbers/ragged_row_lengths_0", [0, 0]),
+            "steps/numbers: level 0 has 2 row lengths, expected 3 of 0 or more",
+        ),
+        (
+            "steps/numbers",
+            set_integers("steps/numbers/ragged_row_lengths_0", [9, 9, 9]),
+            "values of shape () for 27 steps",
+        ),
+        ("steps/numbers", set_integers("steps/numbers/ragged_row_lengths_0", [2, -1, 2]), "expected 3 of 0 or more"),
+        (
+            "steps/numbers",
+            set_integers("steps/numbers/ragged_row_lengths_0", [2**62, 2**62, 2**63 - 1]),
+            "expected 3 of 0 or more",
+        ),
+        ("steps/two_deep", set_integers("steps/two_deep/ragged_row_lengths_1", [1] * 50), "level 1 has 50 row lengths"),
+        (
+            "episode_metadata/two_deep",
+            set_integers("episode_metadata/two_deep/ragged_row_lengths_0", [7]),
+            "episode_metadata/two_deep: 0 values of shape () for 7 values",
+        ),
+    ],
+)
+def test_stored_values_that_do_not_fit_their_declaration_are_refused(
+    path: str, edit: Callable[[Any], Any], message: str
+) -> None:
+    parser, record = leaf_record(path, edit)
+    with pytest.raises(MalformedEpisode, match=re.escape(message)):
+        parser.parse(record)
+
+
+def test_a_zlib_bomb_is_not_inflated_beyond_the_declared_size() -> None:
+    bomb = zlib.compress(bytes(1 << 26))
+    parser, record = leaf_record("steps/zlib", set_bytes("steps/zlib", [bomb] * 3))
+    tracemalloc.start()
+    with pytest.raises(MalformedEpisode, match=r"a stored tensor has more than 24 bytes, \(2, 3\) of float32 takes 24"):
+        parser.parse(record)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4_000_000
+
+
+def test_unknown_fields_of_a_newer_writer_are_passed_over() -> None:
+    vector = np.arange(9, dtype="<f4").tobytes()
+    unknown = b"\x7a\x03abc"
+
+    def delimited(field: int, payload: bytes) -> bytes:
+        size = len(payload)
+        return (
+            bytes([field << 3 | 2]) + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + payload
+        )
+
+    entry = delimited(1, b"steps/vector") + delimited(2, delimited(2, delimited(1, vector) + unknown))
+    frames = delimited(1, b"steps/observation/image") + delimited(2, delimited(1, delimited(1, b"x") * 3))
+    record = delimited(1, delimited(1, entry) + delimited(1, frames))
+    values = EpisodeParser(camera("image"), [LEAVES["steps/vector"]]).parse(record).steps["vector"].values
+    np.testing.assert_array_equal(np.asarray(values), np.arange(9))
+
+
+def test_a_tensor_without_fixed_shape_is_refused_with_what_to_do() -> None:
+    feature = Feature(path="steps/vector", kind="tensor", level="step", shape=(None,), dtype="float32")
+    with pytest.raises(MalformedEpisode, match=r"shape \(None,\) is not fixed; list it under leave_out"):
+        EpisodeParser(camera("image"), [feature]).parse(serialise(FEATURES, EPISODES[0]))
+
+
+@cache
+def whole_record() -> bytes:
+    return serialise(FEATURES, EPISODES[0])
+
+
+PARSERS = [EpisodeParser(camera(name), LEAVES.values()) for name in ("image", "raw")]
+
+
+def parse_or_refuse(record: bytes) -> None:
+    for parser in PARSERS:
+        try:
+            parser.parse(record)
+        except MalformedEpisode as error:
+            assert str(error)
+
+
+@given(st.binary(max_size=400))
+def test_arbitrary_bytes_are_an_episode_or_malformed(record: bytes) -> None:
+    parse_or_refuse(record)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),
+    st.floats(0, 1),
+)
+def test_a_damaged_record_is_an_episode_or_malformed(changes: list[tuple[float, int]], kept: float) -> None:
+    record = bytearray(whole_record())
+    for place, value in changes:
+        record[int(place * len(record))] = value
+    parse_or_refuse(bytes(record[: int(kept * len(record))]))
+
+
+NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5)
+PROTOS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.lists(st.binary(max_size=8), max_size=5).map(lambda found: {"bytes_list": {"value": found}}),
+    st.lists(st.floats(width=32), max_size=5).map(lambda found: {"float_list": {"value": found}}),
+    NUMBERS.map(lambda found: {"int64_list": {"value": found}}),
+    st.just({}),
+)
+KEYS = [
+    "steps/observation/image",
+    "steps/observation/raw",
+    *LEAVES,
+    *(f"{path}/ragged_{part}" for path in LEAVES for part in ("flat_values", "row_lengths_0", "row_lengths_1")),
+]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@given(st.dictionaries(st.sampled_from(KEYS), PROTOS, max_size=12))
+def test_any_example_is_an_episode_or_malformed(features: dict[str, Any]) -> None:
+    parse_or_refuse(tf_example_pb2.Example(features={"feature": features}).SerializeToString())
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=5))
+def test_texts_come_back_without_their_padding(texts: list[str]) -> None:
+    assert decode_texts([text.encode() + b"\0" * (index % 3) for index, text in enumerate(texts)]) == texts
+
+
+def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
+    assert decode_texts([b"caf\xe9"]) == ["caf\ufffd"]
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60), st.integers(0, 9))
+def test_codes_of_any_text_give_it_back(text: str, padding: int) -> None:
+    codes = np.array([*text.encode(), *[0] * padding], np.int32)
+    assert decode_codes(codes) == text
+
+
+def test_codes_end_at_the_first_zero() -> None:
+    assert decode_codes(np.array([104, 105, 0, 120, 121], np.int32)) == "hi"
+
+
+def test_reading_does_not_import_tensorflow(dataset: RldsDataset) -> None:
+    script = (
+        "import sys\n"
+        "from convert.source.rlds.parser import EpisodeParser\nfrom convert.source.source import find_source\n"
+        "from convert.source.rlds.tfrecord import TFRecordFile\n"
+        f"source = find_source([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
+        "shard = source.shards('train')[0]\n"
+        "kept = [feature for feature in source.features.values() if feature.kind == 'tensor']\n"
+        "parser = EpisodeParser(source.features['steps/observation/image'], kept)\n"
+        "records = TFRecordFile(open(shard.path, 'rb'), name=shard.name, size=shard.bytes)\n"
+        "print([parser.parse(record).num_steps for record in records], 'tensorflow' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[3, 0, 1, 5] False\n"

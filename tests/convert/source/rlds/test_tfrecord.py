@@ -1,0 +1,148 @@
+import io
+import struct
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convert.errors import DamagedRecord
+from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord, masked_crc32c
+
+RECORDS = [b"first", b"", b"the third record", b"last" * 50]
+FRAME = 16
+
+
+def open_records(content: bytes) -> TFRecordFile:
+    return TFRecordFile(io.BytesIO(content), name="file-00000-of-00001", size=len(content))
+
+
+def read(content: bytes) -> list[bytes | DamagedRecord]:
+    return list(open_records(content))
+
+
+def encode(records: list[bytes]) -> bytes:
+    return b"".join(map(encode_tfrecord, records))
+
+
+def flip(content: bytes, position: int, *, bit: int = 0) -> bytes:
+    return content[:position] + bytes([content[position] ^ (1 << bit)]) + content[position + 1 :]
+
+
+def start_of(index: int) -> int:
+    return sum(FRAME + len(record) for record in RECORDS[:index])
+
+
+def damage(items: list[bytes | DamagedRecord]) -> DamagedRecord:
+    (found,) = [item for item in items if isinstance(item, DamagedRecord)]
+    return found
+
+
+def test_it_reads_what_tensorflow_writes(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    path = tmp_path / "by_tensorflow"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    with path.open("rb") as file:
+        assert list(TFRecordFile(file, name=path.name, size=path.stat().st_size)) == RECORDS
+
+
+def test_tensorflow_reads_what_is_encoded_here(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    path = tmp_path / "by_us"
+    path.write_bytes(encode(RECORDS))
+    assert [item.numpy() for item in tf.data.TFRecordDataset(str(path))] == RECORDS
+
+
+@given(st.lists(st.binary(max_size=300), max_size=6))
+def test_records_come_back_as_they_were_encoded(records: list[bytes]) -> None:
+    assert read(encode(records)) == records
+
+
+def test_an_empty_file_has_no_records() -> None:
+    assert read(b"") == []
+
+
+@pytest.mark.parametrize("index", [0, 2, 3])
+def test_a_flipped_bit_in_the_data_spoils_that_record_only(index: int) -> None:
+    items = read(flip(encode(RECORDS), start_of(index) + 12))
+    assert [item for item in items if isinstance(item, bytes)] == RECORDS[:index] + RECORDS[index + 1 :]
+    found = damage(items)
+    assert (found.position, found.rest) == (index, False)
+    assert str(found) == (
+        f"file-00000-of-00001: wrong checksum of record {index} at byte {start_of(index)} ({len(RECORDS[index])} bytes)"
+    )
+
+
+def test_a_flipped_bit_in_the_checksum_of_the_data_spoils_that_record_only() -> None:
+    items = read(flip(encode(RECORDS), start_of(1) + 12))
+    assert [isinstance(item, DamagedRecord) for item in items] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("byte", range(12))
+def test_a_flipped_bit_in_the_length_or_its_checksum_spoils_the_rest(byte: int) -> None:
+    items = read(flip(encode(RECORDS), start_of(2) + byte, bit=3))
+    assert items[:2] == RECORDS[:2]
+    found = damage(items)
+    assert (found.position, found.rest, len(items)) == (2, True, 3)
+    assert "wrong checksum of the length of record 2" in str(found)
+
+
+def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> None:
+    content = encode(RECORDS)
+    boundaries = [start_of(index) for index in range(len(RECORDS) + 1)]
+    for size in range(len(content)):
+        items = read(content[:size])
+        whole = sum(boundary <= size for boundary in boundaries) - 1
+        assert items[:whole] == RECORDS[:whole]
+        if size in boundaries:
+            assert len(items) == whole
+            continue
+        found = damage(items)
+        assert items[-1] is found
+        assert (found.position, found.rest) == (whole, True)
+        assert f"ends inside record {whole}, which starts at byte {boundaries[whole]}" in str(found)
+
+
+def test_a_file_that_shrinks_while_it_is_read_ends_with_an_error() -> None:
+    content = encode(RECORDS)
+    items = list(TFRecordFile(io.BytesIO(content[:-3]), name="f", size=len(content)))
+    assert items[:-1] == RECORDS[:-1]
+    assert damage(items).rest
+
+
+@pytest.mark.parametrize("claimed", [2**31, 2**40, 2**63, 2**64 - 1])
+def test_a_claimed_length_beyond_the_file_is_not_allocated(claimed: int) -> None:
+    length = struct.pack("<Q", claimed)
+    content = length + struct.pack("<I", masked_crc32c(length)) + b"data"
+    tracemalloc.start()
+    items = read(content)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert damage(items).rest
+    assert peak < 1_000_000
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_end_in_at_most_one_error(content: bytes) -> None:
+    items = read(content)
+    assert sum(isinstance(item, DamagedRecord) for item in items) <= 1
+
+
+def test_the_digest_depends_on_content_and_order() -> None:
+    digests = set()
+    for records in (RECORDS, RECORDS[::-1], RECORDS[:-1], [*RECORDS, b""], []):
+        file = open_records(encode(records))
+        list(file)
+        digests.add(file.digest)
+    assert len(digests) == 5
+
+
+def test_the_digest_of_the_same_content_is_the_same() -> None:
+    first, second = open_records(encode(RECORDS)), open_records(encode(RECORDS))
+    assert list(first) == list(second)
+    assert first.digest == second.digest

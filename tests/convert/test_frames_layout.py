@@ -1,0 +1,329 @@
+"""``--layout frames``: every frame of every chosen camera once, camera after camera; holes, repair and all runners."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_datasets as tfds
+from array_record.python.array_record_module import ArrayRecordReader
+from tensorflow_datasets.proto import tf_example_pb2
+
+from convert.errors import EXIT_DAMAGED, EXIT_USAGE
+from convert.run.command import main
+from stream import make_loader
+from stream.format.names import HOLE, decode_record
+from stream.storage.errors import ArgumentError
+from tests.fixtures.command import flip, run, start, tree, wait_until
+from tests.fixtures.datasets.rlds_dataset import (
+    RldsDataset,
+    demo_episode,
+    demo_features,
+    jpeg,
+    picture,
+    serialise,
+    write_dataset,
+)
+
+CAMERAS = {
+    "wide": {"path": "observation/image", "role": "primary", "storage": "jpeg", "shape": [24, 32, 3]},
+    "wrist": {"path": "hand", "role": "wrist", "storage": "jpeg", "shape": [16, 16, 3]},
+}
+STEPS = 7
+FOLDER = Path("demo/1.0.0")
+
+
+def features() -> dict[str, Any]:
+    return demo_features(hand=tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"))
+
+
+def episode(seed: int, steps: int = STEPS) -> dict[str, Any]:
+    made = demo_episode(steps, seed=seed)
+    rng = np.random.default_rng(1000 + seed)
+    for step in made["steps"]:
+        step["hand"] = jpeg(picture(rng, (16, 16)))
+    return made
+
+
+def without(record: bytes, feature: str) -> bytes:
+    proto = tf_example_pb2.Example.FromString(record)
+    del proto.features.feature[feature]
+    return bytes(proto.SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[dict[str, Any]]:
+    """Episode 1 has a corrupt frame of each camera."""
+    made = [episode(seed) for seed in range(6)]
+    made[1]["steps"][3]["observation"]["image"] = b"\xff\xd8\xffdamaged"
+    made[1]["steps"][0]["hand"] = b"\xff\xd8\xffdamaged"
+    return made
+
+
+@pytest.fixture(scope="module")
+def dataset(episodes: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    """Three shards of two episodes. The last episode lacks the camera on the hand."""
+    entries: list[Any] = [*episodes[:5], without(serialise(features(), episodes[5]), "steps/hand")]
+    shards = [entries[:2], entries[2:4], entries[4:]]
+    return write_dataset(tmp_path_factory.mktemp("source"), features=features(), splits={"train": shards})
+
+
+def arguments(dataset: RldsDataset, output: Path, *more: str) -> list[str]:
+    where = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(output)]
+    registry = ["--config", str(dataset.registry(cameras=CAMERAS))]
+    return [*where, *registry, "--layout", "frames", "--cameras", "all", "--image-size", "native", *more]
+
+
+@pytest.fixture(scope="module")
+def root(dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("frames")
+    assert main([*arguments(dataset, output), "--num-workers", "1"]) == EXIT_DAMAGED
+    return output
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    """The rows of ``records`` with the frame of each, None for a hole."""
+    folder = root / FOLDER / "train"
+    table = pa.ipc.open_file(folder / "records.arrow").read_all().to_pylist()
+    records: list[bytes] = []
+    for path in sorted(folder.glob("*.arrayrecord")):
+        reader = ArrayRecordReader(str(path))
+        records += reader.read(0, reader.num_records())
+        reader.close()
+    assert len(records) == len(table)
+    return [
+        row | {"frame": None if record == HOLE else decode_record(record)}
+        for row, record in zip(table, records, strict=True)
+    ]
+
+
+def test_every_frame_of_every_camera_is_stored_once_camera_after_camera(
+    root: Path, episodes: list[dict[str, Any]]
+) -> None:
+    found = rows(root)
+    wanted = [(e, c, s) for e in range(6) for c in range(2) for s in range(STEPS)]
+    assert [(row["episode"], row["camera"], row["step"]) for row in found] == wanted
+    for row in found:
+        step = episodes[row["episode"]]["steps"][row["step"]]
+        stored = step["hand"] if row["camera"] else step["observation"]["image"]
+        missing = row["episode"] == 5 and row["camera"] == 1
+        assert row["frame"] == (None if missing or stored.endswith(b"damaged") else [stored])
+    # So a window of one camera is one stretch of its file.
+    for before, after in itertools.pairwise(found):
+        if before["shard"] == after["shard"]:
+            assert before["position"] < after["position"]
+
+
+def test_holes_are_counted_and_listed_with_camera_and_step(root: Path) -> None:
+    manifest = json.loads((root / FOLDER / "dataset.json").read_text())
+    assert manifest["left_out"] == {"corrupt_frame": 2, "missing_camera": 1}
+    assert manifest["episodes"] == 6
+    assert manifest["records"] == 6 * 2 * STEPS
+    assert manifest["image"]["cameras"] == {"wide": {"24x32": 41}, "wrist": {"16x16": 34}}
+    listed = [json.loads(line) for line in (root / FOLDER / "quarantine.jsonl").read_text().splitlines()]
+    assert [(each["reason"], each["episode"], each["step"], each["detail"].partition(":")[0]) for each in listed] == [
+        ("corrupt_frame", 1, 0, "wrist"),
+        ("corrupt_frame", 1, 3, "wide"),
+        ("missing_camera", 1, None, "no hand"),
+    ]
+
+
+@pytest.mark.parametrize("cameras", ["primary", ("primary", "wrist")], ids=str)
+@pytest.mark.parametrize("frames", [(0,), (-1, 2), (0, "1..2")], ids=str)
+def test_windows_inside_avoid_holes_and_random_frames_mask_them(root: Path, cameras: Any, frames: Any) -> None:
+    loader = make_loader(root, "demo", batch_size=8, cameras=cameras, frames=frames)
+    holes = {(1, "primary", 3), (1, "wrist", 0)} | {(5, "wrist", step) for step in range(STEPS)}
+    listed = [cameras] if isinstance(cameras, str) else cameras
+    fixed = [frame for frame in frames if isinstance(frame, int)]
+    last = max(2 if isinstance(frame, str) else frame for frame in frames)
+    wanted = {
+        (e, t)
+        for e in range(6)
+        for t in range(max(0, -min(fixed)), STEPS - max(last, 0))
+        if not any((e, camera, t + frame) in holes for camera in listed for frame in fixed)
+    }
+    assert loader.sizes == {"demo": len(wanted)}
+    found = set()
+    for step in range(-(-len(wanted) // 8)):
+        batch = loader.batch_at(step)
+        found |= set(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
+        for camera in listed:
+            suffix = "" if isinstance(cameras, str) else f"/{camera}"
+            masks, pictures = batch[f"frames_mask{suffix}"], batch[f"frames{suffix}"]
+            for row, e in enumerate(batch["episode"].tolist()):
+                for place, taken in enumerate(batch["frame_step"][row].tolist()):
+                    assert masks[row, place] == ((e, camera, taken) not in holes)
+                    assert masks[row, place] == pictures[row, place].any()
+    assert found == wanted
+    assert loader.describe()["demo"]["left_out"].get("holes", 0) > 0
+
+
+def test_bounds_clamp_keeps_every_step_and_masks_holes(root: Path) -> None:
+    loader = make_loader(root, "demo", batch_size=6 * STEPS, cameras="wrist", frames=(0,), bounds="clamp")
+    batch = loader.batch_at(0)
+    wanted = {(1, 0)} | {(5, step) for step in range(STEPS)}
+    masked = ~batch["frames_mask"][:, 0]
+    assert set(zip(batch["episode"][masked].tolist(), batch["step"][masked].tolist(), strict=True)) == wanted
+    assert not batch["frames"][masked].any()
+
+
+def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Path) -> None:
+    chosen = ["--image-size", "primary:24x32,wrist:8x12", "--num-workers", "1"]
+    assert main([*arguments(dataset, tmp_path), *chosen]) == EXIT_DAMAGED
+    manifest = json.loads((tmp_path / FOLDER / "dataset.json").read_text())
+    assert manifest["image"]["cameras"] == {"wide": {"24x32": 41}, "wrist": {"8x12": 34}}
+    assert manifest["image"]["passed"] == 41
+    loader = make_loader(tmp_path, "demo", batch_size=4, cameras=("wrist", "primary"), frames=(0, 1))
+    batch = loader.batch_at(0)
+    assert batch["frames/wrist"].shape == (4, 2, 8, 12, 3)
+    assert batch["frames/primary"].shape == (4, 2, 24, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--cameras", "ceiling"), "--cameras: no dataset has 'ceiling'; "),
+        (("--image-size", "wirst:8x8"), "no dataset has 'wirst'; did you mean 'wrist'?"),
+        (("--camera", "wide"), "--camera goes with --layout pairs"),
+        (("--frames", "all"), "--frames goes with --layout pairs"),
+        (("--layout", "pairs"), "--cameras goes with --layout frames"),
+        (("--cameras", ","), "--cameras ',' names no camera"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(
+    dataset: RldsDataset, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = run(*arguments(dataset, tmp_path / "out", *options), module="convert.run")
+    assert done.code == EXIT_USAGE
+    assert message in done.error()
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_frames_root_does_not_become_one_of_pairs(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root, tmp_path / "out")
+    where = [
+        each for each in arguments(dataset, tmp_path / "out") if each not in ("--layout", "frames", "--cameras", "all")
+    ]
+    done = run(*where, module="convert.run")
+    assert done.code == EXIT_USAGE
+    assert "holds a conversion with other parameters: " in done.error()
+
+
+RUNNERS = [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", RUNNERS, ids=" ".join)
+def test_every_runner_writes_the_same_bytes(
+    dataset: RldsDataset, root: Path, tmp_path: Path, runner: tuple[str, ...]
+) -> None:
+    done = run(*arguments(dataset, tmp_path), *runner, module="convert.run")
+    assert done.code == EXIT_DAMAGED, done.err
+    assert tree(tmp_path) == tree(root)
+
+
+@pytest.mark.long
+def test_shares_of_several_tasks_and_a_finish_write_the_same_bytes(
+    dataset: RldsDataset, root: Path, tmp_path: Path
+) -> None:
+    for index in (1, 0):
+        share = ("--task-index", str(index), "--task-count", "2", "--num-workers", "1")
+        run(*arguments(dataset, tmp_path, *share), module="convert.run")
+    done = run(*arguments(dataset, tmp_path, "--finalize"), module="convert.run")
+    assert done.code == EXIT_DAMAGED, done.err
+    assert tree(tmp_path) == tree(root)
+
+
+@pytest.mark.long
+def test_a_conversion_that_is_killed_is_completed_by_the_same_command(
+    dataset: RldsDataset, root: Path, tmp_path: Path
+) -> None:
+    journal = tmp_path / FOLDER
+    with start(*arguments(dataset, tmp_path, "--num-workers", "1")) as command:
+        assert wait_until(lambda: any(journal.rglob("*.status.json")), seconds=120, poll=0.002)
+        command.kill()
+    assert not (journal / "dataset.json").exists()
+    done = run(*arguments(dataset, tmp_path, "--num-workers", "1"), module="convert.run")
+    assert done.code == EXIT_DAMAGED, done.err
+    assert tree(tmp_path) == tree(root)
+
+
+@pytest.fixture
+def copy(root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(root, tmp_path / "copy"))
+
+
+def verify(root: Path, *more: str) -> Any:
+    return run(str(root), *more, module="convert.verify")
+
+
+def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
+    done = verify(root, "--deep")
+    assert done.code == 0, done.out
+    assert run(str(root), module="convert.doctor").code == 0
+
+
+def test_verify_finds_a_flipped_bit_in_a_frame(copy: Path) -> None:
+    flip(copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord", 2000)
+    done = verify(copy, "--deep")
+    assert done.code == 1
+    assert "train-00001-of-00003" in done.out
+
+
+def test_a_lost_shard_alone_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
+    (copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord").unlink()
+    before = (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns
+    done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
+    assert done.code == EXIT_DAMAGED, done.err
+    assert tree(copy) == tree(root)
+    assert (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns == before
+
+
+def test_a_lost_index_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
+    (copy / FOLDER / "train" / "records.arrow").unlink()
+    done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
+    assert done.code == EXIT_DAMAGED, done.err
+    assert tree(copy) == tree(root)
+
+
+def test_reindex_follows_a_changed_registry_without_touching_a_frame(dataset: RldsDataset, copy: Path) -> None:
+    parts = [{"path": "action", "dims": 1, "select": [1], "quantity": "ee_position", "kind": "displacement"}]
+    registry = dataset.registry(cameras=CAMERAS, action=parts)
+    frames = {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")}
+    done = run(str(copy), "--config", str(registry), module="convert.reindex")
+    assert done.code == 0, done.err
+    assert make_loader(copy, "demo", batch_size=2, frames=(0,)).batch_at(0)["action"].shape[-1] == 1
+    assert {name: digest for name, digest in tree(copy).items() if name.endswith(".arrayrecord")} == frames
+
+
+def test_fetch_brings_the_shards_of_a_split_and_the_same_windows(root: Path, tmp_path: Path) -> None:
+    done = run(str(root), str(tmp_path / "local"), "--mixture", "demo", "--split", "train[:2]", module="stream.fetch")
+    assert done.code == 0, done.err
+    assert len(list((tmp_path / "local" / FOLDER / "train").glob("*.arrayrecord"))) == 1
+    options: dict[str, Any] = {"batch_size": 4, "frames": (-1, 0, 1), "cameras": ("primary", "wrist")}
+    options["split"] = "train[:2]"
+    here, there = (make_loader(each, "demo", **options).batch_at(1) for each in (tmp_path / "local", root))
+    for key in ("frames/primary", "frames/wrist", "frame_step"):
+        np.testing.assert_array_equal(here[key], there[key])
+    with pytest.raises(ArgumentError, match="needs 2 shards that were not fetched"):
+        make_loader(tmp_path / "local", "demo", batch_size=4)
+
+
+def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:
+    shown = make_loader(root, "demo", batch_size=2, cameras="primary", frames=(0,)).episode("demo", 1)
+    assert shown.frame_steps.tolist() == [0, 1, 2, 4, 5, 6]
+    assert shown.frames.shape == (6, 24, 32, 3)
+    assert shown.table.num_rows == STEPS
+
+
+def test_a_dry_run_counts_the_frames_of_all_cameras(dataset: RldsDataset, tmp_path: Path) -> None:
+    done = run(*arguments(dataset, tmp_path / "out", "--dry-run", "--json"), module="convert.run")
+    (plan,) = json.loads(done.out)
+    assert plan["estimated_pairs"] == pytest.approx(6 * 2 * STEPS, rel=0.2)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,160 @@
+"""Episodes and ranges of steps that a caller chooses, against plain loops over the index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream import make_loader
+from stream.loader.loader import Loader, load_loader
+from stream.storage.errors import ArgumentError, StateError
+
+BRIDGE = {"bridge": 1}
+OPENPI = ("episode_metadata/recording_folderpath", "episode_metadata/file_path")
+
+
+def samples(loader: Loader) -> list[tuple[str, int]]:
+    """Return episode and step of each sample of an epoch of a loader of one dataset, sorted."""
+    (size,) = loader.sizes.values()
+    refs = [ref for step in range(-(-size // loader.batch_size)) for ref in loader.describe(step)]
+    return sorted((ref.episode_id, ref.step) for ref in refs[:size])
+
+
+@pytest.fixture(params=["pairs", "frames"])
+def root(request: pytest.FixtureRequest) -> Path:
+    chosen: Path = request.getfixturevalue("oxe_root" if request.param == "pairs" else "frames_root")
+    return chosen
+
+
+@pytest.fixture
+def every(root: Path) -> list[tuple[str, int]]:
+    return samples(make_loader(root, BRIDGE, batch_size=4))
+
+
+@pytest.mark.parametrize("how", ["keep", "leave_out"])
+@pytest.mark.parametrize("place", ["argument", "member", "file", "file of ids", "yaml"])
+def test_listed_episodes_are_kept_or_left_out(
+    root: Path, every: list[tuple[str, int]], how: str, place: str, tmp_path: Path
+) -> None:
+    ids = sorted({name for name, _ in every})[1:3]
+    value: Any = ids if how == "keep" else {"leave_out": ids}
+    mixture: Any = BRIDGE
+    given: Any = None
+    if place == "argument":
+        given = {"bridge": value}
+    elif place == "file":
+        given = tmp_path / "episodes.json"
+        given.write_text(json.dumps({"bridge": value}))
+    elif place == "file of ids":
+        (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
+        given = {"bridge": {how: str(tmp_path / "ids.txt")}}
+    elif place == "member":
+        mixture = {"bridge": {"episodes": value}}
+    else:
+        (tmp_path / "ids.txt").write_text("\n".join(ids))
+        text = f"members: {{bridge: {{split: train, episodes: {{{how}: ids.txt}}}}}}"
+        if how == "keep":
+            text = "members: {bridge: {split: train, episodes: ids.txt}}"
+        (tmp_path / "soup.yaml").write_text(text.replace("ids.txt", str(tmp_path / "ids.txt")))
+        mixture = tmp_path / "soup.yaml"
+    loader = make_loader(root, mixture, batch_size=4, episodes=given)
+    wanted = [sample for sample in every if (sample[0] in ids) == (how == "keep")]
+    assert samples(loader) == wanted
+    assert loader.stats()["left_out"]["bridge"]["episodes"] == len(every) - len(wanted)
+
+
+def test_ranges_of_steps_are_kept_and_other_episodes_left_out(root: Path, every: list[tuple[str, int]]) -> None:
+    first, second = sorted({name for name, _ in every})[:2]
+    ranges = {first: [[3, 5], [0, 1]], second: [], "elsewhere": [[0, 9]]}
+    loader = make_loader(root, BRIDGE, batch_size=2, keep_ranges={"bridge": ranges})
+    assert samples(loader) == [sample for sample in every if sample in {(first, 0), (first, 3), (first, 4)}]
+    overview = loader.describe()["bridge"]
+    assert overview["unknown_episodes"] == {"keep_ranges": 1}
+    assert overview["samples"] + overview["left_out"]["keep_ranges"] == len(every)
+
+
+def test_choices_add_up_and_are_counted_by_reason(root: Path, every: list[tuple[str, int]]) -> None:
+    names = sorted({name for name, _ in every})
+    loader = make_loader(
+        root,
+        {"bridge": {"filters": [("step", ">", 0)]}},
+        batch_size=2,
+        filters=[("step", "<", 4)],
+        episodes={"bridge": {"leave_out": names[:1]}},
+        keep_ranges={"bridge": {name: [[2, 9]] for name in names}},
+    )
+    assert samples(loader) == [(name, step) for name, step in every if name != names[0] and 2 <= step < 4]
+    counts = dict(loader.stats()["left_out"]["bridge"])
+    counts.pop("window", 0)
+    by_filter = [sample for sample in every if not 0 < sample[1] < 4]
+    by_episode = [sample for sample in every if sample not in by_filter and sample[0] == names[0]]
+    assert counts == {
+        "filters": len(by_filter),
+        "episodes": len(by_episode),
+        "keep_ranges": len(every) - len(by_filter) - len(by_episode) - len(samples(loader)),
+    }
+
+
+def test_the_same_dataset_comes_twice_with_other_choices(root: Path, every: list[tuple[str, int]]) -> None:
+    mixture = {
+        "early": {"dataset": "bridge", "weight": 3, "filters": [("step", "<", 2)]},
+        "late": {"dataset": "bridge", "split": "train[1:]", "filters": [("step", ">=", 2)]},
+    }
+    loader = make_loader(root, mixture, batch_size=16)
+    assert loader.dataset_names == ("early", "late")
+    assert loader.weights == {"early": 0.75, "late": 0.25}
+    for ref in (ref for step in range(9) for ref in loader.describe(step)):
+        assert (ref.dataset == "early") == (ref.step < 2)
+    assert loader.batch_at(3)["frames"].shape[0] == 16
+
+
+def test_choices_survive_saving_and_a_changed_file_is_refused(root: Path, tmp_path: Path) -> None:
+    every = samples(make_loader(root, BRIDGE, batch_size=4))
+    file = tmp_path / "ranges.json"
+    file.write_text(json.dumps({every[0][0]: [[0, 3]]}))
+    loader = make_loader(root, BRIDGE, batch_size=2, keep_ranges={"bridge": file})
+    loader.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json")
+    assert samples(again) == samples(loader) != every
+    assert again.step_of(loader.state_at(7)) == 7
+    file.write_text(json.dumps({every[0][0]: [[0, 2]]}))
+    with pytest.raises(StateError, match=r"datasets\.bridge\.choices\.keep_ranges"):
+        load_loader(tmp_path / "loader.json")
+
+
+def test_the_ranges_that_openpi_publishes_are_read(root: Path, tmp_path: Path) -> None:
+    loader = make_loader(root, {"droid": 1}, batch_size=4)
+    every = samples(loader)
+    (table,) = [split.episodes.arrow() for split in loader.data.views.splits]
+    rows = table.select(["episode_id", *OPENPI]).to_pylist()
+    keys = {row["episode_id"]: "--".join(row[name] for name in OPENPI) for row in rows}
+    first, *_, last = sorted(keys)
+    published = {keys[first]: [[1, 3], [4, 5]], keys[last]: [[0, 1]], "/raw/1/recordings--/raw/1/t.h5": [[0, 9]]}
+    (tmp_path / "ranges.json").write_text(json.dumps(published))
+    kept = samples(make_loader(root, {"droid": {"keep_ranges": str(tmp_path / "ranges.json")}}, batch_size=1))
+    assert kept == [sample for sample in every if sample in {(first, 1), (first, 2), (first, 4), (last, 0)}]
+    assert len(kept) >= 2
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"episodes": ["a"]}, r"episodes=\['a'\]; expected a mapping of members, or a JSON file of one"),
+    ({"episodes": {"bridge": {"drop": ["a"]}}}, "episodes: bridge: keys .*; expected `keep` or `leave_out`"),
+    ({"episodes": {"bridge": [1, 2]}}, "episodes: bridge: .*expected a list of texts, the ids of episodes"),
+    ({"episodes": {"brigde": ["a"]}}, "episodes: no member 'brigde'; did you mean 'bridge'"),
+    ({"episodes": {"bridge": ["a", "b"]}}, "has none of the 2 episodes, such as 'a'; its ids look like '.*__0'"),
+    ({"episodes": "/nowhere.json"}, "/nowhere.json: cannot be read .No such file"),
+    ({"keep_ranges": {"bridge": {"a": [[0, 4], [3, 5]]}}}, r"a: \[0, 4\) goes beyond 3, where the next range starts"),
+    ({"keep_ranges": {"bridge": {"a": [[4, 4]]}}}, r"a: \[4, 4\) has no step"),
+    ({"keep_ranges": {"bridge": {"a": [4, 5]}}}, r"a: \[4, 5\]; expected a list of \[start, stop\) in steps"),
+    ({"keep_ranges": {"bridge": {"a": [[-1, 5]]}}}, "start"),
+    ({"keep_ranges": {"bridge": ["a"]}}, "expected a mapping of episodes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=str)
+def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: str, oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make_loader(oxe_root, BRIDGE, batch_size=4, **arguments)
