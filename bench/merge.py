@@ -22,8 +22,7 @@ from bench.measure.machine import peak_resident, resident_of_no_file
 from bench.measure.options import option, wholes
 from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import Table, figure, point_table
-from bench.source import ACTION, STATE
-from bench.synthetic import EPISODE_PAIRS, OFFSET, make_parts
+from bench.synthetic import ACTION, EPISODE_PAIRS, OFFSET, STATE, make_parts
 from convert.index.statistics import split_statistics
 from convert.index.tables import merge_index
 from convert.registry.dataset import Part, Vector

@@ -29,9 +29,8 @@ from bench.measure.child import ChildFailed, ask
 from bench.measure.command import Command, Output, Result, say
 from bench.measure.machine import MemoryLog, own_set, slope
 from bench.measure.options import number, option
-from bench.measure.plots import new_figure, save_figure
 from bench.measure.session import shared_memory, wait_until
-from bench.measure.tables import markdown_table
+from bench.measure.tables import markdown_table, new_figure, save_figure
 from convert.report import human_seconds
 from stream import WorkerError, digest, make_loader
 from stream.storage.arguments import whole

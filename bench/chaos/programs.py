@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import psutil
-
 from bench.chaos.yard import Broken, Place, Program, Yard
 from bench.measure.session import Command, Result
 from bench.soak import fresh_digests
@@ -32,7 +30,6 @@ class Conversion(Program):
     # From the need of Python at its start to the need of a conversion, and above.
     address_space = ((_ADDRESS_SPACE_MB, _ADDRESS_SPACE_MB * 3 // 2), (900, _ADDRESS_SPACE_MB))
     memory = (120, 700)
-    worker_lost = None
 
     def __init__(self, mode: str, *, source: Path | None = None, size: int | None = None) -> None:
         self.where = mode
@@ -53,15 +50,10 @@ class Conversion(Program):
             place.wait_for(place.chance.uniform(place.finished(), place.yard.total_shards), command)
             time.sleep(place.chance.uniform(0, 0.3))
 
-    def workers(self, command: Command) -> list[psutil.Process]:
-        """Return all processes of the conversion but the main one."""
-        return sorted(command.processes(), key=lambda process: process.pid)
-
     def check(self, place: Place, result: Result) -> None:
         """Check that the conversion is complete."""
-        place.check_done(result)
+        super().check(place, result)
         place.check_same()
-        place.check_clean()
 
     def finish(self, place: Place) -> None:
         """Run the same command undisturbed, or another way of running, and check the output."""
@@ -77,10 +69,10 @@ class Training(Program):
     """Runs of the script `bench.chaos.trainer` on the yard's converted data, or on a copy of the data."""
 
     where = "2 workers"
-    kills = 1
     handles = (64, 24, 16)
     address_space = ((1000, 2500),)
     memory = (80, 300)
+    worker = "stream.worker"
     worker_lost = "was killed by SIGKILL"
 
     def __init__(self, yard: Yard, *, root: Path | None = None) -> None:
@@ -109,25 +101,12 @@ class Training(Program):
             lambda: log.exists() and log.read_text().count("\n") >= step, command, what=f"step {step} is reached"
         )
 
-    def workers(self, command: Command) -> list[psutil.Process]:
-        """Return the workers of the loader."""
-        found = []
-        for process in command.processes():
-            with contextlib.suppress(psutil.Error):
-                if "stream.worker" in process.cmdline():
-                    found.append(process)
-        return sorted(found, key=lambda process: process.pid)
-
-    def check(self, place: Place, result: Result) -> None:
-        """Check that the run has left nothing."""
-        place.check_clean()
-
     def finish(self, place: Place) -> None:
         """Run the script again without a fault, and compare its batches with those of an undisturbed run.
 
         Each step is logged in order with the right batch; the step at which the script was killed perhaps twice.
         """
-        place.check_done(place.run(self))
+        self.check(place, place.run(self))
         last = -1
         for line in _log(place).read_text().splitlines():
             step, hashed = int(line.split()[0]), line.split()[1]
@@ -138,7 +117,6 @@ class Training(Program):
             last = step
         if last != STEPS - 1:
             raise Broken(f"the last step was {last}, expected {STEPS - 1}")
-        place.check_clean()
 
 
 def _log(place: Place) -> Path:

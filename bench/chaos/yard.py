@@ -47,15 +47,17 @@ class Program(Protocol):
         handles: Limits on open files to try in turn.
         address_space: Ranges of limits on address space to try in turn, in MB.
         memory: Range of limits on memory, in MB.
+        worker: Word in the command line of its workers.
         worker_lost: Words of the error after a worker was killed, None if the program may end well.
     """
 
     where: str
-    kills: int
+    kills: int = 1
     handles: tuple[int, ...]
     address_space: tuple[tuple[int, int], ...]
     memory: tuple[int, int]
-    worker_lost: str | None
+    worker: str = ""
+    worker_lost: str | None = None
 
     def running(self, place: Place, *, through: Sequence[str] = ()) -> AbstractContextManager[Command]:
         """Start the program, or start it again: it resumes its work."""
@@ -65,9 +67,17 @@ class Program(Protocol):
 
     def workers(self, command: Command) -> list[psutil.Process]:
         """Return its workers."""
+        found = []
+        for process in command.processes():
+            with contextlib.suppress(psutil.Error):
+                if self.worker in " ".join(process.cmdline()):
+                    found.append(process)
+        return sorted(found, key=lambda process: process.pid)
 
     def check(self, place: Place, result: Result) -> None:
         """Check a run that ended with exit code 0."""
+        place.check_done(result)
+        place.check_clean()
 
     def finish(self, place: Place) -> None:
         """Run the program again without a fault, and check that it ends as if nothing had happened."""
@@ -309,16 +319,17 @@ class Place:
         return [str(path.relative_to(self.folder)) for path in paths] + shared
 
     def _processes(self, command: Command) -> list[str]:
-        found = {process.pid: process for process in command.processes()}
+        found = {process.pid for process in command.processes()}
+        told = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                ours = process.environ().get("TMPDIR") == str(self.tmp)
-                if ours and process.pid != command.pid and is_alive(process):
-                    found[process.pid] = process
-        told = []
-        for pid, process in found.items():
-            with contextlib.suppress(psutil.Error):
-                told.append(f"{pid} {' '.join(process.cmdline())[:80]}")
+                known = process.pid in found or (
+                    process.pid != command.pid
+                    and process.environ().get("TMPDIR") == str(self.tmp)
+                    and is_alive(process)
+                )
+                if known:
+                    told.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
         return told
 
 

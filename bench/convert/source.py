@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import simplejpeg
 
-from bench.source import CAMERA, VERSION, Source, encode_episode, write_source
+from bench.synthetic import CAMERA, VERSION, Source, encode_episode, write_source
 from convert.sample.scene import Scene
 from convert.shard.pairs import first_steps
 from convert.source.rlds.parser import EpisodeParser

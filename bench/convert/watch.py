@@ -23,7 +23,7 @@ from bench.convert.source import BenchSource
 from bench.measure.child import BenchFailed
 from bench.measure.machine import busy_seconds, peak_resident, proportional_set
 from bench.measure.session import start
-from bench.source import VERSION
+from bench.synthetic import VERSION
 from convert.journal.journal import FOLDER
 
 _JOURNAL_EVERY = 0.05

@@ -10,11 +10,11 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bench.corruption.outcome import Outcome, examine, read_all
 from bench.corruption.regions import FILE_DAMAGES, REGION_DAMAGES, find_regions, put
 from bench.measure.command import Command, Output, Result, tell, work_folder
 from bench.measure.options import one_of, option, several
@@ -23,12 +23,44 @@ from convert.errors import ConvertError
 from convert.registry.registry import load_registry
 from convert.run.command import main as convert
 from convert.sample.command import make_sample
+from convert.verify.command import verify_root
 from stream.format.catalog import Catalog
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_file
+from stream.loader.digest import digest
+from stream.loader.loader import make_loader
+from stream.storage.errors import FormatError, StreamError
 from stream.storage.files import write_whole
 
 DATASET = "bridge"
 KINDS = ("arrayrecord", *TABLE_KINDS, "manifest")
+Loaded = Literal["raises", "raises without naming it", "same data", "WRONG", "another error"]
+Replaced = Literal["replaced", "raises", "same data", "WRONG", "not deterministic", "not counted", "another error"]
+_BAD = {"WRONG", "another error", "not deterministic", "not counted", "raises without naming it"}
+_COLUMNS = ("is_first", "robot")
+"""One column of the steps and one of the episodes, so that columns of all tables are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Findings about one damage.
+
+    Attributes:
+        found, found_deep: Whether ``convert.verify`` reports it, without and with ``--deep``.
+        loaded: Result of a loader that raises at errors.
+        replaced: Result of a loader with ``on_error="replace"``.
+        told: First words of the loader's error.
+    """
+
+    found: bool
+    found_deep: bool
+    loaded: Loaded
+    replaced: Replaced
+    told: str
+
+    @property
+    def sound(self) -> bool:
+        """Return whether the damage was found and no wrong data came out."""
+        return self.found and self.found_deep and not {self.loaded, self.replaced} & _BAD
 
 
 @dataclass(frozen=True)
@@ -39,6 +71,63 @@ class Cell:
     region: str
     damage: str
     outcome: Outcome
+
+
+def examine(root: Path, expected: Sequence[tuple[str, int]], names: Sequence[str]) -> Outcome:
+    """Verify and load a damaged root.
+
+    Args:
+        root: Root with one dataset.
+        expected: Result of ``_read`` before the damage.
+        names: Names of which an error must contain one.
+    """
+    loaded, told = _load(root, expected, names)
+    return Outcome(
+        found=not verify_root(root, jobs=1).ok,
+        found_deep=not verify_root(root, deep=True, jobs=1).ok,
+        loaded=loaded,
+        replaced=_replace(root, expected),
+        told=told,
+    )
+
+
+def _read(root: Path, on_error: Literal["raise", "replace"] = "raise") -> list[tuple[str, int]]:
+    """Return a hash of each sample of one epoch, and the number of records replaced for it."""
+    # Single samples in the order of the files.
+    size: dict[str, Any] = {"batch_size": 1, "threads": 1, "shuffle": "none", "columns": _COLUMNS}
+    loader = make_loader(root, DATASET, split="train", on_error=on_error, **size)
+    found = []
+    with closing(iter(loader)) as batches:
+        for _ in range(loader.steps_per_epoch):
+            before = loader.stats()["replaced"]
+            found.append((digest(next(batches)), loader.stats()["replaced"] - before))
+    return found
+
+
+def _load(root: Path, expected: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[Loaded, str]:
+    try:
+        return ("same data" if _read(root) == expected else "WRONG"), ""
+    except (StreamError, FormatError) as error:
+        told = " ".join(str(error).replace(str(root), "ROOT").split())[:300]
+        return ("raises" if any(name in told for name in names) else "raises without naming it"), told
+    except Exception as error:
+        return "another error", f"{type(error).__name__}: {error}"[:300]
+
+
+def _replace(root: Path, expected: Sequence[tuple[str, int]]) -> Replaced:
+    try:
+        found, again = (_read(root, "replace") for _ in range(2))
+    except (StreamError, FormatError):
+        return "raises"
+    except Exception:
+        return "another error"
+    if again != found:
+        return "not deterministic"
+    if len(found) != len(expected):
+        return "WRONG"
+    if any(have != want and not count for (have, count), (want, _) in zip(found, expected, strict=True)):
+        return "not counted"
+    return "replaced" if any(count for _, count in found) else "same data"
 
 
 def run_matrix(sound: Path, older: Path, *, kinds: Sequence[str] = KINDS, damages: Sequence[str] = ()) -> list[Cell]:
@@ -53,14 +142,14 @@ def run_matrix(sound: Path, older: Path, *, kinds: Sequence[str] = KINDS, damage
     wanted, cells = damages or (*REGION_DAMAGES, *FILE_DAMAGES), []
     with work_folder("bench-corruption", None) as root:
         shutil.copytree(sound / DATASET, root / DATASET)
-        expected = read_all(root, DATASET)
+        expected = _read(root)
         dataset, old = Catalog(root).open(DATASET), Catalog(older).open(DATASET).folder
 
         def examine_and_mend(kind: str, region: str, damage: str, files: dict[Path, bytes]) -> None:
             # An older manifest is sound by itself: the error names the file that does not fit it.
             names = [path.stem if kind == "arrayrecord" else f"{path.parent.name}/{path.name}" for path in files]
             names = [MANIFEST_NAME, "another conversion"] if kind == "manifest" else names
-            cells.append(Cell(kind, region, damage, examine(root, DATASET, expected, names)))
+            cells.append(Cell(kind, region, damage, examine(root, expected, names)))
             tell(f"{kind}, {region}, {damage}: {cells[-1].outcome.loaded}")
             for path, content in files.items():
                 put(path, content)

@@ -25,7 +25,8 @@ import numpy as np
 import psutil
 
 from bench.loader.parameters import Parameters, open_loader
-from bench.measure.decode_limit import DecodeLimit, LimitSlice
+from bench.measure.child import Turn
+from bench.measure.decode_limit import DecodeLimit
 from bench.measure.machine import MemoryLog, busy_seconds
 from bench.measure.points import step_times
 from stream.loader.iterator import LoaderIterator
@@ -214,7 +215,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
             limit = stack.enter_context(DecodeLimit(loader, processes=shape[0], threads=shape[1]))
         step_seconds = trainer.warm_up(parameters.warmup - 1 + trainer.depth)
         ours: list[LoaderSlice] = []
-        limits: list[LimitSlice] = []
+        limits: list[Turn] = []
         measured: set[int] = set()
         # The limit is measured before each slice and after the last one.
         for steps in (*plan_slices(parameters.steps, step_seconds=step_seconds, lanes=trainer.lanes), 0):
@@ -244,7 +245,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
     }
 
 
-def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows: int) -> dict[str, Any]:
+def summarise(ours: Sequence[LoaderSlice], limits: Sequence[Turn], *, rows: int) -> dict[str, Any]:
     """Return the figures of a point: rates are medians of the slices, step times are of all slices together.
 
     ``ratio`` is the loader's median divided by the limit's, None without a limit. ``cpu_ratio`` is the limit's CPU time
@@ -256,7 +257,7 @@ def summarise(ours: Sequence[LoaderSlice], limits: Sequence[LimitSlice], *, rows
     cpu = sum(part.cpu_seconds for part in ours) / pairs
     limit = statistics.median(part.pairs_per_s for part in limits) if limits else None
     limit_cpu = sum(part.cpu_seconds for part in limits) / sum(part.pairs for part in limits) if limits else None
-    parts: list[LoaderSlice | LimitSlice] = [*ours, *limits]
+    parts: list[LoaderSlice | Turn] = [*ours, *limits]
     others = sum(part.others_cpu_seconds for part in parts)
     return {
         "batches_per_s": batches,

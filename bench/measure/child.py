@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from bench.measure.machine import busy_seconds
 from bench.measure.session import REPOSITORY, end
@@ -115,20 +116,21 @@ class TeamFailed(BenchFailed):
     """A process of a team that died."""
 
 
-class Turn(NamedTuple):
+@dataclass(frozen=True)
+class Turn:
     """Work of all processes at once.
 
     Attributes:
-        results: Result of each process.
-        times: Seconds of each process.
+        pairs: Pairs, or other pieces of work, that all processes did.
         seconds: Time from the first start to the last end.
+        pairs_per_s: Rate of all processes together.
         cpu_seconds: CPU time of the processes.
         others_cpu_seconds: CPU time of everything else on the machine.
     """
 
-    results: list[Any]
-    times: list[float]
+    pairs: int
     seconds: float
+    pairs_per_s: float
     cpu_seconds: float
     others_cpu_seconds: float
 
@@ -140,20 +142,20 @@ class Team(ProcessPoolExecutor):
         context = multiprocessing.get_context("spawn")
         super().__init__(size, context, _join, (context.Barrier(size),))
 
-    def run(self, work: Callable[[Any], Any], parts: Iterable[Any]) -> Turn:
-        """Call ``work(part)`` in each process; there are as many parts as processes.
+    def run(self, work: Callable[[Any], int], parts: Iterable[Any]) -> Turn:
+        """Call ``work(part)`` in each process, which returns a count; there are as many parts as processes.
 
         Raises:
             TeamFailed: A process died.
             Exception: ``work`` raised it.
         """
         try:
-            results, starts, ends, busy, cpu = map(list, zip(*self.map(partial(_work, work), parts), strict=True))
+            counts, starts, ends, busy, cpu = map(list, zip(*self.map(partial(_work, work), parts), strict=True))
         except BrokenProcessPool:
             raise TeamFailed("a process that works alone died; is there enough memory?") from None
-        times = [end - start for start, end in zip(starts, ends, strict=True)]
+        rate = sum(count / max(end - start, 1e-9) for count, start, end in zip(counts, starts, ends, strict=True))
         others = max(last for _, last in busy) - min(first for first, _ in busy) - sum(cpu)
-        return Turn(results, times, max(ends) - min(starts), sum(cpu), max(0.0, others))
+        return Turn(sum(counts), max(ends) - min(starts), rate, sum(cpu), max(0.0, others))
 
 
 def _join(barrier: threading.Barrier) -> None:
@@ -163,9 +165,9 @@ def _join(barrier: threading.Barrier) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def _work(work: Callable[[Any], Any], part: Any) -> tuple[Any, ...]:
+def _work(work: Callable[[Any], int], part: Any) -> tuple[Any, ...]:
     # All have to be here, so that no process takes two parts.
     _barrier.wait()
     began, busy, cpu = time.monotonic(), busy_seconds(), time.process_time()
-    result = work(part)
-    return result, began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu
+    count = work(part)
+    return count, began, time.monotonic(), (busy, busy_seconds()), time.process_time() - cpu

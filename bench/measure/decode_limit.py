@@ -12,13 +12,12 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import simplejpeg
 
-from bench.measure.child import Team
+from bench.measure.child import Team, Turn
 from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
 from stream.loader.loader import Loader, make_loader
@@ -28,25 +27,6 @@ from stream.order.mixture import Mixture
 PAIRS = 512
 """Number of samples that each thread holds."""
 _turns: list[_Turns]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitSlice:
-    """One slice of decoding alone.
-
-    Attributes:
-        pairs: Pairs that all processes decoded.
-        seconds: Time of the slowest process.
-        pairs_per_s: Rate of all processes together.
-        cpu_seconds: CPU time of all processes.
-        others_cpu_seconds: CPU time of everything else on the machine.
-    """
-
-    pairs: int
-    seconds: float
-    pairs_per_s: float
-    cpu_seconds: float
-    others_cpu_seconds: float
 
 
 class DecodeLimit(Team):
@@ -76,16 +56,9 @@ class DecodeLimit(Team):
             ],
         )
 
-    def measure(self, seconds: float) -> LimitSlice:
+    def measure(self, seconds: float) -> Turn:
         """Decode for some seconds; raises TeamFailed."""
-        turn = self.run(_decode, [seconds] * self._seats)
-        return LimitSlice(
-            pairs=sum(turn.results),
-            seconds=max(turn.times),
-            pairs_per_s=sum(pairs / took for pairs, took in zip(turn.results, turn.times, strict=True)),
-            cpu_seconds=turn.cpu_seconds,
-            others_cpu_seconds=turn.others_cpu_seconds,
-        )
+        return self.run(_decode, [seconds] * self._seats)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,8 +80,8 @@ class _Share(NamedTuple):
     threads: int
 
 
-def _hold(share: _Share) -> None:
-    """Read the JPEGs of a share, and divide its samples among the threads."""
+def _hold(share: _Share) -> int:
+    """Read the JPEGs of a share, divide its samples among the threads, and return their number."""
     data = MixedData(share.root, share.mixture, share.options, batch_size=share.rows)
     assembler = Assembler(data.spec)
     samples = []
@@ -120,6 +93,7 @@ def _hold(share: _Share) -> None:
     shapes = [(max(data.spec.num_frames), *camera.shape, 3) for camera in data.spec.cameras]
     global _turns
     _turns = [_Turns(samples[thread :: share.threads], shapes, share.rows) for thread in range(share.threads)]
+    return len(samples)
 
 
 def _decode(seconds: float) -> int:

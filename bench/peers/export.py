@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench.loader.parameters import Parameters, open_loader
-from bench.peers.protocol import COLUMNS, METADATA, pixel_hash
+from bench.peers.protocol import pixel_hash
 from stream.batch.encoded import decode_frames, encoded_frames
 from stream.batch.spec import Batch
 from stream.format.catalog import Dataset
@@ -40,27 +41,13 @@ def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[st
             f"mixture {parameters.mixture} has {total:,} pairs, of which each peer would make a copy; "
             "give a smaller root, or more with --max-pairs"
         )
-    spans, hashes, pairs = _write_frames(loader, range(total), folder)
     data, spec = loader.data, loader.data.spec
-    texts = sorted({pair["language"] for pair in pairs})
-    _write_columns(
-        folder,
-        spans=spans,
-        numbers=np.array([[pair[key] for key in ("dataset", "episode", "step")] for pair in pairs]),
-        action=_padded([pair["action"] for pair in pairs], (spec.window, spec.action_size)),
-        state=_padded([pair["state"] for pair in pairs], (spec.state_size,)),
-        about={
-            "shape": spec.frame_shape,
-            "datasets": [
-                _describe(dataset, member, loader.weights[dataset.name])
-                for dataset, member in zip(data.datasets, data.members, strict=True)
-            ],
-            "languages": texts,
-            "language": [texts.index(pair["language"]) for pair in pairs],
-            **{name: getattr(parameters, name) for name in ("root", "mixture", "split")},
-        },
-    )
-    return hashes
+    datasets = [
+        _describe(dataset, member, loader.weights[dataset.name])
+        for dataset, member in zip(data.datasets, data.members, strict=True)
+    ]
+    about = {"datasets": datasets, **{name: getattr(parameters, name) for name in ("root", "mixture", "split")}}
+    return _export(loader, range(total), folder, vector=(spec.window, spec.action_size, spec.state_size), about=about)
 
 
 def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) -> set[str]:
@@ -79,21 +66,9 @@ def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) ->
     count = total if pairs is None else pairs
     if count > total:
         raise ArgumentError(f"--pairs {pairs}: {parameters.mixture} in {parameters.root} has {total:,} pairs")
-    spans, hashes, _ = _write_frames(loader, [number * total // count for number in range(count)], folder)
-    _write_columns(
-        folder,
-        spans=spans,
-        numbers=np.arange(count)[:, None] * [0, 1, 0],
-        action=np.zeros((count, 0, 0), np.float32),
-        state=np.zeros((count, 0), np.float32),
-        about={
-            "shape": loader.data.spec.frame_shape,
-            "datasets": [{"name": parameters.mixture, "weight": 1.0}],
-            "languages": [""],
-            "language": [0] * count,
-        },
-    )
-    return hashes
+    places = [number * total // count for number in range(count)]
+    about = {"datasets": [{"name": parameters.mixture, "weight": 1.0}]}
+    return _export(loader, places, folder, vector=None, about=about)
 
 
 def _open(parameters: Parameters) -> tuple[Loader, int]:
@@ -104,27 +79,44 @@ def _open(parameters: Parameters) -> tuple[Loader, int]:
     return loader, sum(loader.sizes.values())
 
 
-def _write_frames(
-    loader: Loader, places: Sequence[int], folder: Path
-) -> tuple[np.ndarray, set[str], list[dict[str, Any]]]:
-    """Write the JPEGs of some pairs; return their spans in the file, the hashes of their pixels, and their metadata.
+def _export(
+    loader: Loader,
+    places: Sequence[int],
+    folder: Path,
+    *,
+    vector: tuple[int, int, int] | None,
+    about: Mapping[str, Any],
+) -> set[str]:
+    """Write some pairs and return the hashes of their pixels; ``Export`` describes the files.
 
     Args:
         loader: Loader of the pairs.
         places: Ascending numbers of pairs, counted dataset by dataset in storage order.
         folder: Folder to make.
+        vector: Sizes of actions and states, to which those of all datasets are padded; None leaves out all metadata.
+        about: Datasets, and what peers need to know beside.
     """
     folder.mkdir(parents=True)
-    spans, hashes, pairs, end = [], set(), [], 0
-    with (folder / "frames.bin").open("wb") as file:
-        for member, batch in _stored_pairs(loader, places):
+    shape, (window, action, state) = loader.data.spec.frame_shape, vector or (0, 0, 0)
+    numbers, ends, hashes = [], [0], set()
+    with (folder / "pairs.bin").open("wb") as file:
+        for number, (member, batch) in enumerate(_stored_pairs(loader, places)):
             first, last = (jpeg.tobytes() for _, _, jpeg in encoded_frames(batch))
-            file.write(first + last)
-            spans.append((end, end + len(first), end + len(first) + len(last)))
-            end = spans[-1][2]
-            hashes.add(pixel_hash(decode_frames(batch, loader.data.spec.frame_shape)[0]))
-            pairs.append({**{key: batch[key][0] for key in METADATA}, "dataset": member})
-    return np.array(spans), hashes, pairs
+            numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if vector else (0, number, 0))
+            pair = {
+                "first": first,
+                "second": last,
+                **dict(zip(("dataset", "episode", "step"), numbers[-1], strict=True)),
+            }
+            pair["action"] = _padded(batch["action"][0], (window, action)).tobytes()
+            pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
+            pair["language"] = batch["language"][0] if vector else ""
+            ends.append(ends[-1] + file.write(pickle.dumps(pair)))
+            hashes.add(pixel_hash(decode_frames(batch, shape)[0]))
+    np.save(folder / "numbers.npy", np.array(numbers))
+    np.save(folder / "ends.npy", np.array(ends[1:]))
+    (folder / "about.json").write_text(json.dumps({**about, "shape": shape, "vector": [window, action, state]}))
+    return hashes
 
 
 def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, Batch]]:
@@ -140,20 +132,12 @@ def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, 
         start += size
 
 
-def _padded(vectors: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Return vectors of several datasets, each filled up with zeros to the same shape."""
-    padded = np.zeros((len(vectors), *shape), np.float32)
-    for row, vector in zip(padded, vectors, strict=True):
-        row[tuple(map(slice, vector.shape))] = vector
+def _padded(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a vector filled up with zeros to a shape, or an empty one for an empty shape."""
+    padded = np.zeros(shape, np.float32)
+    if padded.size:
+        padded[tuple(map(slice, values.shape))] = values
     return padded
-
-
-def _write_columns(folder: Path, *, about: Mapping[str, Any], **columns: np.ndarray) -> None:
-    """Write everything but the frames of an export; see ``Export`` for the columns."""
-    for name in COLUMNS:
-        np.save(folder / f"{name}.npy", columns[name])
-    vector = [*columns["action"].shape[1:], columns["state"].shape[1]]
-    (folder / "about.json").write_text(json.dumps({**about, "vector": vector}))
 
 
 def _describe(dataset: Dataset, member: Member, weight: float) -> dict[str, Any]:

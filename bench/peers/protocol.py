@@ -27,7 +27,6 @@ from bench.measure.machine import cpu_seconds, family, proportional_set
 
 METADATA = ("action", "state", "language", "episode", "step")
 ORDERS = ("shuffled", "sequential")
-COLUMNS = ("spans", "numbers", "action", "state")
 _CHECKED = 32
 _LOOKS = 4
 
@@ -78,11 +77,6 @@ class Request:
         return self.metadata == "full"
 
     @property
-    def shuffled(self) -> bool:
-        """Return whether pairs are drawn at random."""
-        return self.order == "shuffled"
-
-    @property
     def samples(self) -> int:
         """Return an upper bound of the number of samples taken."""
         return self.batch_size * (self.warmup + self.steps + _LOOKS + 16)
@@ -98,75 +92,50 @@ class Request:
         shards = min(count, max(1, self.num_workers, -(-count // most)))
         return [range(number * count // shards, (number + 1) * count // shards) for number in range(shards)]
 
-    def paths(self, suffix: str = "") -> list[str]:
-        """Return a path in the copy for each dataset."""
-        return [str(self.copy / f"{number:03d}{suffix}") for number in range(len(self.pairs.datasets))]
+    def stores(self, suffix: str = "") -> list[tuple[str, list[int]]]:
+        """Return a path in the copy for each dataset, and its pairs in storage order."""
+        numbers = range(len(self.pairs.datasets))
+        return [(str(self.copy / f"{number:03d}{suffix}"), self.pairs.places(number)) for number in numbers]
 
 
 class Export:
-    """The exported pairs of a mixture.
+    """The exported pairs of a mixture, dataset by dataset.
 
-    ``pair(i)`` is a mapping of ``first`` and ``second`` (JPEG bytes), ``dataset``, ``episode``, ``step`` (int),
-    ``action`` and ``state`` (bytes of float32 [W, A] and [S]), and ``language``.
+    Attributes:
+        about: ``shape`` (height and width of all frames), sizes ``vector`` of W, A and S, and for each of the
+            ``datasets`` its name, weight (a share), offset in steps and the description of its source.
+        numbers: Dataset, episode and step of each pair, int64 [n, 3].
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
-        self.spans, self.numbers, self._action, self._state = (np.load(folder / f"{name}.npy") for name in COLUMNS)
-        self._frames = np.memmap(folder / "frames.bin", np.uint8, "r")
+        self.numbers, self._ends = np.load(folder / "numbers.npy"), np.load(folder / "ends.npy")
+        self._records = np.memmap(folder / "pairs.bin", np.uint8, "r")
+        self.datasets, self.shape = self.about["datasets"], tuple(self.about["shape"])
+        self.weights = [float(dataset["weight"]) for dataset in self.datasets]
 
     def __len__(self) -> int:
-        return len(self.spans)
-
-    @property
-    def datasets(self) -> list[dict[str, Any]]:
-        """Return name, weight and offset in steps of each dataset, and the description of its source."""
-        return list(self.about["datasets"])
-
-    @property
-    def weights(self) -> list[float]:
-        """Return the share of each dataset; the shares add up to 1."""
-        return [float(dataset["weight"]) for dataset in self.about["datasets"]]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Return height and width of all frames."""
-        height, width = self.about["shape"]
-        return height, width
+        return len(self.numbers)
 
     def places(self, dataset: int) -> list[int]:
         """Return the pairs of a dataset in storage order."""
         return [int(place) for place in np.flatnonzero(self.numbers[:, 0] == dataset)]
 
-    def by_dataset(self) -> Iterator[Iterator[dict[str, Any]]]:
-        """Yield the pairs of each dataset in storage order."""
-        for number in range(len(self.datasets)):
-            yield map(self.pair, self.places(number))
+    def record(self, place: int) -> bytes:
+        """Return a pair as one record, for formats without columns."""
+        return self._records[self._ends[place - 1] if place else 0 : self._ends[place]].tobytes()
 
     def pair(self, place: int) -> dict[str, Any]:
-        """Return a pair."""
-        start, middle, stop = self.spans[place].tolist()
-        dataset, episode, step = self.numbers[place].tolist()
-        return {
-            "first": self._frames[start:middle].tobytes(),
-            "second": self._frames[middle:stop].tobytes(),
-            "dataset": dataset,
-            "episode": episode,
-            "step": step,
-            "action": self._action[place].tobytes(),
-            "state": self._state[place].tobytes(),
-            "language": self.about["languages"][self.about["language"][place]],
-        }
+        """Return ``first``, ``second`` (JPEG), ``dataset``, ``episode``, ``step``, ``language``, ``action``, ``state``.
 
-
-def pack(pair: Mapping[str, Any]) -> bytes:
-    """Return a pair as one record, for formats without columns."""
-    return pickle.dumps(pair)
+        The vectors are bytes of float32 [W, A] and [S].
+        """
+        pair: dict[str, Any] = pickle.loads(self.record(place))
+        return pair
 
 
 class Decoder:
-    """A function from a stored pair, perhaps ``pack``ed, to a sample; worker processes can be given it.
+    """A function from a pair or its record to a sample; worker processes can be given it.
 
     A sample has ``frames`` uint8 [2, H, W, 3] and ``dataset``, and with full metadata all other columns.
     """

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.measure.plots import new_figure, save_figure
-from bench.measure.tables import Column, Table, figure, point_table, spread
+from bench.measure.tables import Column, Table, figure, new_figure, point_table, save_figure, spread
 
 SETTING = ("metadata", "order", "batch_size", "num_workers")
 """Parameters of a point beside its peer and variant."""

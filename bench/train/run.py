@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils.benchmark import Timer
 
 from bench.measure.machine import MemoryLog, family
 from bench.measure.points import step_times
@@ -20,7 +21,6 @@ from stream import make_loader
 from stream.loader.loader import Loader
 from stream.torch import to_device
 
-_REPEATS = 20
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=200")
 _ALONE = 10
 _VALIDATION = ("seconds", "first_batch_s", "step_after_s")
@@ -81,7 +81,11 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
                 memory.look(number + 1)
     memory.look(parameters.steps)
     batches.close()
-    alone = _alone(step, batch, device)
+    began = time.perf_counter()
+    for _ in range(_ALONE):
+        step(batch)
+        settle(device)
+    alone = (time.perf_counter() - began) / _ALONE
     copies = measure_copies(batch["frames"], device)
     seconds = sum(steps)
     beyond = 1000 * (seconds / len(steps) - alone)
@@ -108,16 +112,8 @@ def measure(parameters: TrainParameters) -> dict[str, Any]:
 
 
 def _loader(parameters: TrainParameters, split: str) -> Loader:
-    return make_loader(
-        parameters.root,
-        parameters.mixture,
-        split=split,
-        batch_size=parameters.batch_size,
-        seed=parameters.seed,
-        num_workers=parameters.num_workers,
-        metadata=parameters.metadata,  # type: ignore[arg-type]
-        decode=parameters.decode,  # type: ignore[arg-type]
-    )
+    names = ("root", "mixture", "batch_size", "seed", "num_workers", "metadata", "decode")
+    return make_loader(**{name: getattr(parameters, name) for name in names}, split=split)
 
 
 def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
@@ -143,15 +139,6 @@ def _work(parameters: TrainParameters, device: str) -> tuple[Callable[[Any], Non
         model(batch)
 
     return train, look
-
-
-def _alone(step: Callable[[Any], None], batch: Any, device: str) -> float:
-    """Return the mean seconds of a step on a ready batch."""
-    began = time.perf_counter()
-    for _ in range(_ALONE):
-        step(batch)
-        settle(device)
-    return (time.perf_counter() - began) / _ALONE
 
 
 def _validate(loader: Loader, steps: int, device: str, look: Callable[[Any], None]) -> dict[str, float]:
@@ -194,7 +181,7 @@ def gpu_log() -> Iterator[list[float]]:
 def measure_copies(frames: torch.Tensor, device: str) -> dict[str, float | None]:
     """Return ``copy_ms`` and ``copy_gb_s`` from page-locked memory, and ``pageable_gb_s``; None without CUDA.
 
-    Figures are medians of 20 copies on an idle device, by the device's clock; GB are 10^9 bytes.
+    Figures are means of 20 copies on an idle device; GB are 10^9 bytes.
 
     Args:
         frames: Frames of a batch, uint8, in any memory.
@@ -203,22 +190,14 @@ def measure_copies(frames: torch.Tensor, device: str) -> dict[str, float | None]
     if not device.startswith("cuda"):
         return {"copy_ms": None, "copy_gb_s": None, "pageable_gb_s": None}
     pageable = frames.cpu().clone()
-    locked_ms, pageable_ms = (_copy_ms(source, device) for source in (pageable.pin_memory(), pageable))
+    target = torch.empty_like(pageable, device=device)
+    locked_ms, pageable_ms = (
+        1000
+        * Timer("target.copy_(source, non_blocking=True)", globals={"target": target, "source": source}).timeit(20).mean
+        for source in (pageable.pin_memory(), pageable)
+    )
     megabytes = pageable.nbytes / 1e6
     return {"copy_ms": locked_ms, "copy_gb_s": megabytes / locked_ms, "pageable_gb_s": megabytes / pageable_ms}
-
-
-def _copy_ms(source: torch.Tensor, device: str) -> float:
-    target = torch.empty_like(source, device=device)
-    times = []
-    for _ in range(_REPEATS):
-        begun, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begun.record()
-        target.copy_(source, non_blocking=True)
-        ended.record()
-        ended.synchronize()
-        times.append(begun.elapsed_time(ended))
-    return sorted(times)[len(times) // 2]
 
 
 def overlap(copies: dict[str, Any], beyond_ms: float) -> float | None:

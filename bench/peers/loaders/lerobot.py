@@ -9,7 +9,6 @@ cache, which counts as part of the copy.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from importlib import import_module
@@ -23,7 +22,6 @@ from bench.peers.protocol import Request
 
 _FPS = 10
 _IMAGE = "observation.image"
-_NUMBERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
 class Lerobot(MapStyle):
@@ -31,8 +29,7 @@ class Lerobot(MapStyle):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
-        import_torchvision()
+        _set_up(request)
         dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
         pairs = request.pairs
         self._full = request.full
@@ -68,20 +65,43 @@ class Lerobot(MapStyle):
     @classmethod
     def make_copy(cls, request: Request) -> None:
         """Write a LeRobot dataset for each dataset, and open each once for its cache."""
-        for number, path in enumerate(request.paths()):
+        _set_up(request)
+        for number, (path, _) in enumerate(request.stores()):
             _write(request, number, Path(path))
         cls(request)
 
 
+def _set_up(request: Request) -> None:
+    """Prepare importing LeRobot, which reads its variables then."""
+    os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
+    import_torchvision()
+
+
 def _write(request: Request, number: int, folder: Path) -> None:
-    pandas, arrow, parquet = (import_module(name) for name in ("pandas", "pyarrow", "pyarrow.parquet"))
-    offset = int(request.pairs.datasets[number]["offset"])
-    height, width = request.pairs.shape
+    datasets, pandas, utils = (import_module(name) for name in ("datasets", "pandas", "lerobot.datasets.utils"))
+    metadata_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata
+    _, action, state = request.pairs.about["vector"]
+    features = {
+        _IMAGE: {"dtype": "image", "shape": (*request.pairs.shape, 3), "names": ["height", "width", "channels"]},
+        "observation.state": {"dtype": "float32", "shape": (state,), "names": None},
+        "action": {"dtype": "float32", "shape": (action,), "names": None},
+    }
+    meta = metadata_of.create(folder.name, _FPS, features, root=folder, use_videos=False)
     rows: list[dict[str, Any]] = []
     episodes: list[dict[str, Any]] = []
     tasks: dict[str, int] = {}
-    for frames in _episodes(request, number, offset):
-        start = len(rows)
+    for frames in _episodes(request, number):
+        episodes.append(
+            {
+                "episode_index": len(episodes),
+                "tasks": [frames[0]["language"]],
+                "length": len(frames),
+                "dataset_from_index": len(rows),
+                "dataset_to_index": len(rows) + len(frames),
+                **dict.fromkeys(("data/chunk_index", "data/file_index"), 0),
+                **dict.fromkeys(("meta/episodes/chunk_index", "meta/episodes/file_index"), 0),
+            }
+        )
         for step, frame in enumerate(frames):
             rows.append(
                 {
@@ -90,67 +110,24 @@ def _write(request: Request, number: int, folder: Path) -> None:
                     "action": frame["action"],
                     "timestamp": step / _FPS,
                     "frame_index": step,
-                    "episode_index": len(episodes),
+                    "episode_index": len(episodes) - 1,
                     "index": len(rows),
                     "task_index": tasks.setdefault(frame["language"], len(tasks)),
                 }
             )
-        place = {"data/chunk_index": 0, "data/file_index": 0, "meta/episodes/chunk_index": 0}
-        episodes.append(
-            {
-                "episode_index": len(episodes),
-                "tasks": [frames[0]["language"]],
-                "length": len(frames),
-                "dataset_from_index": start,
-                "dataset_to_index": len(rows),
-                **place,
-                "meta/episodes/file_index": 0,
-            }
-        )
-    for name in ("data/chunk-000", "meta/episodes/chunk-000"):
-        (folder / name).mkdir(parents=True)
-    _, action, state = request.pairs.about["vector"]
-    schema = arrow.schema(
-        [
-            (_IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])),
-            ("observation.state", arrow.list_(arrow.float32(), state)),
-            ("action", arrow.list_(arrow.float32(), action)),
-            ("timestamp", arrow.float32()),
-            *((name, arrow.int64()) for name in _NUMBERS[1:]),
-        ]
-    )
-    data = folder / "data/chunk-000/file-000.parquet"
-    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), data, compression="none", row_group_size=100)
-    parquet.write_table(arrow.Table.from_pylist(episodes), folder / "meta/episodes/chunk-000/file-000.parquet")
-    pandas.DataFrame({"task_index": list(tasks.values())}, index=list(tasks)).to_parquet(folder / "meta/tasks.parquet")
-    features: dict[str, Any] = {
-        _IMAGE: {"dtype": "image", "shape": [height, width, 3], "names": ["height", "width", "channels"]},
-        "observation.state": {"dtype": "float32", "shape": [state], "names": None},
-        "action": {"dtype": "float32", "shape": [action], "names": None},
-        "timestamp": {"dtype": "float32", "shape": [1], "names": None},
-    }
-    features |= {name: {"dtype": "int64", "shape": [1], "names": None} for name in _NUMBERS[1:]}
-    info = {
-        "codebase_version": "v3.0",
-        "robot_type": None,
-        "total_episodes": len(episodes),
-        "total_frames": len(rows),
-        "total_tasks": len(tasks),
-        "chunks_size": 1000,
-        "data_files_size_in_mb": 100,
-        "video_files_size_in_mb": 200,
-        "fps": _FPS,
-        "splits": {"train": f"0:{len(episodes)}"},
-        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
-        "video_path": None,
-        "features": features,
-    }
-    (folder / "meta/info.json").write_text(json.dumps(info))
+    data = folder / meta.data_path.format(chunk_index=0, file_index=0)
+    data.parent.mkdir(parents=True)
+    table = datasets.Dataset.from_list(rows, features=utils.get_hf_features_from_features(meta.features))
+    table.to_parquet(data, batch_size=100)
+    utils.write_episodes(datasets.Dataset.from_list(episodes), folder)
+    utils.write_tasks(pandas.DataFrame({"task_index": list(tasks.values())}, index=list(tasks)), folder)
+    totals = {"total_episodes": len(episodes), "total_frames": len(rows), "total_tasks": len(tasks)}
+    utils.write_info({**meta.info, **totals, "splits": {"train": f"0:{len(episodes)}"}}, folder)
 
 
-def _episodes(request: Request, number: int, offset: int) -> Iterator[list[dict[str, Any]]]:
+def _episodes(request: Request, number: int) -> Iterator[list[dict[str, Any]]]:
     """Yield the frames of each episode; the frames of its last steps are second frames of pairs."""
-    pairs = request.pairs
+    pairs, offset = request.pairs, int(request.pairs.datasets[number]["offset"])
     found: dict[int, dict[int, dict[str, Any]]] = {}
     for place in pairs.places(number):
         pair = pairs.pair(place)

@@ -1,4 +1,4 @@
-"""Formats that only `bench.formats` compares: loose files, TFRecord, and a converted dataset of the pairs alone."""
+"""Peers of this repository's environment: the converted root itself, and formats that `bench.formats` compares."""
 
 from __future__ import annotations
 
@@ -12,10 +12,30 @@ from typing import Any
 import stream
 from bench.peers.loaders.torch import MapStyle
 from bench.peers.protocol import Request
-from bench.source import convert_shards, encode_episode, finish, write_source
+from bench.synthetic import convert_shards, encode_episode, finish, write_source
 from convert.sample.record import encode_example
 from convert.source.rlds.tfrecord import encode_tfrecord
 from stream.loader.iterator import LoaderIterator
+
+
+class Ours:
+    """The converted root itself; without metadata batches have the dataset's number."""
+
+    @staticmethod
+    def open_batches(request: Request) -> closing[LoaderIterator]:
+        """Return the loader's batches."""
+        about = request.pairs.about
+        loader = stream.make_loader(
+            about["root"],
+            about["mixture"],
+            split=about["split"],
+            batch_size=request.batch_size,
+            num_workers=request.num_workers,
+            metadata="full" if request.full else "dataset_only",
+            seed=request.seed,
+        )
+        return closing(iter(loader))
+
 
 _FOLDER_FILES = 1000
 _SHARD_PAIRS = 1000
@@ -71,7 +91,7 @@ class Tfrecord:
         tf.config.set_visible_devices([], "GPU")
         calls = request.num_workers or None
         paths = sorted(str(path) for path in request.copy.glob("*.tfrecord"))
-        if request.shuffled:
+        if request.order == "shuffled":
             records = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths), seed=request.seed)
             records = records.interleave(tf.data.TFRecordDataset, num_parallel_calls=calls, deterministic=False)
             records = records.shuffle(_BUFFER, seed=request.seed)
@@ -119,6 +139,6 @@ class Converted:
             seed=request.seed,
             num_workers=request.num_workers,
             metadata="dataset_only",
-            shuffle="global" if request.shuffled else "none",
+            shuffle="global" if request.order == "shuffled" else "none",
         )
         return closing(iter(loader))

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from bench.peers.loaders.torch import import_torchvision, torch_batches
-from bench.peers.protocol import Decoder, Request, forever, pack
+from bench.peers.protocol import Decoder, Request, forever
 
 _SHARD_PAIRS = 1000
 _LEAST_SHARDS = 2
@@ -32,14 +32,13 @@ class Webdataset:
     @staticmethod
     def make_copy(request: Request) -> None:
         """Write tar files of at most 1,000 pairs in random order, at least two of a dataset and one for each worker."""
-        for number, path in enumerate(request.paths()):
-            places = request.pairs.places(number)
+        for path, places in request.stores():
             random.Random(request.seed).shuffle(places)
             shards = max(_LEAST_SHARDS, request.num_workers, -(-len(places) // _SHARD_PAIRS))
             for shard in range(shards):
                 with tarfile.open(f"{path}-{shard:05d}.tar", "w") as tar:
                     for place in places[shard::shards]:
-                        record = pack(request.pairs.pair(place))
+                        record = request.pairs.record(place)
                         entry = tarfile.TarInfo(f"{place:09d}.pair")
                         entry.size = len(record)
                         tar.addfile(entry, io.BytesIO(record))
@@ -53,9 +52,9 @@ class Webdataset:
         wds = import_module("webdataset")
         sample = partial(_tar_sample, decode=Decoder(request))
         datasets = []
-        for number, path in enumerate(request.paths()):
+        for number, (path, _) in enumerate(request.stores()):
             files = sorted(glob.glob(f"{path}-*.tar"))
-            if request.shuffled:
+            if request.order == "shuffled":
                 dataset = wds.WebDataset(files, resampled=True, seed=request.seed + number, shardshuffle=False)
                 dataset = dataset.shuffle(_BUFFER)
             else:
@@ -78,10 +77,10 @@ class Grain:
     def make_copy(request: Request) -> None:
         """Write a file for each dataset, one record a group, not compressed."""
         writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
-        for path, pairs in zip(request.paths(".arrayrecord"), request.pairs.by_dataset(), strict=True):
+        for path, places in request.stores(".arrayrecord"):
             writer = writer_of(path, "group_size:1,uncompressed")
-            for pair in pairs:
-                writer.write(pack(pair))
+            for place in places:
+                writer.write(request.pairs.record(place))
             writer.close()
 
     @staticmethod
@@ -93,9 +92,9 @@ class Grain:
         # Grain's workers receive the flags of absl, which only absl's own main function parses.
         import_module("absl.flags").FLAGS.mark_as_parsed()
         datasets = []
-        for number, path in enumerate(request.paths(".arrayrecord")):
+        for number, (path, _) in enumerate(request.stores(".arrayrecord")):
             records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(path)).seed(request.seed + number)
-            datasets.append((records.shuffle() if request.shuffled else records).repeat())
+            datasets.append((records.shuffle() if request.order == "shuffled" else records).repeat())
         mixed = grain.MapDataset.mix(datasets, request.pairs.weights).map(Decoder(request))
         dataset = mixed.to_iter_dataset().batch(request.batch_size, drop_remainder=True)
         if request.num_workers:
@@ -116,10 +115,10 @@ class Mosaicml:
         """Write a folder for each dataset, not compressed."""
         import_torchvision()
         writer_of = import_module("streaming").MDSWriter
-        for path, pairs in zip(request.paths(), request.pairs.by_dataset(), strict=True):
+        for path, places in request.stores():
             with writer_of(out=path, columns=_MDS_COLUMNS) as writer:
-                for pair in pairs:
-                    writer.write(pair)
+                for place in places:
+                    writer.write(request.pairs.pair(place))
 
     @staticmethod
     @contextmanager
@@ -138,7 +137,7 @@ class Mosaicml:
         dataset = Pairs(
             streams=[
                 streaming.Stream(local=path, proportion=weight)
-                for path, weight in zip(request.paths(), request.pairs.weights, strict=True)
+                for (path, _), weight in zip(request.stores(), request.pairs.weights, strict=True)
             ],
             epoch_size=request.samples,
             shuffle=True,
@@ -159,10 +158,10 @@ class Litdata:
     def make_copy(request: Request) -> None:
         """Write a folder for each dataset with LitData's own writer, not compressed."""
         cache_of = import_module("litdata.streaming").Cache
-        for path, pairs in zip(request.paths(), request.pairs.by_dataset(), strict=True):
+        for path, places in request.stores():
             cache = cache_of(path, chunk_bytes=_CHUNK_BYTES)
-            for count, pair in enumerate(pairs):
-                cache[count] = pair
+            for count, place in enumerate(places):
+                cache[count] = request.pairs.pair(place)
             cache.done()
             cache.merge()
 
@@ -173,7 +172,7 @@ class Litdata:
         litdata = import_module("litdata")
         options = {"shuffle": True, "drop_last": False, "seed": request.seed, "transform": Decoder(request)}
         mixed = litdata.CombinedStreamingDataset(
-            [litdata.StreamingDataset(path, **options) for path in request.paths()],
+            [litdata.StreamingDataset(path, **options) for path, _ in request.stores()],
             seed=request.seed,
             weights=request.pairs.weights,
             iterate_over_all=False,

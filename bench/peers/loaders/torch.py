@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from bench.peers.protocol import METADATA, Decoder, Request, forever, pack
+from bench.peers.protocol import METADATA, Decoder, Request, forever
 
 _COMMIT = 1000
 _ROWS = 256
@@ -40,7 +40,7 @@ class MapStyle:
 
         numbers = request.pairs.numbers[:, 0].tolist()
         sampler: Any = [place % len(numbers) for place in range(request.samples)]
-        if request.shuffled:
+        if request.order == "shuffled":
             sizes, weights = Counter(numbers), request.pairs.weights
             sampler = torch.utils.data.WeightedRandomSampler(
                 [weights[number] / sizes[number] for number in numbers],
@@ -90,12 +90,12 @@ class Lmdb(MapStyle):
     def make_copy(request: Request) -> None:
         """Write all pairs under their numbers."""
         pairs = request.pairs
-        room = 2 * (int(pairs.spans[-1, 2]) + 8192 * len(pairs)) + (64 << 20)
+        room = 2 * sum(len(pairs.record(place)) + 8192 for place in range(len(pairs))) + (64 << 20)
         database = import_module("lmdb").open(str(request.copy), map_size=room)
         for start in range(0, len(pairs), _COMMIT):
             with database.begin(write=True) as writing:
                 for place in range(start, min(start + _COMMIT, len(pairs))):
-                    writing.put(b"%012d" % place, pack(pairs.pair(place)), append=True)
+                    writing.put(b"%012d" % place, pairs.record(place), append=True)
         database.sync(True)
         database.close()
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.convert.bare import set_up_opencv, transcode
-from bench.convert.command import main
+from bench.convert.command import main, set_up_opencv, transcode
 from bench.convert.source import (
     CASES,
     OFFSET,
@@ -21,7 +20,7 @@ from bench.convert.source import (
     make_source,
     read_episodes,
 )
-from bench.source import VERSION
+from bench.synthetic import VERSION
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from tests.bench.conftest import Refused

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.corruption.command import DATASET, KINDS, Cell, format_markdown, main, run_matrix
-from bench.corruption.outcome import Outcome
+from bench.corruption.command import DATASET, KINDS, Cell, Outcome, format_markdown, main, run_matrix
 from bench.corruption.regions import find_regions
 from tests.stream.conftest import oxe_root
 

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.loader.command import BATCHES_FILE, RESULT_FILE, main
-from bench.loader.mixture import OVER_TIME, WINDOWS, plot_mixture
+from bench.loader.command import BATCHES_FILE, OVER_TIME, RESULT_FILE, WINDOWS, main, plot_mixture
 from bench.loader.parameters import Parameters, open_loader
 from bench.loader.run import measure_point, plan_slices
 from bench.measure.decode_limit import DecodeLimit

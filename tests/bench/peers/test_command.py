@@ -21,7 +21,7 @@ from bench.peers.command import main
 from bench.peers.comparison import check_pixels, make_points
 from bench.peers.export import export_mixture
 from bench.peers.list import PEERS
-from bench.peers.protocol import Decoder, Export, Request, pack, pixel_hash
+from bench.peers.protocol import Decoder, Export, Request, pixel_hash
 from bench.peers.table import sentences
 from stream.frameworks.grain import PairSource
 from tests.bench.conftest import Refused
@@ -136,7 +136,8 @@ def test_times_and_memory_are_told(runs: dict[str, dict[str, Any]]) -> None:
 
 
 def test_a_copy_holds_all_frames(printed: dict[str, Any], exported: tuple[Export, set[str]]) -> None:
-    frames = int(exported[0].spans[-1, 2])
+    pairs = map(exported[0].pair, range(len(exported[0])))
+    frames = sum(len(pair["first"]) + len(pair["second"]) for pair in pairs)
     copied = set(printed["copies"]) - {"ours"}
     assert copied == set(_HERE) - {"ours", "tfdata"}
     for name in copied:
@@ -158,7 +159,7 @@ def test_exported_pairs_are_those_of_the_root(folder: Path, exported: tuple[Expo
     source = PairSource(folder / "oxe", folder / "three.yaml")
     assert len(export) == len(source) >= len(hashes)
     for place in (0, len(source) // 2, len(source) - 1):
-        sample, expected = Decoder(_request(folder))(pack(export.pair(place))), source[place]
+        sample, expected = Decoder(_request(folder))(export.record(place)), source[place]
         assert set(sample) == {"frames", "dataset", "episode", "step", "language", "action", "state"}
         for key in sample:
             np.testing.assert_array_equal(sample[key], expected[key])

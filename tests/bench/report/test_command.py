@@ -12,9 +12,7 @@ import pytest
 
 from bench.loader.command import loader_table
 from bench.measure.tables import markdown_table
-from bench.report.command import main, run_study
-from bench.report.page import add_plots, format_page
-from bench.report.studies import STUDIES, Study
+from bench.report import STUDIES, Study, add_plots, format_page, main, run_study
 
 TINY = ("--batch-size", "4", "--steps", "4", "--warmup", "1", "--no-limit", "--mixture", "bridge", "--num-workers", "0")
 

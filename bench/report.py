@@ -1,0 +1,288 @@
+"""``python -m bench.report``: run all studies in turn and write ``docs/benchmarks.md``.
+
+Each study (`studies.yaml`) is a command in a fresh process; its result stays below ``--work``. An interrupted
+run continues: a study with a result of the same command is not run again without ``--fresh``. A study that fails is
+noted on the page. The other studies run, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from bench.loader.command import loader_table
+from bench.measure.command import Command, Output, Result, tell
+from bench.measure.options import known, option, several
+from bench.measure.session import start
+from bench.measure.tables import colors, new_figure, save_figure
+from bench.peers.table import comparison_table
+from bench.train.command import train_table
+from stream.storage.files import write_whole
+
+Kind = Literal["loader", "train", "formats", "peers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question and the command that answers it; `studies.yaml` describes the fields.
+
+    Attributes:
+        key: Name of its folder.
+        kind: Room of its command.
+    """
+
+    key: str
+    title: str
+    kind: Kind = "loader"
+    seen: str = "-"
+    arguments: str = ""
+    short: str = ""
+    repeats: Sequence[int] = (2, 5)
+    plot: str | None = None
+    files: Sequence[str] = ()
+
+    @property
+    def module(self) -> str:
+        """Return the module that ``python -m`` runs."""
+        return f"bench.{self.kind}"
+
+    def command(self, places: dict[str, str], *, full: bool) -> list[str]:
+        """Return the arguments of the command, without ``--out`` and ``--json``."""
+        root = "" if "root" in self.arguments else "--root {root}"
+        given = shlex.split(f"{root} {self.arguments} {'' if full else self.short}")
+        return [*(argument.format(**places) for argument in given), "--repeat", str(self.repeats[full])]
+
+
+_FILE = Path(__file__).with_name("studies.yaml")
+STUDIES = tuple(Study(key=key, **about) for key, about in yaml.safe_load(_FILE.read_text()).items())
+"""All studies, in the order of the page."""
+
+
+@dataclass
+class Outcome:
+    """The outcome of a study.
+
+    Attributes:
+        study: The study.
+        command: Arguments of its command.
+        result: Result of the command, if it has one.
+        error: Error that ended the command, if any.
+        date: Date of the measurement.
+        kept: Whether the result is from an earlier run.
+        plots: Pictures, relative to the page.
+    """
+
+    study: Study
+    command: list[str]
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    date: str = ""
+    kept: bool = False
+    plots: tuple[str, ...] = ()
+
+
+def format_page(outcomes: Sequence[Outcome]) -> str:
+    """Return the page."""
+    parts = [_HEAD]
+    machine = next((outcome.result["machine"] for outcome in outcomes if outcome.result), None)
+    if machine is not None:
+        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+        parts.append(
+            f"Machine: {machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 1e9:.0f} GB of memory, "
+            f"{machine['system']}, Python {machine['python']}; {versions}.\n"
+        )
+    return "\n".join([*parts, *map(_section, outcomes)])
+
+
+_HEAD = """# Benchmarks
+
+`make bench` wrote this page: every table comes from the command above it, run on the date beside it.
+`python -m bench.report --help` tells how to repeat single tables, or to run longer.
+
+The data are the sample of `make demo`: synthetic moving pictures with the true schema of all 29 datasets, 256x256 JPEG
+frames at quality 95. *Limit* is the speed of as many processes that only decode the same JPEGs from memory, measured in
+turns in the same run. *Ratio* is samples/s divided by the limit. *CPU ratio* is the part of the loader's CPU time that
+decoding alone takes. *to first* compares a point with the first one of its table, within a repeat. Values are medians
+over the repeats, ranges are from the least to the most. MB are 10^6 bytes, memory is the proportional set size of all
+processes together. *Source project* is the tf.data pipeline that this loader replaces, measured on another machine.
+"""
+_TABLES = {"loader": loader_table, "train": train_table, "formats": comparison_table, "peers": comparison_table}
+
+
+def _section(outcome: Outcome) -> str:
+    study = outcome.study
+    lines = [f"## {study.title}", ""]
+    if study.seen != "-":
+        lines += [f"Source project: {study.seen}", ""]
+    command = shlex.join(["python", "-m", study.module, *outcome.command])
+    lines += [f"`{command}`{f', {outcome.date}' if outcome.date else ''}", ""]
+    if outcome.error is not None:
+        lines += [f"Not measured: {outcome.error}", ""]
+    if outcome.result is not None:
+        lines += [_TABLES[study.kind](outcome.result).markdown(), ""]
+    for plot in outcome.plots:
+        lines += [f"![{study.title}]({plot})", ""]
+    return "\n".join(lines)
+
+
+def add_plots(outcome: Outcome, folder: Path, page: Path) -> None:
+    """Put the plots of a study beside the page, in ``benchmarks/``."""
+    pictures = page.parent / "benchmarks"
+    pictures.mkdir(parents=True, exist_ok=True)
+    study, plots = outcome.study, []
+    if outcome.result is None:
+        return
+    if study.plot is not None:
+        plots.append(f"{study.key}.svg")
+        plot_sweep(outcome.result, study.plot, pictures / plots[0], title=study.title)
+    for file in study.files:
+        if (folder / file).is_file():
+            plots.append(file if study.key == Path(file).stem else f"{study.key}-{file}")
+            shutil.copy(folder / file, pictures / plots[-1])
+    outcome.plots = tuple(f"benchmarks/{name}" for name in plots)
+
+
+def plot_sweep(result: Result, parameter: str, path: Path, *, title: str) -> None:
+    """Draw samples/s of the loader and of decoding alone over a parameter, with a bar for the range of the repeats.
+
+    Args:
+        result: Result of `bench.loader`, swept over ``parameter``.
+        parameter: Swept parameter; its values stand at even distances.
+        path: SVG to write.
+        title: Title of the plot.
+    """
+    points = [point for point in result["points"] if point["median"] is not None]
+    places = list(range(len(points)))
+    figure, axes = new_figure(width=6, height=3.6)
+    series = {"samples_per_s": "the loader", "limit_samples_per_s": "decoding alone"}
+    for color, (key, name) in zip(colors(2), series.items(), strict=True):
+        runs = [[run[key] for run in point["repeats"] if run[key] is not None] for point in points]
+        if not all(runs):
+            continue
+        middle = [point["median"][key] for point in points]
+        low = [level - min(values) for level, values in zip(middle, runs, strict=True)]
+        high = [max(values) - level for level, values in zip(middle, runs, strict=True)]
+        axes.errorbar(places, middle, [low, high], label=name, color=color, marker="o", capsize=4)
+    axes.set_xticks(places, [str(point["point"][parameter]) for point in points])
+    axes.set(xlabel=parameter.replace("_", " "), ylabel="pairs/s", title=title)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="lower right")
+    save_figure(figure, path, png=False)
+
+
+_COMMAND, _RESULT = "command.json", "result.json"
+_KEYS = tuple(study.key for study in STUDIES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Output):
+    """Options of the command."""
+
+    root: str = option("build/demo/oxe", str, "converted root")
+    small_root: str = option("build/demo/oxe128", str, "the same at 128x128")
+    source: str = option("build/demo/source", str, "RLDS source of both")
+    work: Path = option(Path("build/bench"), Path, "folder for results")
+    page: Path = option(Path("docs/benchmarks.md"), Path, "page to write")
+    full: bool = option(False, bool, "more repeats: hours instead of 45 minutes")
+    only: tuple[str, ...] = option(_KEYS, several(known(_KEYS, "study")), "studies; keep others", metavar="A,B")
+    fresh: bool = option(False, bool, "repeat studies that have a result")
+    list: bool = option(False, bool, "print the commands and exit")
+
+
+def run_study(study: Study, command: list[str], folder: Path, *, fresh: bool) -> Outcome:
+    """Run a study, or take its earlier result.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    asked = {"module": study.module, "arguments": command}
+    outcome = Outcome(study, command)
+    kept = _read(folder / _COMMAND)
+    outcome.kept = not fresh and {key: kept.get(key) for key in asked} == asked and (folder / _RESULT).is_file()
+    if not outcome.kept:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        with start(*command, "--out", str(folder), "--json", module=study.module) as running:
+            try:
+                done = running.wait(None)
+            finally:
+                running.end()
+        (folder / "stderr").write_text(done.err)
+        (folder / _RESULT).write_text(done.out)
+        if not _read(folder / _RESULT):
+            (folder / _RESULT).unlink()
+            told = done.err.strip().splitlines()
+            outcome.error = told[-1].removeprefix("error: ") if told else f"ended with exit code {done.code}"
+            return outcome
+        write_whole(folder / _COMMAND, json.dumps({**asked, "date": time.strftime("%Y-%m-%d")}))
+    outcome.result = _read(folder / _RESULT)
+    outcome.date = _read(folder / _COMMAND)["date"]
+    return outcome
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _work(given: ReportOptions) -> Iterator[dict[str, Any]]:
+    places = {"root": given.root, "small_root": given.small_root, "source": given.source}
+    commands = {study.key: study.command(places, full=given.full) for study in STUDIES}
+    outcomes: list[Outcome] = []
+    for number, study in enumerate(() if given.list else STUDIES, 1):
+        folder, asked = given.work / study.key, commands[study.key]
+        if study.key not in given.only:
+            if not (folder / _RESULT).is_file():
+                continue
+            asked = _read(folder / _COMMAND).get("arguments", asked)
+        tell(f"{number}/{len(STUDIES)} {study.title}")
+        outcome = run_study(study, asked, folder, fresh=given.fresh and study.key in given.only)
+        add_plots(outcome, folder, given.page)
+        outcomes.append(outcome)
+        if outcome.error is not None:
+            print(f"error: {study.key}: {outcome.error}", file=sys.stderr)
+        given.page.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(given.page, format_page(outcomes))
+    yield {
+        "page": None if given.list else str(given.page),
+        "commands": [shlex.join(["python", "-m", study.module, *commands[study.key]]) for study in STUDIES],
+        "studies": [
+            {"key": outcome.study.key, "date": outcome.date, "kept": outcome.kept, "error": outcome.error}
+            for outcome in outcomes
+        ],
+    }
+
+
+def _show(result: Result) -> str:
+    if result["page"] is None:
+        return "\n".join(result["commands"])
+    kept = sum(study["kept"] for study in result["studies"])
+    told = f", {kept} of them with earlier results, perhaps of other code (--fresh repeats them)" if kept else ""
+    return f"{result['page']}: {len(result['studies'])} studies{told}"
+
+
+COMMAND = Command(
+    name="report",
+    about="Run all studies and write the page of benchmarks.",
+    options=ReportOptions,
+    work=_work,
+    show=_show,
+    failed=lambda result: any(study["error"] for study in result["studies"]),
+    interrupted="interrupted; run the same command again to continue",
+)
+main = COMMAND.main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,1 +1,0 @@
-"""``python -m bench.report``: all studies and the page of their results."""

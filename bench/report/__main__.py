@@ -1,5 +1,0 @@
-"""``python -m bench.report``."""
-
-from bench.report.command import main
-
-raise SystemExit(main())
