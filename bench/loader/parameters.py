@@ -11,8 +11,9 @@ from bench.measure.options import number, one_of, option
 from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
-from stream.loader.mixed import MixedData, Options
+from stream.loader.mixed import MixedData
 from stream.loader.normalize import Normalize
+from stream.loader.options import Options
 from stream.loader.running import Running
 from stream.order.mixture import Member, Mixture, resolve_mixture
 from stream.order.window import BOUNDS

@@ -21,7 +21,8 @@ from bench.measure.child import Team, Turn
 from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
 from stream.loader.loader import Loader, make_loader
-from stream.loader.mixed import MixedData, Options
+from stream.loader.mixed import MixedData
+from stream.loader.options import Options
 from stream.order.mixture import Mixture
 
 PAIRS = 512

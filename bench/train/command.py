@@ -24,7 +24,8 @@ from bench.measure.options import number, one_of, option
 from bench.measure.points import Prepared, Repeated, prepare_sweep, study, sweep_over
 from bench.measure.tables import Table, figure, point_table, spread
 from stream.batch.spec import METADATA
-from stream.loader.mixed import Options, open_mixture
+from stream.loader.mixed import open_mixture
+from stream.loader.options import Options
 from stream.loader.running import Running
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
+from stream.batch.spaces import space_vector
 from stream.batch.vectors import Vector
 from stream.format.catalog import Dataset
 from stream.format.fields import Part
-from stream.format.names import DERIVED
+from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
+from stream.format.spaces import SpaceName, derived_column
 from stream.format.table import Table
 from stream.storage.errors import ArgumentError, FormatError, closest, first_fault
 
 
 def dataset_vector(
-    dataset: Dataset, which: Literal["action", "state"], columns: Sequence[Any] | None, *, steps: Table
+    dataset: Dataset,
+    which: VectorName,
+    columns: Sequence[Any] | None,
+    *,
+    steps: Table,
+    space: SpaceName | None = None,
 ) -> Vector:
     """Return the vector of a dataset.
 
@@ -26,6 +33,7 @@ def dataset_vector(
         which: ``action`` or ``state``.
         columns: Names of columns, ``(column, [indices])``, or mappings like the registry's parts; None takes the
             registry's.
+        space: Canonical space, None for the registry's vector.
         steps: Table ``steps`` of one split.
 
     Raises:
@@ -33,11 +41,15 @@ def dataset_vector(
         FormatError: The derived column does not fit the registry's entry in the manifest.
     """
     if columns is None:
-        vector = _make_vector(dataset.fields.action if which == "action" else dataset.fields.state)
-        found = steps.columns.get(which)
+        if space is None:
+            vector = _make_vector(dataset.fields.action if which == "action" else dataset.fields.state)
+        else:
+            vector = space_vector(dataset, which, space)
+        column = derived_column(which, space)
+        found = steps.columns.get(column)
         if vector.size and (found is None or (found.dtype, found.width) != ("<f4", vector.size)):
             raise FormatError(
-                f"{steps.path}: column {which!r} is not the {vector.size} numbers of the manifest's spec; run "
+                f"{steps.path}: column {column!r} is not the {vector.size} numbers of the manifest's spec; run "
                 "`python -m convert.reindex` on this root"
             )
         return vector

@@ -14,6 +14,7 @@ from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window
 from stream.format.index import SplitIndex
+from stream.format.names import VECTORS, VectorName
 from stream.format.table import Table
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError
@@ -75,16 +76,16 @@ class Lookup:
         self._language = lru_cache(_MOST_TEXTS)(partial(_language, splits))
         # Records of an episode in the layout ``frames``, for each of its steps.
         self._records_a_step = np.array(spec.stored_cameras)
-        vectors = {"action": spec.actions, "state": spec.states}
         self._starts: dict[str, np.ndarray] = {}
         self._widths: dict[str, np.ndarray] = {}
-        for name, found in vectors.items():
+        for name in VECTORS:
+            found = spec.vectors(name)
             derived = [found[split.member].size and found[split.member].chosen is None for split in splits]
             with_column = {split.folder for split, own in zip(splits, derived, strict=True) if own}
-            self._starts[name] = index.starts(partial(_steps_of, with_column), name, 4)
+            self._starts[name] = index.starts(partial(_steps_of, with_column), spec.derived[name], 4)
             widths = [found[split.member].size if own else 0 for split, own in zip(splits, derived, strict=True)]
             self._widths[name] = np.array(widths)
-        self._by_split = bool(spec.columns) or any(v.chosen is not None for found in vectors.values() for v in found)
+        self._by_split = bool(spec.columns) or any(v.chosen is not None for name in VECTORS for v in spec.vectors(name))
         # [M, A] and [M, S] for M members.
         self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None]
         self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
@@ -211,8 +212,12 @@ class Lookup:
         wanted = origin.step[:, None] + steps
         return (wanted >= 0) & (wanted < origin.num_steps[:, None])
 
-    def _gather(self, name: str, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
+    def _gather(
+        self, name: VectorName, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray
+    ) -> None:
         """Copy a derived column to ``out``, n steps from ``first`` on; 0 where ``mask`` is False.
+
+        In a canonical space a NaN is a number that the step does not have, and its mask becomes False.
 
         Args:
             name: ``action`` or ``state``.
@@ -228,6 +233,9 @@ class Lookup:
         # Masked values read number 0 of the region, which is finite: it is the magic of an Arrow file.
         index *= mask
         out[:] = self._index.float32[index]
+        if self._spec.derived[name] != name:
+            mask &= ~np.isnan(out)
+            out[~mask] = 0
         out *= mask
 
     def _fill_by_split(

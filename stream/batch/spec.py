@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
 from stream.batch.vectors import Reduction, Vector, sum_scale
 from stream.format.index import SplitIndex
-from stream.format.names import Layout, TableKind
+from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
 from stream.order.window import Window, WindowTable
 
 Metadata = Literal["full", "dataset_only", "none"]
@@ -43,6 +43,7 @@ class BatchSpec:
         metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
         actions: Action of each member.
         states: State of each member.
+        derived: Column of ``steps`` with the vectors that no caller chose, by ``action`` and ``state``.
         rates: Steps per second of each member, None if unknown.
         action: Reduction of action windows.
         action_from: First step of the action windows, from t.
@@ -64,6 +65,7 @@ class BatchSpec:
     metadata: Metadata
     actions: tuple[Vector, ...]
     states: tuple[Vector, ...]
+    derived: Mapping[VectorName, DerivedName]
     rates: tuple[float | None, ...]
     action: Reduction
     action_from: int
@@ -82,6 +84,10 @@ class BatchSpec:
     def state_size(self) -> int:
         """Dimensions of the largest state, S."""
         return max(vector.size for vector in self.states)
+
+    def vectors(self, which: VectorName) -> tuple[Vector, ...]:
+        """Return the action or the state of each member."""
+        return self.actions if which == "action" else self.states
 
     @property
     def window(self) -> int:
@@ -160,11 +166,12 @@ class BatchSpec:
         if self.metadata != "full":
             return
         yield "steps", "language"
-        for name, vector in (("action", self.actions[split.member]), ("state", self.states[split.member])):
+        for which in VECTORS:
+            vector = self.vectors(which)[split.member]
             if vector.chosen is not None:
                 yield from (("steps", column) for column, _ in vector.chosen)
             elif vector.size:
-                yield "steps", name
+                yield "steps", self.derived[which]
         for column in self.columns:
             if kind := column.kinds[split.member]:
                 yield kind, column.column

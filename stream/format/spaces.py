@@ -7,15 +7,26 @@ the dataset does not have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, cast
 
 from pydantic import BaseModel, Field
+
+from stream.format.names import DerivedName, VectorName
 
 SpaceName = Literal["oxe", "eef_delta", "eef", "joint"]
 """The action of OpenVLA and Octo; the same in m and rad a step; a pose as state; positions of joints."""
 
 EEF_NAMES = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 """Dimensions of every space but ``joint``. The gripper is 1 when open and 0 when closed."""
+
+
+def derived_column(which: VectorName, space: SpaceName | None) -> DerivedName:
+    """Return the column of ``steps`` with a vector in a space, or as the registry has it.
+
+    >>> derived_column("action", "oxe")
+    'action_oxe'
+    """
+    return cast(DerivedName, f"{which}_{space}" if space else which)
 
 
 class NamedTerm(Protocol):
@@ -64,7 +75,7 @@ class Space(BaseModel):
     unknown_units: tuple[str, ...] = ()
     unmapped: str | None = None
 
-    def names(self, space: SpaceName, vector: Literal["action", "state"]) -> tuple[str, ...]:
+    def names(self, space: SpaceName, vector: VectorName) -> tuple[str, ...]:
         """Return the names of the dimensions of a column, none if there is no column."""
         terms = self.action if vector == "action" else self.state
         return space_names(space, terms) if terms else ()

@@ -13,7 +13,8 @@ import numpy as np
 from absl import flags
 
 from stream.batch.maker import BatchMaker, Setup
-from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.mixed import MixedData, open_mixture
+from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows

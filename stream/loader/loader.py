@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from stream.batch.spaces import ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
-from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.mixed import MixedData, open_mixture
+from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
@@ -42,6 +44,10 @@ def make_loader(
     state_horizon: int = 1,
     action_columns: Mapping[str, Sequence[Any]] | None = None,
     state_columns: Mapping[str, Sequence[Any]] | None = None,
+    action_space: ActionSpace | None = None,
+    state_space: StateSpace | None = None,
+    unmapped: Unmapped = "error",
+    unknown_units: UnknownUnits = "refuse",
     columns: Sequence[str] = (),
     samples_per_episode: int = 0,
     shuffle: str = "global",
@@ -87,6 +93,13 @@ def make_loader(
         action_columns: Columns of ``steps`` that replace the registry's action, by dataset: names, or
             ``(name, [indices])``.
         state_columns: The same for the state.
+        action_space: Space that the action of every dataset is mapped to: ``oxe``, the 7 numbers of OpenVLA and Octo;
+            ``eef_delta``, the same in metres and radians a step; or ``joint``. None takes the registry's action.
+            Members of ``action_columns`` keep those.
+        state_space: The same for the state: ``eef``, the pose of the end effector, or ``joint``.
+        unmapped: What to do with datasets that do not map to a space: ``error``; ``mask``, zeros with mask False;
+            ``drop``, a mixture without them.
+        unknown_units: ``refuse`` datasets whose units no source tells, or ``keep`` their numbers as stored.
         columns: Additional columns of the index, with ``metadata="full"``. Each is a key of the batch: a list of texts,
             or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
@@ -127,6 +140,10 @@ def make_loader(
         state_horizon=state_horizon,
         action_columns=action_columns,
         state_columns=state_columns,
+        action_space=action_space,
+        state_space=state_space,
+        unmapped=unmapped,
+        unknown_units=unknown_units,
         columns=columns,
     )
     running = Running(
@@ -157,7 +174,8 @@ class Loader(grain.IterDataset[Batch]):
       False for a repeated edge of the episode, a damaged frame, and a camera that the dataset lacks.
     - ``frame_step`` int64 [b, F], the steps of the frames, if you choose frames or cameras.
     - ``action`` float32 [b, W, A], or [b, A] if reduced.
-    - ``action_mask`` bool, shaped as ``action``. Values beyond the dataset's size or the pair's steps are 0 and False.
+    - ``action_mask`` bool, shaped as ``action``. Values beyond the dataset's size or the pair's steps are 0 and False,
+      and so are those that a canonical space does not have, such as the rotation of a dataset without one.
     - ``state`` float32 [b, S], or [b, W, S] with ``state_horizon`` above 1.
     - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.

@@ -3,103 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from stream.batch.cameras import canonical_cameras, find_cameras
+from stream.batch.cameras import find_cameras
 from stream.batch.columns import find_column
 from stream.batch.dataset_vector import dataset_vector
-from stream.batch.spec import METADATA, BatchSpec, Metadata
-from stream.batch.vectors import REDUCTIONS, Reduction
+from stream.batch.spaces import check_spaces
+from stream.batch.spec import BatchSpec
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import IndexCheck, UsedColumn, used_columns
+from stream.format.names import VECTORS
+from stream.format.spaces import derived_column
+from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import canonical_filters, parse_filters
+from stream.order.filters import parse_filters
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.plain_values import canonical_choice, canonical_columns
 from stream.order.plan import Plan, Shuffle
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.views import Views, member_ranges
-from stream.order.window import BOUNDS, Bounds, canonical_frames, resolve_windows
-from stream.storage.arguments import check_whole
+from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError, closest
 
 _log = logging.getLogger("stream")
-
-_NUMBERS: dict[str, tuple[int | None, int | None]] = {
-    "seed": (None, None),
-    "samples_per_episode": (0, 1_000_000),
-    "action_from": (-100_000, 100_000),
-    "horizon": (1, 100_000),
-    "state_from": (-100_000, 100_000),
-    "state_horizon": (1, 100_000),
-}
-"""Least and largest value of each whole number."""
-_CHOICES = {"metadata": METADATA, "action": REDUCTIONS, "bounds": BOUNDS}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Arguments of ``make_loader`` that define the samples.
-
-    Raises:
-        ArgumentError: An argument is wrong.
-    """
-
-    seed: int = 0
-    shuffle: str = "global"
-    samples_per_episode: int = 0
-    filters: Any = None
-    episodes: Any = None
-    keep_ranges: Any = None
-    metadata: Metadata = "full"
-    cameras: str | Sequence[str] | None = None
-    frames: Sequence[int | str] | None = None
-    bounds: Bounds = "inside"
-    action: Reduction = "window"
-    action_from: int = 0
-    horizon: int | None = None
-    state_from: int = 0
-    state_horizon: int = 1
-    action_columns: Mapping[str, Sequence[Any]] | None = None
-    state_columns: Mapping[str, Sequence[Any]] | None = None
-    columns: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in _NUMBERS.items():
-            if name == "horizon" and self.horizon is None:
-                continue
-            number = check_whole(name, getattr(self, name), least=least)
-            if most is not None and number > most:
-                raise ArgumentError(f"{name}={number}; at most {most:,}")
-            object.__setattr__(self, name, number)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(choices)}")
-        if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
-            raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
-        if self.columns and self.metadata != "full":
-            raise ArgumentError(
-                f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
-            )
-        for name in ("action_columns", "state_columns"):
-            object.__setattr__(self, name, canonical_columns(name, getattr(self, name)))
-        if self.action != "window" and self.action_from:
-            raise ArgumentError(
-                f"action_from={self.action_from} with action={self.action!r}; only action='window' begins at another "
-                "step than t"
-            )
-        object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
-        object.__setattr__(self, "frames", canonical_frames(self.frames))
-        object.__setattr__(self, "filters", canonical_filters(self.filters))
-        for name in ("episodes", "keep_ranges"):
-            object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
-        object.__setattr__(self, "columns", tuple(self.columns))
 
 
 class MixedData:
@@ -125,12 +57,20 @@ class MixedData:
         catalog: Catalog | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.mixture = mixture
-        self.members = members = mixture.members
         self.options = options
         catalog = catalog or Catalog(root)
         self.root = catalog.root
-        self.datasets = _open_datasets(members, catalog)
+        self.datasets = _open_datasets(mixture.members, catalog)
+        stay = check_spaces(
+            self.datasets,
+            options.spaces,
+            {which: options.own_columns(which) for which in VECTORS},
+            unmapped=options.unmapped,
+            unknown_units=options.unknown_units,
+        )
+        self.datasets = tuple(compress(self.datasets, stay))
+        self.mixture = mixture = replace(mixture, members=tuple(compress(mixture.members, stay)))
+        self.members = members = mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
         shuffle = Shuffle.parse(options.shuffle)
         self.choices = _choices(members, self.names, options)
@@ -190,14 +130,17 @@ class MixedData:
         options = self.options
         firsts = [self.views.splits_of(member)[0] for member in range(len(self.members))]
         vectors = {}
-        for which, chosen in (("action", options.action_columns), ("state", options.state_columns)):
-            for name in chosen or {}:
+        for which in VECTORS:
+            chosen = options.own_columns(which)
+            for name in chosen:
                 if name not in self.names:
                     raise ArgumentError(
                         f"{which}_columns: no member {name!r}; {closest(name, self.names, noun='members')}"
                     )
             vectors[which] = tuple(
-                dataset_vector(dataset, which, (chosen or {}).get(dataset.name), steps=split.steps)  # type: ignore[arg-type]
+                dataset_vector(
+                    dataset, which, chosen.get(dataset.name), steps=split.steps, space=options.spaces.get(which)
+                )
                 for dataset, split in zip(self.datasets, firsts, strict=True)
             )
         spec = BatchSpec(
@@ -213,6 +156,7 @@ class MixedData:
             metadata=options.metadata,
             actions=vectors["action"],
             states=vectors["state"],
+            derived={which: derived_column(which, options.spaces.get(which)) for which in VECTORS},
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             action=options.action,
             action_from=options.action_from,

@@ -12,6 +12,7 @@ import numpy as np
 from stream.batch.affine import Affine, AffineMap
 from stream.batch.spec import Batch
 from stream.batch.vectors import Vector
+from stream.format.names import VECTORS
 from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData
 from stream.loader.quiet_grain import grain
@@ -233,10 +234,9 @@ def load_normalize(
     if format != "stream":
         if format not in ("openpi", "openvla"):
             raise ArgumentError(f"format={format!r}; expected 'stream', 'openpi' or 'openvla'")
-        spec = data.spec
-        names = {
-            key: {name: vector.names for name, vector in zip(data.names, vectors, strict=True) if vector.size}
-            for key, vectors in (("action", spec.actions), ("state", spec.states))
+        names: dict[str, dict[str, tuple[str, ...]]] = {
+            key: {name: each.names for name, each in zip(data.names, data.spec.vectors(key), strict=True) if each.size}
+            for key in VECTORS
         }
         statistics = (import_openpi if format == "openpi" else import_openvla)(path, names)
         return Normalize(data, statistics=statistics, **{"keys": tuple(statistics), **settings})
@@ -255,14 +255,14 @@ def load_normalize(
 def fingerprint(data: MixedData, split: str) -> dict[str, Any]:
     """Return everything that statistics of a mixture belong to, as a small JSON object."""
     options, spec = data.options, data.spec
-    vectors = {"action": spec.actions, "state": spec.states}
     return {
         "split": split,
         "horizon": options.horizon,
+        "columns": dict(spec.derived),
         "datasets": {
             name: {
                 "data": dataset.manifest.checksum[:16],
-                **{key: list(found[member].names) for key, found in vectors.items()},
+                **{key: list(spec.vectors(key)[member].names) for key in VECTORS},
             }
             for member, (name, dataset) in enumerate(zip(data.names, data.datasets, strict=True))
         },
@@ -280,7 +280,7 @@ def check_fingerprint(saved: Mapping[str, Any], here: Mapping[str, Any], *, wher
 
 def _statistics(data: MixedData, key: Key, per: Per, split: str) -> dict[str, VectorStatistics]:
     """Return the statistics of each dataset that has the vector, by name."""
-    vectors = data.spec.actions if key == "action" else data.spec.states
+    vectors = data.spec.vectors(key)
     groups: dict[Any, list[int]] = {}
     for member, vector in enumerate(vectors):
         if vector.size:

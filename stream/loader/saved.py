@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stream.loader.mixed import MixedData, Options
+from stream.loader.mixed import MixedData
+from stream.loader.options import Options
 from stream.loader.running import Running
 from stream.loader.state import STATE_VERSION, first_difference, read_json, write_json
 from stream.order.filters import canonical_filters

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stream.batch.vectors import Vector
 from stream.format.index import open_index
-from stream.format.names import table_file
+from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values
 from stream.format.table import Table
 from stream.storage.errors import ArgumentError
@@ -18,7 +18,7 @@ from stream.storage.errors import ArgumentError
 if TYPE_CHECKING:
     from stream.loader.mixed import MixedData
 
-Key = Literal["action", "state"]
+Key = VectorName
 _CHUNK = 1 << 18
 """Steps that are read at once."""
 
@@ -57,28 +57,29 @@ def vector_statistics(data: MixedData, key: Key, members: Sequence[int], *, spli
     Raises:
         ArgumentError: A dataset has no such split.
     """
-    vectors = [(data.spec.actions if key == "action" else data.spec.states)[member] for member in members]
+    vectors = [data.spec.vectors(key)[member] for member in members]
+    column = data.spec.derived[key]
     if len(members) == 1 and vectors[0].chosen is None:
         return _from_manifest(data, key, members[0], vectors[0], split)
     tables = [_steps(data, member, key, split) for member in members]
     count = sum(table.rows for table in tables)
-    columns = []
+    found = []
     values = np.empty(count, np.float32)
     for dim in range(vectors[0].size):
         start = 0
         for table, vector in zip(tables, vectors, strict=True):
-            for part in _dimension(table, vector, key, dim):
+            for part in _dimension(table, vector, column, dim):
                 values[start : start + len(part)] = part
                 start += len(part)
-        columns.append(describe_values(values))
-    numbers: dict[str, Any] = {key: np.array([column[key] for column in columns], np.float64) for key in NUMBERS}
-    nonfinite = np.array([column["nonfinite"] for column in columns], np.int64)
+        found.append(describe_values(values))
+    numbers: dict[str, Any] = {name: np.array([each[name] for each in found], np.float64) for name in NUMBERS}
+    nonfinite = np.array([each["nonfinite"] for each in found], np.int64)
     return VectorStatistics(names=vectors[0].names, count=count, nonfinite=nonfinite, **numbers)
 
 
 def _from_manifest(data: MixedData, key: Key, member: int, vector: Vector, split: str) -> VectorStatistics:
     dataset = data.datasets[member]
-    found: Any = dataset.manifest.statistics.get(split, {}).get(key)
+    found: Any = dataset.manifest.statistics.get(split, {}).get(data.spec.derived[key])
     if found is None:
         raise _no_split(data, member, key, split)
     numbers = {name: np.array(getattr(found, name), np.float64) for name in NUMBERS}
@@ -104,12 +105,12 @@ def _steps(data: MixedData, member: int, key: Key, split: str) -> Table:
     return open_index(dataset, split, member=member).steps
 
 
-def _dimension(table: Table, vector: Vector, key: Key, dim: int) -> Iterator[np.ndarray]:
+def _dimension(table: Table, vector: Vector, column: str, dim: int) -> Iterator[np.ndarray]:
     """Yield the values of one dimension, float32, some steps at a time; NaN for missing ones."""
     for start in range(0, table.rows, _CHUNK):
         rows = np.arange(start, min(start + _CHUNK, table.rows))
         if vector.chosen is None:
-            yield table.array(key).reshape(table.rows, vector.size)[start : rows[-1] + 1, dim]
+            yield table.array(column).reshape(table.rows, vector.size)[start : rows[-1] + 1, dim]
         else:
             values, mask = vector.only(dim).take(table, rows)
             yield np.where(mask, values, np.nan)[:, 0]

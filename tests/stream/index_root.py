@@ -23,7 +23,8 @@ from stream.format.index import SplitIndex, open_index
 from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest, read_manifest
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
-from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.mixed import MixedData, open_mixture
+from stream.loader.options import Options
 
 VERSION = "1.0.0"
 Shards = Sequence[Sequence[int]]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from stream.batch.cameras import find_cameras
-from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.mixed import MixedData, open_mixture
+from stream.loader.options import Options
 from stream.storage.errors import ArgumentError
 
 

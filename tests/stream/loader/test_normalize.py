@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from stream import Loader, make_loader
-from stream.loader.mixed import Options, open_mixture
+from stream.loader.mixed import open_mixture
 from stream.loader.normalize import Normalize, load_normalize
+from stream.loader.options import Options
 from stream.storage.errors import ArgumentError
 
 WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1}

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stream import Loader, make_loader, row_random
-from stream.loader.mixed import Options, open_mixture
+from stream.loader.mixed import open_mixture
+from stream.loader.options import Options
 from stream.loader.state import first_difference, make_state, read_json, read_state, write_json
 from stream.storage.errors import StateError
 

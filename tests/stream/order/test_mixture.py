@@ -10,7 +10,8 @@ import pytest
 from convert.registry.registry import load_registry
 from stream.format.catalog import Catalog
 from stream.format.mixture_file import SizePower
-from stream.loader.mixed import Options, open_mixture
+from stream.loader.mixed import open_mixture
+from stream.loader.options import Options
 from stream.order.mixture import Member, packaged_mixtures, resolve_mixture
 from stream.storage.errors import ArgumentError
 

@@ -1,0 +1,115 @@
+"""Arguments of ``make_loader`` that define the samples and the content of their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stream.batch.cameras import canonical_cameras
+from stream.batch.spaces import SPACES, UNKNOWN_UNITS, UNMAPPED, ActionSpace, StateSpace, UnknownUnits, Unmapped
+from stream.batch.spec import METADATA, Metadata
+from stream.batch.vectors import REDUCTIONS, Reduction
+from stream.format.names import VectorName
+from stream.format.spaces import SpaceName
+from stream.order.filters import canonical_filters
+from stream.order.plain_values import canonical_choice, canonical_columns
+from stream.order.window import BOUNDS, Bounds, canonical_frames
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
+
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "seed": (None, None),
+    "samples_per_episode": (0, 1_000_000),
+    "action_from": (-100_000, 100_000),
+    "horizon": (1, 100_000),
+    "state_from": (-100_000, 100_000),
+    "state_horizon": (1, 100_000),
+}
+"""Least and largest value of each whole number."""
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "metadata": METADATA,
+    "action": REDUCTIONS,
+    "bounds": BOUNDS,
+    **{f"{which}_space": (None, *spaces) for which, spaces in SPACES.items()},
+    "unmapped": UNMAPPED,
+    "unknown_units": UNKNOWN_UNITS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of ``make_loader`` that define the samples.
+
+    Raises:
+        ArgumentError: An argument is wrong.
+    """
+
+    seed: int = 0
+    shuffle: str = "global"
+    samples_per_episode: int = 0
+    filters: Any = None
+    episodes: Any = None
+    keep_ranges: Any = None
+    metadata: Metadata = "full"
+    cameras: str | Sequence[str] | None = None
+    frames: Sequence[int | str] | None = None
+    bounds: Bounds = "inside"
+    action: Reduction = "window"
+    action_from: int = 0
+    horizon: int | None = None
+    state_from: int = 0
+    state_horizon: int = 1
+    action_columns: Mapping[str, Sequence[Any]] | None = None
+    state_columns: Mapping[str, Sequence[Any]] | None = None
+    action_space: ActionSpace | None = None
+    state_space: StateSpace | None = None
+    unmapped: Unmapped = "error"
+    unknown_units: UnknownUnits = "refuse"
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _NUMBERS.items():
+            if name == "horizon" and self.horizon is None:
+                continue
+            number = check_whole(name, getattr(self, name), least=least)
+            if most is not None and number > most:
+                raise ArgumentError(f"{name}={number}; at most {most:,}")
+            object.__setattr__(self, name, number)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(map(str, choices))}")
+        if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
+            raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
+        if self.columns and self.metadata != "full":
+            raise ArgumentError(
+                f"columns={self.columns!r:.100}: with metadata={self.metadata!r} a batch has none of them"
+            )
+        for name in ("action_columns", "state_columns"):
+            object.__setattr__(self, name, canonical_columns(name, getattr(self, name)))
+        if self.action != "window" and self.action_from:
+            raise ArgumentError(
+                f"action_from={self.action_from} with action={self.action!r}; only action='window' begins at another "
+                "step than t"
+            )
+        if self.action == "sum" and self.action_space not in (None, "eef_delta"):
+            raise ArgumentError(
+                f"action='sum' with action_space={self.action_space!r}, whose values are not displacements in every "
+                "dataset; take action_space='eef_delta'"
+            )
+        object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
+        object.__setattr__(self, "frames", canonical_frames(self.frames))
+        object.__setattr__(self, "filters", canonical_filters(self.filters))
+        for name in ("episodes", "keep_ranges"):
+            object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def spaces(self) -> dict[VectorName, SpaceName]:
+        """Canonical space of each vector that is loaded in one."""
+        chosen: dict[VectorName, SpaceName | None] = {"action": self.action_space, "state": self.state_space}
+        return {which: space for which, space in chosen.items() if space is not None}
+
+    def own_columns(self, which: VectorName) -> Mapping[str, Sequence[Any]]:
+        """Return the columns that the caller chose for a vector, by member."""
+        return (self.action_columns if which == "action" else self.state_columns) or {}
