@@ -92,6 +92,7 @@ def test_every_block_of_python_is_run_below() -> None:
         "curriculum",
         "left_out =",
         "denormalize",
+        "unknown_units=",
     }
     blocks = _python()
     assert len(blocks) == len(marks)
@@ -123,6 +124,13 @@ def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
     shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
     assert sum(shown, ()) == names["loader"].action_names["bridge"]
     assert [len(names["loader"].action_names[name]) for name in ("bridge", "rt1")] == [8, 13]
+
+
+def test_one_action_space(oxe_root: Path) -> None:
+    names = _run(_block(oxe_root, "unknown_units="), {"make_loader": make_loader})
+    loader = names["loader"]
+    assert loader.batch_at(0)["action"].shape[2] == 7
+    assert "tidybot" not in loader.dataset_names and len(loader.dataset_names) > 15
 
 
 def test_normalising_there_and_back(oxe_root: Path, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ class Lookup:
         index *= mask
         out[:] = self._index.float32[index]
         if self._spec.derived[name] != name:
-            mask &= ~np.isnan(out)
+            mask &= ~np.isnan(out) | (width == 0)[:, None, None]
             out[~mask] = 0
         out *= mask
 

@@ -1,0 +1,184 @@
+"""Actions and states in canonical spaces, against the derived columns as pyarrow reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from stream import Normalize, load_loader, load_normalize, make_loader
+from stream.format.spaces import EEF_NAMES
+from stream.storage.errors import ArgumentError
+from tests.fixtures.datasets.oxe29_sample import NAMES
+
+# fractal's rotation is complete; language_table moves in a plane; bridge drops steps.
+MAPPED = {"rt1": 1, "bridge": 1, "language_table": 1, "droid": 1}
+NOT_MAPPED = {"vima_converted_externally_to_rlds", "spoc", "tidybot", "robo_set"}
+
+
+def column(loader: Any, dataset: str, name: str) -> np.ndarray:
+    """Return a column of the split train, float32 [steps, dims]."""
+    folder = next(each.folder for each in loader.data.datasets if each.name == dataset)
+    with pa.memory_map(str(folder / "train" / "steps.arrow")) as file:
+        return np.array(pa.ipc.open_file(file).read_all()[name].to_pylist(), np.float32)
+
+
+def first_steps(loader: Any, dataset: str) -> np.ndarray:
+    """Return the first row of ``steps`` of each episode."""
+    folder = next(each.folder for each in loader.data.datasets if each.name == dataset)
+    with pa.memory_map(str(folder / "train" / "episodes.arrow")) as file:
+        lengths = pa.ipc.open_file(file).read_all()["num_steps"].to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"action_space": "oxe", "state_space": "eef"}, ("action_oxe", "state_eef")),
+        ({"action_space": "eef_delta"}, ("action_eef_delta", "state")),
+    ],
+)
+def test_batches_have_the_derived_columns_and_mask_what_is_nan(
+    frames_root: Path, options: Any, names: tuple[str, str]
+) -> None:
+    loader = make_loader(
+        frames_root,
+        MAPPED,
+        batch_size=64,
+        frames=(0,),
+        horizon=4,
+        action_from=-1,
+        state_from=-1,
+        state_horizon=2,
+        unknown_units="keep",
+        **options,
+    )
+    batch = loader.batch_at(0)
+    seen_nan = False
+    for row in range(64):
+        dataset = loader.dataset_names[int(batch["dataset"][row])]
+        starts = first_steps(loader, dataset)
+        episode, t = int(batch["episode"][row]), int(batch["step"][row])
+        for key, name, window in (("action", names[0], 4), ("state", names[1], 2)):
+            values = column(loader, dataset, name)
+            for k in range(window):
+                step = starts[episode] + t - 1 + k
+                got, mask = batch[key][row, k], batch[f"{key}_mask"][row, k]
+                if not starts[episode] <= step < starts[episode + 1]:
+                    assert not mask.any() and not got.any()
+                    continue
+                wanted = values[step]
+                seen_nan |= bool(np.isnan(wanted).any())
+                dims = len(wanted)
+                assert np.array_equal(mask[:dims], ~np.isnan(wanted)) and not mask[dims:].any()
+                assert np.array_equal(got[:dims], np.nan_to_num(wanted)) and not got[dims:].any()
+    assert seen_nan
+
+
+def test_every_dataset_maps_or_is_named_with_its_reason(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError) as error:
+        make_loader(oxe_root, dict.fromkeys(NAMES, 1), batch_size=29, action_space="oxe")
+    message = str(error.value)
+    assert message.startswith(f"{len(NOT_MAPPED)} of 29 datasets do not map")
+    assert all(f"{name}: action_space='oxe': " in message for name in NOT_MAPPED)
+    assert "unmapped='mask'" in message and "pick-and-place" in message
+
+
+def test_datasets_that_do_not_map_are_masked_or_left_out(oxe_root: Path) -> None:
+    weights = dict.fromkeys(NAMES, 1)
+    masked = make_loader(oxe_root, weights, batch_size=58, action_space="oxe", unmapped="mask")
+    assert masked.dataset_names == tuple(NAMES)
+    batch = masked.batch_at(0)
+    assert batch["action"].shape[2] == 7
+    for row, number in enumerate(batch["dataset"]):
+        if masked.dataset_names[number] in NOT_MAPPED:
+            assert not batch["action_mask"][row].any() and not batch["action"][row].any()
+    assert all(masked.action_names[name] == (() if name in NOT_MAPPED else EEF_NAMES) for name in NAMES)
+    dropped = make_loader(oxe_root, weights, batch_size=25, action_space="oxe", unmapped="drop")
+    assert set(dropped.dataset_names) == set(NAMES) - NOT_MAPPED
+    assert dropped.batch_at(0)["action_mask"].any()
+    with pytest.raises(ArgumentError, match="leaves no dataset"):
+        make_loader(oxe_root, {"tidybot": 1}, batch_size=1, action_space="oxe", unmapped="drop")
+
+
+def test_unknown_units_are_refused_unless_kept(oxe_root: Path) -> None:
+    weights = {"rt1": 1, "toto": 1, "berkeley_autolab_ur5": 1}
+    with pytest.raises(ArgumentError, match="unknown_units='keep'") as error:
+        make_loader(oxe_root, weights, batch_size=3, action_space="eef_delta")
+    assert "toto: x, y, z, roll, pitch, yaw" in str(error.value) and "rt1" not in str(error.value)
+    kept = make_loader(oxe_root, weights, batch_size=3, action_space="eef_delta", unknown_units="keep")
+    assert kept.batch_at(0)["action_mask"].any()
+
+
+def test_own_columns_need_no_mapping(oxe_root: Path) -> None:
+    loader = make_loader(
+        oxe_root,
+        {"rt1": 1, "spoc": 1},
+        batch_size=8,
+        action_space="oxe",
+        action_columns={"spoc": [("action", [0, 1, 2])]},
+    )
+    assert len(loader.action_names["spoc"]) == 3 and loader.action_names["rt1"] == EEF_NAMES
+    batch = loader.batch_at(0)
+    spoc = batch["dataset"] == 1
+    assert batch["action_mask"][spoc][:, 0, :3].all() and not batch["action_mask"][spoc][..., 3:].any()
+
+
+def test_a_gripper_is_1_when_open(oxe_root: Path) -> None:
+    """In fmb OpenVLA's transform leaves 1 for closed; eef_delta turns it."""
+    weights = {"fmb": 1}
+    oxe = make_loader(oxe_root, weights, batch_size=64, action_space="oxe", horizon=1).batch_at(0)
+    delta = make_loader(oxe_root, weights, batch_size=64, action_space="eef_delta", horizon=1).batch_at(0)
+    both = oxe["action_mask"][:, 0, 6] & delta["action_mask"][:, 0, 6]
+    assert both.any()
+    assert np.allclose(oxe["action"][both, 0, 6], 1 - delta["action"][both, 0, 6])
+
+
+@pytest.mark.parametrize("per", ["dataset", "mixture"])
+def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: Any) -> None:
+    options: Any = {"batch_size": 16, "action_space": "oxe", "state_space": "eef", "horizon": 2}
+    loader = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, **options, unknown_units="keep")
+    transform = Normalize(loader, per=per, leave=())
+    columns = {name: column(loader, name, "action_oxe") for name in loader.dataset_names}
+    for name in loader.dataset_names:
+        values = np.concatenate(list(columns.values())) if per == "mixture" else columns[name]
+        found = transform.statistics["action"][name]
+        np.testing.assert_allclose(found.mean, np.nanmean(values.astype(np.float64), axis=0), rtol=1e-6)
+        np.testing.assert_allclose(found.std, np.nanstd(values.astype(np.float64), axis=0), rtol=1e-5)
+        np.testing.assert_allclose(found.q99, np.nanquantile(values.astype(np.float64), 0.99, axis=0), rtol=1e-5)
+    transform.save(tmp_path / "norm.json")
+    other = make_loader(
+        oxe_root, {"rt1": 1, "bridge": 1}, **{**options, "action_space": "eef_delta"}, unknown_units="keep"
+    )
+    with pytest.raises(ArgumentError, match="action_eef_delta"):
+        load_normalize(tmp_path / "norm.json", other)
+    assert load_normalize(tmp_path / "norm.json", loader).tables["action"].scale.tolist()
+
+
+def test_a_space_is_the_same_in_workers_and_after_loading(oxe_root: Path, tmp_path: Path) -> None:
+    options: Any = {"batch_size": 12, "action_space": "oxe", "unmapped": "drop", "state_space": "joint"}
+    loader = make_loader(oxe_root, dict.fromkeys(NAMES, 1), **options, unknown_units="keep", num_workers=2, num_steps=3)
+    loader.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json", num_workers=0)
+    assert again.dataset_names == loader.dataset_names and again.state_names == loader.state_names
+    for step, batch in enumerate(loader):
+        for key, value in again.batch_at(step).items():
+            assert np.array_equal(batch[key], value) if isinstance(value, np.ndarray) else batch[key] == value
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"action_space": "eef"}, "expected one of None, oxe, eef_delta, joint"),
+        ({"state_space": "oxe"}, "expected one of None, eef, joint"),
+        ({"action_space": "oxe", "unmapped": "skip"}, "expected one of error, mask, drop"),
+        ({"action_space": "oxe", "unknown_units": True}, "expected one of refuse, keep"),
+        ({"action_space": "oxe", "action": "sum"}, "take action_space='eef_delta'"),
+    ],
+)
+def test_wrong_arguments_are_named(oxe_root: Path, options: Any, says: str) -> None:
+    with pytest.raises(ArgumentError, match=says):
+        make_loader(oxe_root, {"rt1": 1}, batch_size=2, **options)
