@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.measure.options import number, one_of, option
+from stream.batch.spaces import SPACES
 from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
@@ -53,6 +54,7 @@ class Parameters:
     frames: str = option("none", str, "frames of a sample, with + between (-1+0, 0+offset); none: those of a pair")
     bounds: str = option("inside", one_of(BOUNDS), f"one of {', '.join(BOUNDS)}")
     horizon: int | None = option(None, whole(1), "steps of the action windows")
+    space: str = option("none", one_of(("none", *SPACES["action"])), "canonical space of actions, with poses as state")
     metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
     samples_per_episode: int = option(0, whole(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
@@ -93,6 +95,10 @@ def open_loader(parameters: Parameters) -> Loader:
         frames=None if parameters.frames == "none" else [_frame(frame) for frame in parameters.frames.split("+")],
         bounds=parameters.bounds,  # type: ignore[arg-type]
         horizon=parameters.horizon,
+        action_space=None if parameters.space == "none" else parameters.space,  # type: ignore[arg-type]
+        state_space=None if parameters.space == "none" else "eef",
+        unmapped="mask",
+        unknown_units="keep",
     )
     data = MixedData(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
     running = Running(

@@ -1,0 +1,48 @@
+"""The command on a small sample: layouts differ as they should, a lower quality is smaller and further away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.layouts import main
+from convert.registry.registry import load_registry
+from convert.sample.command import make_sample
+from tests.bench.conftest import Refused
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("layouts") / "source"
+    make_sample(
+        root,
+        [load_registry().dataset(name) for name in ("taco_play",)],
+        episodes=2,
+        steps=12,
+        shards=1,
+        jobs=1,
+    )
+    return root
+
+
+def test_what_is_stored_more_than_once_takes_more(source: Path, tmp_path: Path, capsys: Any) -> None:
+    given = ["--source", str(source), "--datasets", "taco_play", "--frames", "3", "--repeat", "1"]
+    assert main([*given, "--out", str(tmp_path / "out")]) == 0
+    assert "| frames, all cameras |" in capsys.readouterr().out
+    result = json.loads((tmp_path / "out" / "layouts.json").read_text())
+    found = {each["layout"]: each for each in result["layouts"]}
+    assert found["pairs, all frames"]["bytes"] > 1.5 * found["pairs, endpoints"]["bytes"]
+    assert found["frames, primary camera"]["records"] == result["steps"]
+    assert found["frames, all cameras"]["bytes"] > found["frames, primary camera"]["bytes"]
+    sizes = [each["bytes_per_frame"] for each in result["qualities"]]
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
+    psnr = [each["psnr_db"] for each in result["qualities"]]
+    assert psnr == sorted(psnr, reverse=True) and psnr[-1] > 25
+
+
+def test_a_source_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
+    code, line = refused(main, ["--source", str(tmp_path), "--datasets", "bridge"])
+    assert code == 1 and str(tmp_path) in line
