@@ -34,9 +34,11 @@ help: ## list the targets
 
 venv: $(STAMP) ## make .venv and install everything needed below, if not done yet
 
-demo: $(STAMP) ## make a small sample of all 29 datasets, convert and check it, train on it, show a step again
+demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both layouts, check it, train on it, show a step again
 	$(BIN)/python -m convert.sample --datasets oxe29 --output $(DEMO)/source --episodes 5 --steps 30
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe
+	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/frames --layout frames \
+		--cameras all
 	$(BIN)/python -m convert.verify $(DEMO)/oxe
 	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_torch.py --root $(DEMO)/oxe --steps 40 --every 10 \
 		--batch-size 16 --out $(DEMO)/run
