@@ -1,4 +1,4 @@
-"""From RLDS episodes to shards of frame pairs: plain functions, no Beam in them."""
+"""From episodes of RLDS or LeRobot to shards of frames and an index: plain functions, no Beam in them."""
 
 from convert.extras import check_command
 

@@ -1,4 +1,4 @@
-"""Worker processes that may die.
+"""A pool of processes for ``verify`` and ``doctor``, whose tasks may kill them.
 
 A damaged file can take down the process that opens it. Such a death costs only the task at hand. The pools of the
 standard library lose all tasks when a process dies, or wait for it without end.

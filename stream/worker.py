@@ -1,4 +1,4 @@
-"""A worker process: ``python -m stream.worker FD FD``, started by the trainer, never by hand.
+"""The main program of a worker process, which makes batches: ``python -m stream.worker FD FD``, never by hand.
 
 The first file descriptor is the setup, the second the connection to the trainer. The worker ends when the trainer
 closes its end, however the trainer died.

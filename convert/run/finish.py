@@ -1,4 +1,4 @@
-"""The end of a conversion: the status files of its merged splits become the manifest."""
+"""The end of a conversion: writes ``dataset.json``, the manifest, from the status files of its merged splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assembly of one batch from its rows: look up, read and decode."""
+"""Assembly of one batch: looks up its rows, reads the records and decodes their JPEGs into the arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical spaces of a mixture: which of its datasets map to them, and the vectors of those that do."""
+"""The choice of a canonical space, whose columns ``convert`` computed: which datasets of a mixture map to it."""
 
 from __future__ import annotations
 

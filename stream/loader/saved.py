@@ -1,4 +1,4 @@
-"""``loader.json``: the data and settings of a run's loader, written and opened."""
+"""``loader.json``, beside a checkpoint: the file from which a run's loader is opened again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of iterators and ``loader.json``: small JSON with everything that defines an order of samples."""
+"""States of iterators: small JSON, made, checked and compared with the order of samples when it is set again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from stream.batch.maker import BatchMaker, Setup
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
 from stream.loader.state import make_state, read_state
-from stream.loader.stats import Stats
+from stream.loader.counters import Stats
 from stream.order.reference import SampleRef
 from stream.order.rows import Rows
 from stream.storage.errors import ArgumentError

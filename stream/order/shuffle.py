@@ -1,4 +1,4 @@
-"""Pseudo-random permutations that are computed, not stored, for many positions at a time."""
+"""The permutation that shuffles an epoch: computed for any position, never stored."""
 
 from __future__ import annotations
 

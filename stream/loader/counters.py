@@ -1,4 +1,4 @@
-"""Statistics of a loader: batches, work and waiting."""
+"""What a loader did so far: batches, seconds of work and of waiting."""
 
 from __future__ import annotations
 
