@@ -1,4 +1,4 @@
-"""The public names for JAX (``stream.frameworks.jax``): batches on devices and across processes, and normalisation on them."""
+"""The public names for JAX: batches on devices and across processes, and normalisation on them."""
 
 from stream.frameworks.jax import make_loader, normalize, to_devices
 

@@ -1,4 +1,4 @@
-"""The public names for PyTorch (``stream.frameworks``): a dataset, batches on a device, normalisation on it, and a Lightning DataModule."""
+"""The public names for PyTorch: a dataset, batches on a device, normalisation on it, and a Lightning DataModule."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,1 +1,1 @@
-"""Source datasets: their shards, features and episodes, in TFDS's RLDS form."""
+"""Source datasets: their shards, features and episodes. Each format is a folder that implements ``protocol``."""

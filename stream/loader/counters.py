@@ -18,7 +18,7 @@ _KEPT = 100
 """Replaced records that are listed."""
 
 
-class Stats:
+class Counters:
     """Statistics of all iterators of a loader.
 
     Args:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
+from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
 from stream.loader.state import make_state, read_state
-from stream.loader.counters import Stats
 from stream.order.reference import SampleRef
 from stream.order.rows import Rows
 from stream.storage.errors import ArgumentError
@@ -38,7 +38,7 @@ class Steps:
     def __init__(self, data: MixedData, running: Running) -> None:
         self.data = data
         self.running = running
-        self.counters = Stats(data.names)
+        self.counters = Counters(data.names)
         self._replacer = Replacer(data.plan, running.on_error)
         self._order = data.order()
         if running.decode == "device" and any(camera.suffix for camera in data.cameras):
