@@ -208,6 +208,9 @@ class _ShardWriter:
         robot = self._plan.robot
         if episode is not None and self._plan.layout == "frames":
             kept, cameras = self._write_frames(position, episode, writer)
+            if episode.num_steps and not kept:
+                episode, status = None, "missing_frames"
+                self._leave_out(status, position, "no frame of any camera can be decoded")
         elif episode is not None:
             kept = self._write_pairs(position, episode, writer)
         if episode is not None:
@@ -274,11 +277,15 @@ class _ShardWriter:
         return kept
 
     def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
-        """Write all frames of an episode, camera after camera; returns the step and camera of each record."""
-        steps, cameras = [], []
-        for number, (camera, frames) in enumerate(
-            zip(self._plan.cameras, (episode.frames, *episode.others), strict=True)
-        ):
+        """Write all frames of an episode, camera after camera, unless all are holes.
+
+        Returns:
+            The step and the camera of each record.
+        """
+        steps: list[int] = []
+        cameras: list[int] = []
+        only_holes = True
+        for number, (camera, frames) in enumerate(zip(self._plan.cameras, episode.cameras, strict=True)):
             if frames is None:
                 self._leave_out("missing_camera", position, f"no {camera.feature.name}")
             for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
@@ -294,10 +301,15 @@ class _ShardWriter:
                         size = f"{frame.size[0]}x{frame.size[1]}"
                         self._sizes[size] += 1
                         self._camera_sizes[camera.name][size] += 1
-                writer.write(record)
+                if only_holes and record != HOLE:
+                    only_holes = False
+                    for _ in steps:
+                        writer.write(HOLE)
+                if not only_holes:
+                    writer.write(record)
                 steps.append(step)
                 cameras.append(number)
-        return steps, cameras
+        return ([], []) if only_holes else (steps, cameras)
 
     def _convert_frame(self, position: int, step: int, raw: bytes | np.ndarray | CorruptFrame) -> EncodedFrame | None:
         """Return the frame of a step as it is stored in a pair, None if it is corrupt."""
