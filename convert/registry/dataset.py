@@ -223,7 +223,8 @@ class DatasetSpec(Entry):
         steps_per_episode: Mean of the train split, for estimates.
         leave_out: Patterns (fnmatch) of large features that are not converted; default the embeddings of sentences.
         quirks: Surprises in the data, one sentence each.
-        success_path: Feature that tells the success of the episode.
+        success_path: Feature that tells the success of the episode: a number, or a text with a folder ``success`` or
+            ``failure``, which becomes the column ``success`` of ``episodes``.
         warning: Text to show before converting a dataset that is broken or not a video.
         license: Licence of the data, with its source.
         spaces: Mappings to canonical spaces.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from convert.shard.language import step_language
 from convert.shard.pairs import first_steps, frame_offsets
 from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
+from convert.shard.success import SUCCESS, episode_success
 from convert.source.episode import Episode
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode
@@ -134,7 +136,7 @@ class _ShardWriter:
         self._offsets = frame_offsets(plan.frames, plan.offset)
         vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
-        self._rows = PartRows(plan.features)
+        self._rows = PartRows((*plan.features, SUCCESS) if plan.success else plan.features)
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: Counter[str] = Counter()
@@ -216,6 +218,9 @@ class _ShardWriter:
         if episode is not None:
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
+            if self._plan.success:
+                told = {**episode.episode, SUCCESS.name: episode_success(episode, self._plan.success)}
+                episode = replace(episode, episode=told)
         self._rows.add(
             episode,
             source_file=self._job.shard.name,
