@@ -24,7 +24,7 @@ The layout says what a record of an ArrayRecord file is:
 from __future__ import annotations
 
 import struct
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from stream.storage.errors import FormatError
 
@@ -47,7 +47,7 @@ VectorName = Literal["action", "state"]
 VECTORS: tuple[VectorName, ...] = ("action", "state")
 """The registry's default vectors."""
 
-MOTION = "motion"
+MOTION: Final = "motion"
 SpaceColumn = Literal["action_oxe", "action_eef_delta", "action_joint", "state_eef", "state_joint"]
 DerivedName = Literal[VectorName, SpaceColumn, "motion"]
 DERIVED: tuple[DerivedName, ...] = get_args(DerivedName)
