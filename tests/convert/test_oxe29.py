@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from convert.doctor.command import examine
 from convert.registry.registry import DatasetSpec, Part
 from stream.format.manifest import Statistics
 from stream.format.names import VECTORS
@@ -392,6 +393,15 @@ def test_statistics_are_those_of_the_values_that_tfds_decodes(
         assert found.nonfinite == (0,) * values.shape[1]
         for key, numbers in summary(values).items():
             np.testing.assert_allclose(getattr(found, key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
+
+
+# The doctor
+
+
+@pytest.mark.long
+def test_the_doctor_finds_no_fault_of_a_space(root: Path) -> None:
+    found = examine(root / "native", frames=2).findings
+    assert [finding for finding in found if finding.rule.name.startswith("space_")] == []
 
 
 # The code

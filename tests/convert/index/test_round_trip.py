@@ -67,7 +67,7 @@ def test_a_gripper_goes_from_0_to_1(name: str, space: DerivedName) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gripper_of_the_action_opens_where_that_of_the_state_does(name: str) -> None:
-    action, state = (column(name, space)[..., GRIPPER] for space in ("action_eef_delta", "state_eef"))  # type: ignore[arg-type]
+    action, state = (column(name, space)[..., GRIPPER] for space in ("action_eef_delta", "state_eef"))
     present = np.isfinite(action) & np.isfinite(state)
     if not present.any():
         pytest.skip("no gripper in one of the two")
