@@ -14,6 +14,7 @@ from convert.registry.registry import Selected
 from convert.registry.space import Term
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
+from convert.shard.success import SUCCESS
 from convert.source.features import Feature
 from convert.source.protocol import Source, SourceShard, Span, Wanted
 from stream.format.episode_list import EpisodeList
@@ -86,6 +87,7 @@ class DatasetPlan:
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
         vectors: What each derived column of ``steps`` is made of.
+        success: Text with the path that tells the success of the episode, or None.
         staging: Local folder for files on their way to an object store, None for the system's.
         episode_list: Episodes to keep or to leave out, or None.
     """
@@ -104,6 +106,7 @@ class DatasetPlan:
     vectors: dict[DerivedName, Vector]
     robot: str
     robot_feature: Feature | None
+    success: Feature | None
     on_error: Literal["quarantine", "fail"]
     staging: str | None = None
     layout: Layout = "pairs"
@@ -113,7 +116,7 @@ class DatasetPlan:
     @property
     def wanted(self) -> Wanted:
         """The parts of an episode that the conversion takes."""
-        extra = (*self.language, *((self.robot_feature,) if self.robot_feature else ()))
+        extra = (*self.language, *(feature for feature in (self.robot_feature, self.success) if feature))
         return Wanted(
             cameras=tuple(camera.feature for camera in self.cameras) or (self.camera,),
             features=tuple(dict.fromkeys((*self.features, *extra))),
@@ -256,9 +259,8 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
         finder.check_part(part, part.path or "")
-    for role in ("action_text", "success_path"):
-        if path := getattr(spec, role):
-            finder.find(path, role)
+    if spec.action_text:
+        finder.find(spec.action_text, "action_text")
     offset = selected.offset if options.offset is None else options.offset
     plan = DatasetPlan(
         dataset=spec.name,
@@ -275,6 +277,7 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
         vectors=spec.vectors,
         robot=spec.robot or "",
         robot_feature=finder.find(spec.robot_path, "robot_path") if spec.robot_path else None,
+        success=finder.success(),
         on_error=options.on_error,
         staging=options.staging,
         layout=options.layout,
@@ -355,6 +358,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "columns": [_notation(feature) for feature in plan.features],
         "language": [_notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
+        **({"success": _notation(plan.success)} if plan.success else {}),
     }
 
 
@@ -411,6 +415,13 @@ class _Finder:
                 fault = f"which encoding {instruction.encoding} does not read"
                 raise self._unfit(f"instruction {feature.name}", feature, fault)
         return found
+
+    def success(self) -> Feature | None:
+        """Return the text that tells the success; None if a number does, or nothing."""
+        if self._spec.success_path is None:
+            return None
+        feature = self.find(self._spec.success_path, "success_path")
+        return feature if feature.dtype == "string" and f"/{SUCCESS.name}" not in self._features else None
 
     def check_part(self, part: Part | Term, path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""

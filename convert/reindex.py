@@ -32,7 +32,7 @@ from stream.storage.arguments import interrupt_on_kill
 from stream.storage.errors import FormatError, closest
 from stream.storage.remote import is_remote
 
-_STORED = ("cameras", "instruction", "robot", "robot_path", "leave_out", "offset")
+_STORED = ("cameras", "instruction", "robot", "robot_path", "leave_out", "offset", "success_path")
 """Keys of a registry entry that images and raw columns depend on."""
 
 _EPILOG = """\

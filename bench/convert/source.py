@@ -142,7 +142,7 @@ def draw_episode(number: int, *, case: Case, steps: int) -> list[bytes]:
 def read_episodes(files: Sequence[Path], case: Case) -> list[list[bytes]]:
     """Return the encoded frames of all episodes of ``files``; equal frames are one object, to save memory."""
     source = find_source([str(files[0].parents[2])], case.dataset, VERSION)
-    parser = EpisodeParser(source.features[f"steps/{CAMERA}"], ())
+    parser = EpisodeParser([source.features[f"steps/{CAMERA}"]], ())
     known: dict[bytes, bytes] = {}
     episodes = []
     for path in files:

@@ -1,7 +1,8 @@
 """Checks of files, actions, states and instructions.
 
 A check is a function that notes what it finds in an open split, or in all splits of a dataset. To add one, put it into
-``SPLIT_CHECKS`` or ``DATASET_CHECKS`` and its rules into ``convert.doctor.rules``.
+``SPLIT_CHECKS`` or ``DATASET_CHECKS`` and its rules into ``convert.doctor.rules``. Checks of canonical spaces are in
+``convert.doctor.spaces``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from convert.doctor import rules
 from convert.doctor.findings import Example, Notes
 from convert.doctor.frames import check_frames, end_frames
+from convert.doctor.spaces import SPACE_CHECKS
 from convert.doctor.split import OpenSplit
 from convert.index.statistics import differing_statistics, robust_scores, split_statistics
 from convert.registry.dataset import Part, derived_vectors
@@ -187,5 +189,6 @@ SPLIT_CHECKS: tuple[Callable[[OpenSplit, Notes], None], ...] = (
     check_instructions,
     check_shards,
     check_frames,
+    *SPACE_CHECKS,
 )
 DATASET_CHECKS: tuple[Callable[[Sequence[OpenSplit], Notes], None], ...] = (check_outliers, check_duplicates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "hint"]
@@ -53,6 +54,13 @@ CAST_NEARER = 0.5
 CAST_DATASETS = 6
 """Datasets below which the usual colours are unknown."""
 
+RELATED = 0.5
+"""Correlation from which two numbers mean the same thing; a command and what the robot does of it have more."""
+UNIT_FACTOR = 3.0
+"""Factor between deltas and poses beyond which the unit is wrong: robots follow a command to 0.5 to 1.5 times."""
+SPACE_LIMITS = {"action_eef_delta": (1.0, math.pi), "state_eef": (10.0, 2 * math.pi)}
+"""Largest translation (m) and rotation (rad) of a step and of a pose."""
+
 
 class Rule(NamedTuple):
     """One thing to look for.
@@ -68,6 +76,7 @@ class Rule(NamedTuple):
     meaning: str
 
 
+_MEND = "correct `spaces` in the registry, then run python -m convert.reindex"
 _ALL = (
     Rule("incomplete", "error", "manifests", "the conversion is not complete or its manifest cannot be used"),
     Rule("unreadable", "error", "files", "training would stop here; python -m convert.verify lists all damage"),
@@ -78,6 +87,8 @@ _ALL = (
     Rule("actions_dead", "error", "episodes", "no episode has an action that changes"),
     Rule("instructions_missing", "error", "episodes", "no episode has an instruction, but the registry says they do"),
     Rule("leakage", "error", "episodes", "the same episode is in two splits: validation sees training data"),
+    Rule("space_gripper_inverted", "error", "dimensions", f"opens where the state closes; exchange its ends: {_MEND}"),
+    Rule("space_delta_factor", "error", "dimensions", f"has another unit than the poses; scale it: {_MEND}"),
     Rule("statistics_differ", "error", "dimensions", "the manifest has the statistics of other files"),
     Rule("split_empty", "warning", "splits", "nothing can be drawn from it"),
     Rule("source_damaged", "warning", "episodes", "the source had damaged episodes; see quarantine.jsonl"),
@@ -88,6 +99,10 @@ _ALL = (
     Rule("constant_action", "warning", "episodes", "the action is the same at every step"),
     Rule("gripper_range", "warning", "episodes", "the gripper is beyond open and closed of the registry"),
     Rule("gripper_still", "warning", "dimensions", "the gripper never moves in this split"),
+    Rule("space_gripper_range", "warning", "episodes", f"a gripper of a space is not in [0, 1]; map it: {_MEND}"),
+    Rule("space_gripper_still", "warning", "dimensions", f"the gripper never moves; is it this path? {_MEND}"),
+    Rule("space_delta_unrelated", "warning", "dimensions", f"is not the change of the poses; axes, frame? {_MEND}"),
+    Rule("space_units", "warning", "episodes", f"no robot has that many metres or radians; scale it: {_MEND}"),
     Rule("outlier_episode", "warning", "episodes", "other units or a fault: far from the other episodes"),
     Rule("extreme_values", "warning", "dimensions", "scaled by minimum and maximum, all other values are one point"),
     Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, but the registry says they do"),

@@ -1,4 +1,4 @@
-"""Derived columns of ``steps``: vectors of the registry's parts, and vectors mapped to canonical spaces."""
+"""Derived columns of ``steps``: vectors of the registry's parts, vectors mapped to canonical spaces, and ``motion``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
-from convert.index.operations import Rows, map_vector
-from convert.registry.dataset import Part, Vector, Vectors, derived_vectors
+from convert.index.operations import Rows, distance, map_vector
+from convert.registry.dataset import Motion, Part, Vector, Vectors, derived_vectors
 from convert.registry.space import MappedVector, Term
 from stream.format.manifest import Manifest
+from stream.format.names import MOTION
 from stream.format.schema import feature_column
 from stream.storage.errors import FormatError, first_fault
 
@@ -32,18 +33,22 @@ def vector_inputs(vector: Vector) -> Sequence[Part | Term]:
     """Return what a vector takes from raw columns."""
     if isinstance(vector, MappedVector):
         return [term for term in vector.terms if term.path is not None]
-    return vector
+    return vector.parts if isinstance(vector, Motion) else vector
 
 
 def vector_field(name: str, vector: Vector) -> pa.Field:
     """Return the Arrow field of a derived column."""
-    return pa.field(name, pa.list_(pa.float32(), len(part_names(vector))), nullable=False)
+    number = pa.float32()
+    kind = number if isinstance(vector, Motion) else pa.list_(number, len(part_names(vector)))
+    return pa.field(name, kind, nullable=False)
 
 
 def part_names(vector: Vector) -> tuple[str, ...]:
     """Return the name of each dimension of the vector: the registry's, or ``path[i]``."""
     if isinstance(vector, MappedVector):
         return vector.names
+    if isinstance(vector, Motion):
+        return (MOTION,)
     names: list[str] = []
     for part in vector:
         selected = part.select if part.select is not None else range(part.dims)
@@ -88,10 +93,15 @@ def derive_vector(table: pa.Table | pa.RecordBatch, vector: Vector) -> np.ndarra
         numbers = column_values(table.column(feature_column("steps", part.path or "")))
         return numbers if part.select is None else numbers[:, list(part.select)]
 
+    def join(parts: Sequence[Part]) -> np.ndarray:
+        return np.hstack([np.empty((table.num_rows, 0), np.float32), *map(read, parts)])
+
+    if isinstance(vector, tuple):
+        return join(vector)
+    episodes = np.asarray(table.column("episode"))
     if isinstance(vector, MappedVector):
-        episodes = np.asarray(table.column("episode"))
         return map_vector(vector, Rows.of(episodes, vector.rate), read)
-    return np.hstack([np.empty((table.num_rows, 0), np.float32), *map(read, vector)])
+    return distance(join(vector.parts), Rows.of(episodes, None), is_change=vector.is_change)
 
 
 def column_values(column: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -65,6 +65,22 @@ def map_vector(vector: MappedVector, rows: Rows, read: Callable[[Term], np.ndarr
     return out
 
 
+def distance(values: np.ndarray, rows: Rows, *, is_change: bool) -> np.ndarray:
+    """Return the L2 norm of the values, or of their change to the next step, float32 [rows, 1].
+
+    The last step of an episode has the number of the step before, 0 in an episode of one step. Without values all is
+    NaN.
+    """
+    if not values.shape[1]:
+        return np.full((len(values), 1), np.nan, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = _neighbour(values, rows, 1) - values if is_change else values
+        norms = np.linalg.norm(change.astype(np.float64), axis=1).astype(np.float32)
+    numbers = np.arange(len(values))
+    found = norms[np.maximum(np.minimum(numbers, rows.last - 1), 0)]
+    return np.where(rows.first == rows.last, np.float32(0), found)[:, None]
+
+
 def _binarize(values: np.ndarray, rows: Rows, _: Sequence[float]) -> np.ndarray:
     """Round to 0 or 1; a value in between takes the next one that is not, else the last of the episode as it is."""
     opened = values > np.float32(0.95)

@@ -43,7 +43,7 @@ def split_statistics(folder: Path, vectors: Mapping[DerivedName, Vector]) -> dic
 def _vector_statistics(table: Table, name: str, vector: Vector) -> Statistics:
     names = part_names(vector)
     column = table.columns.get(name)
-    if column is None or column.dtype != "<f4" or column.width != len(names):
+    if column is None or column.dtype != "<f4" or (column.width or 1) != len(names):
         raise FormatError(f"{table.path}: no column {name!r} of {len(names)} float32 numbers, which the registry has")
     columns = [describe_values(_read_dimension(table, name, dim)) for dim in range(len(names))]
     return Statistics(

@@ -220,7 +220,9 @@ def _with_derived(batch: pa.RecordBatch, vectors: Mapping[DerivedName, Vector]) 
         if vector:
             values = derive_vector(raw, vector)
             field = vector_field(name, vector)
-            column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=field.type)
+            column = pa.array(values.reshape(-1))
+            if pa.types.is_fixed_size_list(field.type):
+                column = pa.FixedSizeListArray.from_arrays(column, type=field.type)
             batch = batch.add_column(place, field, column)
             place += 1
     return batch

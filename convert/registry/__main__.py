@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from convert.command import print_result, run_command, split_names
-from convert.registry.dataset import DatasetSpec, Part
+from convert.registry.dataset import DatasetSpec, Part, motion_of
 from convert.registry.registry import load_registry
 from stream.storage.arguments import Parser
 
@@ -59,7 +59,7 @@ def _spaces(spec: DatasetSpec) -> list[str]:
             space.note,
         ]
         found.append(f"**{name}** {'; '.join(text for text in told if text)}".rstrip())
-    return found
+    return [*found, f"**motion** {motion_of(spec.action, spec.state).source}"]
 
 
 def _grippers(parts: Sequence[Part]) -> list[str]:

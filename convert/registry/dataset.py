@@ -7,6 +7,7 @@ Paths of features are the flattened names of TFDS. One notation serves both leve
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +19,7 @@ from convert.registry.config_file import ConfigError, Entry
 from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text
 from convert.shard.pairs import check_offset, is_seconds
 from stream.format.fields import Kind
-from stream.format.names import DERIVED, DerivedName
+from stream.format.names import DERIVED, MOTION, DerivedName
 from stream.format.spaces import SpaceName
 
 SENTENCE_EMBEDDINGS = ("*language_embedding",)
@@ -173,7 +174,65 @@ class Instruction(Entry):
     informative: bool = True
 
 
-Vector = tuple[Part, ...] | MappedVector
+@dataclass(frozen=True)
+class Motion:
+    """The derived column ``motion``: the L2 norm of what its parts do from a step to the next.
+
+    Attributes:
+        parts: Parts, none where the dataset does not tell how far the robot moves.
+        is_change: True if the parts are measured, so that their change counts; False if they are changes themselves.
+    """
+
+    parts: tuple[Part, ...] = ()
+    is_change: bool = True
+
+    @property
+    def source(self) -> str:
+        """Description for people.
+
+        >>> Motion().source
+        'no: nothing tells how far the robot moves'
+        """
+        quantities = " and ".join(dict.fromkeys(part.quantity for part in self.parts))
+        vector = "change of the state's" if self.is_change else "the action's"
+        return f"{vector} {quantities}" if quantities else "no: nothing tells how far the robot moves"
+
+
+_STATE_MOTION: tuple[tuple[Quantity, ...], ...] = (("ee_position", "ee_pose_matrix"), ("joint_position",))
+_ACTION_MOTION: tuple[tuple[Quantity, ...], ...] = (
+    ("ee_position", "ee_linear_velocity"),
+    ("joint_position", "joint_velocity"),
+)
+_MATRIX_POSITION = {"row": (3, 7, 11), "column": (12, 13, 14)}
+
+
+def motion_of(action: tuple[Part, ...], state: tuple[Part, ...]) -> Motion:
+    """Return what ``motion`` is made of.
+
+    The first of these that the dataset has: the measured position of the end effector, measured joints, the
+    displacement or velocity of the end effector in the action, that of joints.
+    """
+    measured = tuple(_position(part) for part in state if part.kind == "absolute")
+    commanded = tuple(part for part in action if part.kind in ("displacement", "velocity"))
+    for parts, ways in ((measured, _STATE_MOTION), (commanded, _ACTION_MOTION)):
+        for quantities in ways:
+            if found := tuple(part for part in parts if part and part.quantity in quantities):
+                return Motion(found, is_change=parts is measured)
+    return Motion()
+
+
+def _position(part: Part) -> Part | None:
+    """Return a part without the rotation of a pose matrix; None if the order of the matrix is not known."""
+    if part.quantity != "ee_pose_matrix":
+        return part
+    places = _MATRIX_POSITION.get(part.order or "")
+    chosen = part.select or range(part.dims)
+    if places is None or part.dims != 16:
+        return None
+    return part.model_copy(update={"select": tuple(chosen[place] for place in places), "dims": 3, "names": None})
+
+
+Vector = tuple[Part, ...] | MappedVector | Motion
 """What one derived column is made of."""
 
 
@@ -199,6 +258,7 @@ def derived_vectors(entry: Vectors | DatasetSpec) -> dict[DerivedName, Vector]:
     found: dict[DerivedName, Vector] = {"action": entry.action, "state": entry.state}
     for space, mapping in entry.spaces.items():
         found |= mapping.vectors(space, entry.control_frequency)
+    found[MOTION] = motion_of(entry.action, entry.state)
     return {name: found[name] for name in DERIVED if found.get(name)}
 
 
@@ -223,7 +283,8 @@ class DatasetSpec(Entry):
         steps_per_episode: Mean of the train split, for estimates.
         leave_out: Patterns (fnmatch) of large features that are not converted; default the embeddings of sentences.
         quirks: Surprises in the data, one sentence each.
-        success_path: Feature that tells the success of the episode.
+        success_path: Feature that tells the success of the episode: a number, or a text with a folder ``success`` or
+            ``failure``, which becomes the column ``success`` of ``episodes``.
         warning: Text to show before converting a dataset that is broken or not a video.
         license: Licence of the data, with its source.
         spaces: Mappings to canonical spaces.

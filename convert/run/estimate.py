@@ -37,7 +37,7 @@ def estimate(conversion: Conversion) -> Estimate:
                 if not frame_bytes and episode.num_steps:
                     frame_bytes = sum(
                         len(convert_frame(next(iter(frames)), camera.policy, channels=camera.channels).data)
-                        for camera, frames in zip(cameras, (episode.frames, *episode.others), strict=True)
+                        for camera, frames in zip(cameras, episode.cameras, strict=True)
                         if frames is not None
                     )
             except CorruptFrame:

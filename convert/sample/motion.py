@@ -68,7 +68,8 @@ class Kinematics:
         latent = motion.at(range(steps + _HORIZON + 1))
         self._closedness, vectors = latent["closedness"], latent["rotation"]
         rotations = np.array([cv2.Rodrigues(vector)[0] for vector in vectors])
-        turns = np.array([cv2.Rodrigues(turn)[0].ravel() for turn in rotations[1:] @ rotations[:-1].swapaxes(1, 2)])
+        turned = rotations[1:] @ rotations[:-1].swapaxes(1, 2)
+        turns = np.array([cv2.Rodrigues(turn)[0].ravel() for turn in turned])
         matrices = np.tile(np.eye(4), (len(vectors), 1, 1))
         matrices[:, :3, :3], matrices[:, :3, 3] = rotations, latent["position"]
         self._absolute: dict[str, Values] = {
@@ -83,6 +84,8 @@ class Kinematics:
         }
         self._change = {name: np.diff(values, axis=0) for name, values in self._absolute.items()}
         self._change |= {"ee_rotation_axis_angle": turns, "ee_rotation_quaternion": _quaternions(turns)}
+        # About the axes of the base; a wrist that turns about one axis alone adds its angles up.
+        self._turns = _euler_angles(turned)
 
     def of_feature(self, path: str, size: int) -> Values:
         """Return values [T, size] of a feature; columns that belong to no part are meaningless."""
@@ -108,7 +111,9 @@ class Kinematics:
         elif quantity in self._absolute:
             of_step = part.kind not in ("absolute", "target") or part.path in self._hints["of_step"]
             unit = (part.scale or 1) / (self._rate if part.kind == "velocity" else 1)
-            values = (self._change if of_step else self._absolute)[quantity] / unit
+            values = _ordered((self._change if of_step else self._absolute)[quantity] / unit, part.order)
+            if of_step and quantity == "ee_rotation_euler" and part.dims == 3:
+                values = self._turns / unit
             names, width = part.names or [""] * part.dims, values.shape[1]
             values = values[:, [_AXES.get(name.split("_")[-1], place % width) for place, name in enumerate(names)]]
         else:
@@ -127,6 +132,13 @@ class Kinematics:
         elif part.kind == "displacement":
             values = np.select([closes, opens], [ends.closed, ends.open], 0.0)
         return np.tile(values[:, None], part.dims)
+
+
+def _ordered(values: Values, order: str | None) -> Values:
+    """Return quaternions (x, y, z, w) or flattened row-major matrices in the order of a part."""
+    if order == "column":
+        return values.reshape(-1, 4, 4).swapaxes(1, 2).reshape(-1, 16)
+    return np.roll(values, 1, axis=1) if order == "wxyz" else values
 
 
 def _quaternions(vectors: Values) -> Values:

@@ -41,15 +41,19 @@ class Episode:
     """One episode.
 
     Attributes:
-        frames: One entry per step, to be taken once and in order, before the next episode: bytes as stored, a uint8
-            array [H, W, C], or the reason why there is no frame.
         steps: Columns of step features by name (``Feature.name``).
         episode: Columns of episode features by name.
-        others: Frames of further cameras, None where the episode lacks one.
+        cameras: Frames of each wanted camera, None where the episode lacks one. One entry per step, to be taken once
+            and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], or the reason why there
+            is no frame.
     """
 
     num_steps: int
-    frames: Frames
     steps: Mapping[str, Column]
     episode: Mapping[str, Column]
-    others: Sequence[Frames | None] = ()
+    cameras: Sequence[Frames | None]
+
+    @property
+    def frames(self) -> Frames:
+        """Frames of the first camera, none where the episode lacks it."""
+        return self.cameras[0] or ()

@@ -29,7 +29,7 @@ class Wanted:
     """Parts of episodes to read.
 
     Attributes:
-        cameras: Features with the frames: the first gives ``Episode.frames``, the others ``Episode.others``.
+        cameras: Features with the frames of ``Episode.cameras``.
         features: Other features.
         staging: Local folder for files of object stores, None for the system's.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from convert.shard.language import step_language
 from convert.shard.pairs import first_steps, frame_offsets
 from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
+from convert.shard.success import SUCCESS, episode_success
 from convert.source.episode import Episode
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode
@@ -134,7 +136,7 @@ class _ShardWriter:
         self._offsets = frame_offsets(plan.frames, plan.offset)
         vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
-        self._rows = PartRows(plan.features)
+        self._rows = PartRows((*plan.features, SUCCESS) if plan.success else plan.features)
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: Counter[str] = Counter()
@@ -208,11 +210,17 @@ class _ShardWriter:
         robot = self._plan.robot
         if episode is not None and self._plan.layout == "frames":
             kept, cameras = self._write_frames(position, episode, writer)
+            if episode.num_steps and not kept:
+                episode, status = None, "missing_frames"
+                self._leave_out(status, position, "no frame of any camera can be decoded")
         elif episode is not None:
             kept = self._write_pairs(position, episode, writer)
         if episode is not None:
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
+            if self._plan.success:
+                told = {**episode.episode, SUCCESS.name: episode_success(episode, self._plan.success)}
+                episode = replace(episode, episode=told)
         self._rows.add(
             episode,
             source_file=self._job.shard.name,
@@ -274,11 +282,15 @@ class _ShardWriter:
         return kept
 
     def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
-        """Write all frames of an episode, camera after camera; returns the step and camera of each record."""
-        steps, cameras = [], []
-        for number, (camera, frames) in enumerate(
-            zip(self._plan.cameras, (episode.frames, *episode.others), strict=True)
-        ):
+        """Write all frames of an episode, camera after camera, unless all are holes.
+
+        Returns:
+            The step and the camera of each record.
+        """
+        steps: list[int] = []
+        cameras: list[int] = []
+        only_holes = True
+        for number, (camera, frames) in enumerate(zip(self._plan.cameras, episode.cameras, strict=True)):
             if frames is None:
                 self._leave_out("missing_camera", position, f"no {camera.feature.name}")
             for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
@@ -294,10 +306,15 @@ class _ShardWriter:
                         size = f"{frame.size[0]}x{frame.size[1]}"
                         self._sizes[size] += 1
                         self._camera_sizes[camera.name][size] += 1
-                writer.write(record)
+                if only_holes and record != HOLE:
+                    only_holes = False
+                    for _ in steps:
+                        writer.write(HOLE)
+                if not only_holes:
+                    writer.write(record)
                 steps.append(step)
                 cameras.append(number)
-        return steps, cameras
+        return ([], []) if only_holes else (steps, cameras)
 
     def _convert_frame(self, position: int, step: int, raw: bytes | np.ndarray | CorruptFrame) -> EncodedFrame | None:
         """Return the frame of a step as it is stored in a pair, None if it is corrupt."""

@@ -14,8 +14,7 @@ import pyarrow as pa
 from convert.index.derived import derive_vector, find_fault, part_names, read_vectors, vector_inputs
 from convert.index.shards import Shard, list_shards
 from convert.index.statistics import differing_statistics, split_statistics
-from convert.registry.dataset import Vector, derived_vectors
-from convert.registry.space import MappedVector
+from convert.registry.dataset import Motion, Vector, derived_vectors
 from convert.report import fault, first_line
 from convert.shard.pairs import record_offsets
 from convert.verify.report import Finding, Findings
@@ -84,11 +83,16 @@ def _check_vectors(
     sound, path, raw = True, Path(table.path), table.arrow()
     for name in DERIVED if len(table) else ():
         vector, column = vectors.get(name, ()), table.columns.get(name)
-        size = len(part_names(vector))
+        size = None if isinstance(vector, Motion) else len(part_names(vector))
         found = None if column is None else (column.dtype, column.width, column.validity)
         if found != (("<f4", size, None) if vector else None):
-            sound, shown = False, f"it has {found[1]} values of type {found[0]} a row" if found else "there is none"
-            findings.add(path, f"column {name}: {shown}, the manifest's registry entry says {size} values of float32")
+            sound, shown = (
+                False,
+                f"it has {found[1] or 1} values of type {found[0]} a row" if found else "there is none",
+            )
+            findings.add(
+                path, f"column {name}: {shown}, the manifest's registry entry says {size or 1} values of float32"
+            )
         elif deep and (
             faults := {part.path: text for part in vector_inputs(vector) if (text := find_fault(raw.schema, part))}
         ):
@@ -105,9 +109,10 @@ def _compare_rows(name: str, vector: Vector, rows: _ShardRows, raw: pa.Table) ->
     """Compare a derived column of a shard with the raw columns; return whether it is the same."""
     with np.errstate(over="ignore", invalid="ignore"):
         expected = derive_vector(raw[rows.shard.rows("steps")], vector)
-    found, names = rows[name], part_names(vector)
-    # The last bit of an angle depends on the CPU.
-    tolerance = _TOLERANCE if isinstance(vector, MappedVector) else 0
+    names = part_names(vector)
+    found = rows[name].reshape(len(expected), len(names))
+    # The last bit of an angle or a norm depends on the CPU.
+    tolerance = 0 if isinstance(vector, tuple) else _TOLERANCE
     wrong = ~np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
     def describe(row: int) -> str:
@@ -131,12 +136,12 @@ class _ShardRows:
         self._table, self._rows, self._findings = table, shard.rows(kind), findings
 
     def __getitem__(self, column: str) -> np.ndarray:
-        """Return a column: whole numbers as int64 and texts as objects, [rows], or vectors, float32 [rows, width]."""
+        """Return a column: whole numbers as int64 and texts as objects, [rows], or float32 [rows] or [rows, width]."""
         if self._table.columns[column].texts is not None:
             return np.array(self._table.arrow()[column][self._rows].to_pylist(), object)
         values = self._table.array(column)[self._rows]
         # Signed and wide, so that differences and sums of damaged numbers do not overflow.
-        return values.astype(np.int64) if values.ndim == 1 else values
+        return values.astype(np.int64) if values.dtype.kind in "iu" else values
 
     def check(self, name: str, wrong: np.ndarray, text: Callable[[int], str]) -> bool:
         """Check that no row is wrong, bool [rows]; ``text`` describes a row, counted from the first of the shard."""

@@ -24,7 +24,7 @@ The layout says what a record of an ArrayRecord file is:
 from __future__ import annotations
 
 import struct
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from stream.storage.errors import FormatError
 
@@ -47,12 +47,16 @@ VectorName = Literal["action", "state"]
 VECTORS: tuple[VectorName, ...] = ("action", "state")
 """The registry's default vectors."""
 
-DerivedName = Literal[VectorName, "action_oxe", "action_eef_delta", "action_joint", "state_eef", "state_joint"]
+MOTION: Final = "motion"
+SpaceColumn = Literal["action_oxe", "action_eef_delta", "action_joint", "state_eef", "state_joint"]
+DerivedName = Literal[VectorName, SpaceColumn, "motion"]
 DERIVED: tuple[DerivedName, ...] = get_args(DerivedName)
-"""Derived columns of ``steps``: the default vectors and those in canonical spaces, float32 lists of a fixed size.
+"""Derived columns of ``steps``: functions of the other columns and the registry.
 
-They are functions of the other columns and the registry. A dataset without an action, a state or a space lacks the
-column. A number in a space that a step does not have is NaN.
+The default vectors and those in canonical spaces are float32 lists of a fixed size. A dataset without an action, a
+state or a space lacks the column. A number in a space that a step does not have is NaN.
+
+``motion`` is one float32: how far the robot moves from this step to the next, NaN where the dataset does not tell.
 """
 
 RECORD_MAGIC = b"FRM1"

@@ -134,6 +134,35 @@ def test_holes_are_counted_and_listed_with_camera_and_step(root: Path) -> None:
     ]
 
 
+def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_quarantined(tmp_path: Path) -> None:
+    blind = episode(2)
+    for step in blind["steps"]:
+        step["observation"]["image"] = step["hand"] = b"\xff\xd8\xffdamaged"
+    records = [serialise(features(), each) for each in (episode(0), episode(1), blind, episode(3))]
+    records[0] = without(records[0], "steps/observation/image")
+    records[1] = without(without(records[1], "steps/observation/image"), "steps/hand")
+    dataset = write_dataset(tmp_path / "source", features=features(), splits={"train": [records]})
+    assert main([*arguments(dataset, tmp_path / "out"), "--num-workers", "1"]) == EXIT_DAMAGED
+    table = pa.ipc.open_file(tmp_path / "out" / FOLDER / "train" / "episodes.arrow").read_all()
+    assert table["status"].to_pylist() == ["ok", "malformed", "missing_frames", "ok"]
+    assert table["num_steps"].to_pylist() == [STEPS, 0, 0, STEPS]
+    seen = [(row["episode"], row["camera"], row["frame"] is not None) for row in rows(tmp_path / "out")]
+    wanted = [(0, 0, False), (0, 1, True), (3, 0, True), (3, 1, True)]
+    assert seen == [each for each in wanted for _ in range(STEPS)]
+    manifest = json.loads((tmp_path / "out" / FOLDER / "dataset.json").read_text())
+    assert manifest["left_out"] == {
+        "corrupt_frame": 2 * STEPS,
+        "malformed": 1,
+        "missing_camera": 1,
+        "missing_frames": 1,
+    }
+    assert verify(tmp_path / "out", "--deep").code == 0
+    assert make_loader(tmp_path / "out", "demo", batch_size=2, cameras="wrist", frames=(0,)).sizes == {
+        "demo": 2 * STEPS
+    }
+    assert make_loader(tmp_path / "out", "demo", batch_size=2, frames=(0,)).sizes == {"demo": STEPS}
+
+
 @pytest.mark.parametrize("cameras", ["primary", ("primary", "wrist")], ids=str)
 @pytest.mark.parametrize("frames", [(0,), (-1, 2), (0, "1..2")], ids=str)
 def test_windows_inside_avoid_holes_and_random_frames_mask_them(root: Path, cameras: Any, frames: Any) -> None:

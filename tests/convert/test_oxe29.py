@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from convert.doctor.command import examine
 from convert.registry.registry import DatasetSpec, Part
 from stream.format.manifest import Statistics
 from stream.format.names import VECTORS
@@ -290,11 +291,12 @@ def test_the_index_has_every_feature_but_those_that_the_registry_leaves_out(
 ) -> None:
     kept = [leaf for leaf in reference.leaves.values() if is_kept(leaf, spec)]
     derived = set(spec.vectors)
+    told = {"success"} if any(leaf.is_text and f"/{leaf.name}" == spec.success_path for leaf in kept) else set()
     for split in converted.splits.values():
         steps = {column_name(leaf) for leaf in kept if leaf.of_steps}
         assert set(split.steps.column_names) == steps | derived | {field.name for field in STEP_FIELDS}
         episodes = {column_name(leaf) for leaf in kept if not leaf.of_steps}
-        assert set(split.episodes.column_names) == episodes | {field.name for field in EPISODE_FIELDS}
+        assert set(split.episodes.column_names) == episodes | told | {field.name for field in EPISODE_FIELDS}
 
 
 @every_dataset
@@ -391,6 +393,15 @@ def test_statistics_are_those_of_the_values_that_tfds_decodes(
         assert found.nonfinite == (0,) * values.shape[1]
         for key, numbers in summary(values).items():
             np.testing.assert_allclose(getattr(found, key), numbers, rtol=1e-5, atol=1e-8, err_msg=key)
+
+
+# The doctor
+
+
+@pytest.mark.long
+def test_the_doctor_finds_no_fault_of_a_space(root: Path) -> None:
+    found = examine(root / "native", frames=2).findings
+    assert [finding for finding in found if finding.rule.name.startswith("space_")] == []
 
 
 # The code

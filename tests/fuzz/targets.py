@@ -88,7 +88,7 @@ def _read_tfrecord(content: bytes) -> None:
 
 _LEAVES = flatten_features(tfds.features.FeaturesDict(demo_features()), where="fuzz")
 _PARSER = EpisodeParser(
-    _LEAVES["steps/observation/image"], [leaf for leaf in _LEAVES.values() if leaf.kind == "tensor"]
+    [_LEAVES["steps/observation/image"]], [leaf for leaf in _LEAVES.values() if leaf.kind == "tensor"]
 )
 
 

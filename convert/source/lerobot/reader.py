@@ -139,9 +139,7 @@ class LeRobotReader:
                 frames.append(self._frames(camera.name, files, times))
             else:
                 frames.append(data.pictures(camera.name, *span))
-        return Episode(
-            num_steps=steps, frames=frames[0], steps=columns["step"], episode=columns["episode"], others=frames[1:]
-        )
+        return Episode(num_steps=steps, steps=columns["step"], episode=columns["episode"], cameras=frames)
 
     def _column(self, feature: Feature, table: pa.Table, files: EpisodeFiles) -> Column:
         steps = files.length

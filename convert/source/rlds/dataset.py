@@ -61,7 +61,7 @@ class RldsReader:
         self._shard = shard
         self._spans = spans
         self._records = TFRecordFile(file, name=shard.name, size=shard.bytes)
-        self._parser = EpisodeParser(wanted.cameras[0], wanted.features, wanted.cameras[1:])
+        self._parser = EpisodeParser(wanted.cameras, wanted.features)
 
     @property
     def digest(self) -> str:

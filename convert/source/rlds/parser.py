@@ -25,45 +25,50 @@ class EpisodeParser:
     """A parser of the records of one dataset.
 
     Args:
-        camera: Image feature, or raw uint8 tensor [H, W, C], whose frames are kept.
+        cameras: Image features, or raw uint8 tensors [H, W, C], whose frames are kept.
         features: Other features to keep.
-        others: Further cameras.
     """
 
-    def __init__(self, camera: Feature, features: Iterable[Feature], others: Sequence[Feature] = ()) -> None:
-        self._camera = camera
-        self._others = tuple(others)
+    def __init__(self, cameras: Iterable[Feature], features: Iterable[Feature]) -> None:
+        self._cameras = tuple(cameras)
         self._features = tuple(features)
 
     def parse(self, record: bytes) -> Episode:
         """Return the episode in ``record``.
 
-        The number of steps is the number of frames; flags such as ``is_last`` are unset in several datasets.
+        The number of steps is the number of frames of the first camera that the record has; flags such as ``is_last``
+        are unset in several datasets.
 
         Raises:
-            MalformedEpisode: Not a ``tf.train.Example``, or a feature whose count does not fit the number of frames.
+            MalformedEpisode: Not a ``tf.train.Example``, no camera, or a feature whose count does not fit the number of
+                frames.
         """
         try:
             protos = tf_example_pb2.Example.FromString(record).features.feature
         except DecodeError as error:
             raise MalformedEpisode(f"not a tf.train.Example ({error})") from None
-        frames = _read_frames(self._camera, protos)
+        cameras = {camera.path: _read_frames(camera, protos) for camera in self._cameras if camera.path in protos}
+        if not cameras:
+            names = " or ".join(camera.path for camera in self._cameras)
+            raise MalformedEpisode(f"the record has no {names}; has it another schema than features.json?")
+        first, *others = cameras
+        steps = len(cameras[first])
+        for name in others:
+            if len(cameras[name]) != steps:
+                raise MalformedEpisode(f"{name}: {len(cameras[name])} frames, {first} has {steps}")
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self._features:
-            rows = len(frames) if feature.level == "step" else 1
+            rows = steps if feature.level == "step" else 1
             columns[feature.level][feature.name] = _read_column(feature, protos, rows=rows)
-        others = [_read_frames(camera, protos) if camera.path in protos else None for camera in self._others]
-        for camera, found in zip(self._others, others, strict=True):
-            if found is not None and len(found) != len(frames):
-                raise MalformedEpisode(f"{camera.path}: {len(found)} frames, {self._camera.path} has {len(frames)}")
         return Episode(
-            num_steps=len(frames), frames=frames, steps=columns["step"], episode=columns["episode"], others=others
+            num_steps=steps,
+            steps=columns["step"],
+            episode=columns["episode"],
+            cameras=[cameras.get(camera.path) for camera in self._cameras],
         )
 
 
 def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:
-    if camera.path not in protos:
-        raise MalformedEpisode(f"the record has no {camera.path}; has it another schema than features.json?")
     proto = protos[camera.path]
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):

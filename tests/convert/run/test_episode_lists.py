@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from convert.errors import EXIT_USAGE
+from stream import make_loader
 from tests.fixtures.command import run
 
 ONE = "bridge-train.tfrecord-00000-of-00002__1"
@@ -51,6 +52,20 @@ def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layou
     again = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
     assert again.code == 0
     assert "2 of 2 were complete already" in again.out
+
+
+def test_failed_episodes_are_filtered_by_the_column_that_their_path_gives(source: Path, tmp_path: Path) -> None:
+    done = run(
+        *("--datasets", "droid", "--source", str(source), "--output", str(tmp_path), "--image-size", "64"),
+        *("--layout", "frames", "--num-workers", "1"),
+        module="convert.run",
+    )
+    assert done.code == 0, done.err
+    (table,) = (tmp_path / "droid").glob("*/train/episodes.arrow")
+    assert pa.ipc.open_file(table).read_all()["success"].to_pylist() == [True, True, False, True]
+    for success, count in ((True, 3), (False, 1)):
+        loader = make_loader(tmp_path, "droid", batch_size=4, frames=(0,), filters=[("success", "==", success)])
+        assert loader.sizes == {"droid": 8 * count}
 
 
 def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def test_quaternions_have_unit_norm_and_do_not_jump(name: str, part: Part) -> No
 @with_quantity("ee_pose_matrix")
 def test_rotation_matrices_are_orthonormal(name: str, part: Part) -> None:
     poses = values_of(name, part).reshape(STEPS, 4, 4)
+    poses = poses.swapaxes(1, 2) if part.order == "column" else poses
+    assert (poses[:, 3] == [0, 0, 0, 1]).all()
     rotations = poses[:, :3, :3]
     np.testing.assert_allclose(rotations @ rotations.swapaxes(1, 2), np.tile(np.eye(3), (STEPS, 1, 1)), atol=1e-12)
     np.testing.assert_allclose(np.linalg.det(rotations), 1)
@@ -129,7 +131,10 @@ def test_rotations_of_a_step_lead_from_one_orientation_to_the_next(name: str, ro
     action = next(part for part in REGISTRY.dataset(name).action if part.quantity == rotation)
     state = pose_of(name, "ee_rotation_quaternion")
     assert state is not None
-    poses = [matrix_of(quaternion) for quaternion in values_of(name, state)]
+    poses = [
+        matrix_of(np.roll(quaternion, -1) if state.order == "wxyz" else quaternion)
+        for quaternion in values_of(name, state)
+    ]
     turns = step_of(name, action)
     matrices = [matrix_of(turn) if len(turn) == 4 else cv2.Rodrigues(turn)[0] for turn in turns]
     for turn, before, after in zip(matrices[:-1], poses[:-1], poses[1:], strict=True):

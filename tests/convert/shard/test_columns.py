@@ -27,7 +27,7 @@ CAMERA = flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")["s
 
 @pytest.fixture(scope="module")
 def parsed() -> list[Episode]:
-    parser = EpisodeParser(CAMERA, LEAVES.values())
+    parser = EpisodeParser([CAMERA], LEAVES.values())
     return [parser.parse(serialise(FEATURES, episode)) for episode in EPISODES]
 
 

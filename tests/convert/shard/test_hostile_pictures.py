@@ -59,7 +59,7 @@ def test_more_tensors_than_steps_are_refused_before_they_inflate() -> None:
     camera = Feature(path="steps/observation/image", kind="image", level="step", shape=(None, None, 3), dtype="uint8")
     depth = Feature(path="steps/depth", kind="tensor", level="step", shape=(1 << 24,), dtype="uint8", encoding="zlib")
     with memory_limit(2 << 30), pytest.raises(MalformedEpisode, match="500 stored tensors for 2 steps"):
-        EpisodeParser(camera, [depth]).parse(example.SerializeToString())
+        EpisodeParser([camera], [depth]).parse(example.SerializeToString())
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "quarantine.jsonl", "train/steps.arrow"])

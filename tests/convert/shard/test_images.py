@@ -356,7 +356,7 @@ def test_frames_of_real_episodes_pass_through(shared_data: Path) -> None:
 
     source = find_source([str(shared_data)], "bridge_dataset", "1.0.0")
     shard = source.shards("train")[0]
-    parser = EpisodeParser(source.features["steps/observation/image_0"], ())
+    parser = EpisodeParser([source.features["steps/observation/image_0"]], ())
     with open(shard.path, "rb") as file:
         record = next(iter(TFRecordFile(file, name=shard.name, size=shard.bytes)))
     assert isinstance(record, bytes)

@@ -65,7 +65,7 @@ def language(
         },
     )
     features = flatten_features(tfds.features.FeaturesDict(FEATURES), where="test")
-    parser = EpisodeParser(features["steps/observation/image"], features_of(features, paths))
+    parser = EpisodeParser([features["steps/observation/image"]], features_of(features, paths))
     return step_language(parser.parse(record), features_of(features, paths), encoding=encoding)
 
 
@@ -126,7 +126,7 @@ def test_a_dataset_without_an_instruction_has_empty_ones() -> None:
 
 def test_a_record_without_the_feature_has_empty_instructions() -> None:
     features = flatten_features(tfds.features.FeaturesDict(demo_features(note=tfds.features.Text())), where="test")
-    parser = EpisodeParser(features["steps/observation/image"], [features["steps/note"]])
+    parser = EpisodeParser([features["steps/observation/image"]], [features["steps/note"]])
     record = serialise(FEATURES, {"steps": [step() for _ in range(2)], "text": "", "codes": codes("", np.uint8)})
     assert step_language(parser.parse(record), [features["steps/note"]], encoding="text") == ["", ""]
 

@@ -293,6 +293,14 @@ def test_a_name_may_stand_for_a_feature_of_the_step_and_another_of_the_episode(t
     assert shard.table("episodes")["success"] == ["yes", None, "yes"]
 
 
+def test_success_is_told_by_the_folders_of_a_path(tmp_path: Path) -> None:
+    paths = ["/lab/success/2023/1.h5", "/lab/failure/2023/2.h5", "/lab/success.h5", "", "/success/failure/3.h5"]
+    episodes = [{**demo_episode(3), "episode_metadata": {"file_path": path}} for path in paths]
+    shard = shard_of(tmp_path, [*episodes, b"\xff\xff"], success_path="/episode_metadata/file_path")
+    shard.convert()
+    assert shard.table("episodes")["success"] == [True, False, None, None, None, None]
+
+
 def test_a_feature_with_the_name_of_one_of_our_columns_gets_another(tmp_path: Path) -> None:
     features = {**demo_features(step=np.int32), "episode_id": np.int32}
     shard = shard_of(tmp_path, [{**demo_episode(3, step=9), "episode_id": 5}], features=features)

@@ -51,7 +51,7 @@ def read(
         with shard.open(wanted(source), spans[number] if spans else [(0, shard.records)]) as reader:
             for position, _, episode in reader:
                 assert isinstance(episode, Episode), episode
-                found[position] = (episode, [pixels(frames) for frames in (episode.frames, *episode.others)])
+                found[position] = (episode, [pixels(frames) for frames in episode.cameras])
     return found
 
 
@@ -64,7 +64,7 @@ def faults(source: LeRobotSource) -> dict[int, tuple[str, str]]:
                 if isinstance(episode, DamagedEpisode):
                     found[position] = (episode.reason, str(episode))
                 else:
-                    for frames in (episode.frames, *episode.others):
+                    for frames in episode.cameras:
                         assert len(pixels(frames)) == episode.num_steps
     return found
 

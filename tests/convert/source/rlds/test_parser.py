@@ -45,7 +45,7 @@ def reference(dataset: RldsDataset) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def parsed() -> list[Episode]:
-    parser = EpisodeParser(camera("image"), LEAVES.values())
+    parser = EpisodeParser([camera("image")], LEAVES.values())
     return [parser.parse(serialise(FEATURES, episode)) for episode in EPISODES]
 
 
@@ -114,7 +114,7 @@ def test_encoded_frames_are_the_stored_bytes(parsed: list[Episode]) -> None:
 
 
 def test_raw_frames_are_the_pixels_that_tfds_decodes(reference: list[dict[str, Any]]) -> None:
-    parser = EpisodeParser(camera("raw"), ())
+    parser = EpisodeParser([camera("raw")], ())
     for made, theirs in zip(EPISODES, reference, strict=True):
         frames = list(parser.parse(serialise(FEATURES, made)).frames)
         assert len(frames) == len(theirs["steps"])
@@ -134,7 +134,7 @@ def test_doubles_that_are_stored_as_bytes_keep_their_precision(parsed: list[Epis
 def demo_parser() -> EpisodeParser:
     features = flatten_features(tfds.features.FeaturesDict(demo_features()), where="test")
     image = features.pop("steps/observation/image")
-    return EpisodeParser(image, features.values())
+    return EpisodeParser([image], features.values())
 
 
 def edited(edit: Callable[[Any], None]) -> bytes:
@@ -163,7 +163,7 @@ def test_a_sequence_that_the_record_lacks_is_absent_with_empty_rows(path: str) -
     example = tf_example_pb2.Example.FromString(serialise(FEATURES, EPISODES[0]))
     for key in [key for key in example.features.feature if key.startswith(path)]:
         del example.features.feature[key]
-    episode = EpisodeParser(camera("image"), [feature]).parse(example.SerializeToString())
+    episode = EpisodeParser([camera("image")], [feature]).parse(example.SerializeToString())
     (column,) = [*episode.steps.values(), *episode.episode.values()]
     assert column.values is None
     assert [len(lengths) for lengths in column.lengths] == [column.rows] + [0] * (len(feature.sequences) - 1)
@@ -244,7 +244,7 @@ def test_a_feature_that_does_not_fit_is_named_with_what_was_found_and_expected(f
 def leaf_record(path: str, edit: Callable[[Any], Any]) -> tuple[EpisodeParser, bytes]:
     example = tf_example_pb2.Example.FromString(serialise(FEATURES, EPISODES[0]))
     edit(example.features.feature)
-    return EpisodeParser(camera("image"), [LEAVES[path]]), example.SerializeToString()
+    return EpisodeParser([camera("image")], [LEAVES[path]]), example.SerializeToString()
 
 
 def set_integers(key: str, values: list[int]) -> Callable[[Any], Any]:
@@ -325,14 +325,14 @@ def test_unknown_fields_of_a_newer_writer_are_passed_over() -> None:
     entry = delimited(1, b"steps/vector") + delimited(2, delimited(2, delimited(1, vector) + unknown))
     frames = delimited(1, b"steps/observation/image") + delimited(2, delimited(1, delimited(1, b"x") * 3))
     record = delimited(1, delimited(1, entry) + delimited(1, frames))
-    values = EpisodeParser(camera("image"), [LEAVES["steps/vector"]]).parse(record).steps["vector"].values
+    values = EpisodeParser([camera("image")], [LEAVES["steps/vector"]]).parse(record).steps["vector"].values
     np.testing.assert_array_equal(np.asarray(values), np.arange(9))
 
 
 def test_a_tensor_without_fixed_shape_is_refused_with_what_to_do() -> None:
     feature = Feature(path="steps/vector", kind="tensor", level="step", shape=(None,), dtype="float32")
     with pytest.raises(MalformedEpisode, match=r"shape \(None,\) is not fixed; list it under leave_out"):
-        EpisodeParser(camera("image"), [feature]).parse(serialise(FEATURES, EPISODES[0]))
+        EpisodeParser([camera("image")], [feature]).parse(serialise(FEATURES, EPISODES[0]))
 
 
 @cache
@@ -340,7 +340,7 @@ def whole_record() -> bytes:
     return serialise(FEATURES, EPISODES[0])
 
 
-PARSERS = [EpisodeParser(camera(name), LEAVES.values()) for name in ("image", "raw")]
+PARSERS = [EpisodeParser([camera(name)], LEAVES.values()) for name in ("image", "raw")]
 
 
 def parse_or_refuse(record: bytes) -> None:
@@ -415,7 +415,7 @@ def test_reading_does_not_import_tensorflow(dataset: RldsDataset) -> None:
         f"source = find_source([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
         "shard = source.shards('train')[0]\n"
         "kept = [feature for feature in source.features.values() if feature.kind == 'tensor']\n"
-        "parser = EpisodeParser(source.features['steps/observation/image'], kept)\n"
+        "parser = EpisodeParser([source.features['steps/observation/image']], kept)\n"
         "records = TFRecordFile(open(shard.path, 'rb'), name=shard.name, size=shard.bytes)\n"
         "print([parser.parse(record).num_steps for record in records], 'tensorflow' in sys.modules)\n"
     )
