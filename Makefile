@@ -90,7 +90,9 @@ $(SITE)/index.html: $(VENV)/.docs mkdocs.yml README.md CONTRIBUTING.md LICENSE $
 
 bench: demo ## all studies, short: writes docs/benchmarks.md (45 minutes; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128
-	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --source $(DEMO)/source $(ARGS)
+	$(BIN)/python -m convert.run --datasets bridge --source $(DEMO)/source --output $(DEMO)/windows --layout frames
+	$(BIN)/python -m bench.report --root $(DEMO)/oxe --small-root $(DEMO)/oxe128 --windows-root $(DEMO)/windows \
+		--source $(DEMO)/source $(ARGS)
 
 bench-peers: $(STAMP) ## make the environments of the loaders that `bench` compares with (6 GB, in build/peers)
 	$(BIN)/python -m bench.peers --install all

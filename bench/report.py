@@ -28,7 +28,7 @@ from bench.peers.table import comparison_table
 from bench.train.command import train_table
 from stream.storage.files import write_whole
 
-Kind = Literal["loader", "train", "formats", "peers"]
+Kind = Literal["loader", "train", "formats", "peers", "windows"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,11 @@ decoding alone takes. *to first* compares a point with the first one of its tabl
 over the repeats, ranges are from the least to the most. MB are 10^6 bytes, memory is the proportional set size of all
 processes together. *Source project* is the tf.data pipeline that this loader replaces, measured on another machine.
 """
-_TABLES = {"loader": loader_table, "train": train_table, "formats": comparison_table, "peers": comparison_table}
+_TABLES = {
+    "loader": loader_table,
+    "train": train_table,
+    **dict.fromkeys(("formats", "peers", "windows"), comparison_table),
+}
 
 
 def _section(outcome: Outcome) -> str:
@@ -189,6 +193,7 @@ class ReportOptions(Output):
 
     root: str = option("build/demo/oxe", str, "converted root")
     small_root: str = option("build/demo/oxe128", str, "the same at 128x128")
+    windows_root: str = option("build/demo/windows", str, "bridge in the layout frames")
     source: str = option("build/demo/source", str, "RLDS source of both")
     work: Path = option(Path("build/bench"), Path, "folder for results")
     page: Path = option(Path("docs/benchmarks.md"), Path, "page to write")
@@ -238,7 +243,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _work(given: ReportOptions) -> Iterator[dict[str, Any]]:
-    places = {"root": given.root, "small_root": given.small_root, "source": given.source}
+    places = {name: getattr(given, name) for name in ("root", "small_root", "windows_root", "source")}
     commands = {study.key: study.command(places, full=given.full) for study in STUDIES}
     outcomes: list[Outcome] = []
     for number, study in enumerate(() if given.list else STUDIES, 1):

@@ -36,6 +36,7 @@ LIBRARIES = {
     "torch": ("stream.frameworks.torch", "stream.frameworks.lightning"),
     "lightning": ("stream.frameworks.lightning",),
     "jax": ("stream.frameworks.jax",),
+    "av": ("stream.export.video",),
     "tensorflow": (),
     "tensorflow_datasets": (),
     "apache_beam": (),

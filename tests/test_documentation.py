@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -91,6 +92,7 @@ def test_every_block_of_python_is_run_below() -> None:
         "frames_mask/wrist",
         "curriculum",
         "left_out =",
+        "both.yaml",
         "denormalize",
         "unknown_units=",
     }
@@ -134,8 +136,6 @@ def test_one_action_space(oxe_root: Path) -> None:
 
 
 def test_normalising_there_and_back(oxe_root: Path, tmp_path: Path) -> None:
-    import numpy as np
-
     loader = make_loader(oxe_root, "bridge", batch_size=4)
     code = _block(oxe_root, "denormalize", **{"run/normalize.json": str(tmp_path / "normalize.json")})
     names = _run(code, {"loader": loader, "predicted": np.zeros((2, 8), np.float32)})
@@ -254,6 +254,30 @@ def test_windows(frames_root: Path) -> None:
     assert [batch[f"frames/{camera}"].shape for camera in ("primary", "wrist")] == [(64, 3, 64, 64, 3)] * 2
     assert batch["frame_step"].shape == batch["frames_mask/wrist"].shape == (64, 3)
     assert 0 < batch["frames_mask/wrist"].sum() < batch["frames_mask/primary"].sum()
+
+
+def test_a_mixture_of_oxe_and_lerobot_with_a_root_each(
+    frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convert.run.command import main as convert
+    from tests.fixtures.datasets.lerobot_dataset import DATA
+
+    given = ["--datasets", "lerobot:demo/v3_av1", "--source", str(DATA), "--output", str(tmp_path / "data/mix")]
+    assert convert([*given, "--layout", "frames", "--image-size", "64", "--num-workers", "1"]) == 0
+    (tmp_path / "data/oxe").symlink_to(frames_root)
+    _, text = _blocks("docs/lerobot.md", "yaml")
+    (tmp_path / "both.yaml").write_text(text.replace("lerobot_aloha_static_coffee", "demo_v3_av1"))
+    monkeypatch.chdir(tmp_path)
+    names = _run(_block(frames_root, "both.yaml"), {})
+    loader, batch = names["loader"], names["batch"]
+    assert loader.dataset_names == ("bridge", "coffee")
+    assert {name: round(share, 3) for name, share in loader.weights.items()} == {"bridge": 0.333, "coffee": 0.667}
+    assert loader.action_names["coffee"] == ("x", "y", "gripper")
+    assert batch["frames"].shape == (64, 1, 64, 64, 3)
+    # Bridge has 8 numbers, this LeRobot dataset 3.
+    sizes = np.array([8, 3])[batch["dataset"]]
+    assert (batch["action_mask"][:, 0].sum(axis=1) == sizes).all()
+    assert set(batch["dataset"].tolist()) == {0, 1}
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 import time
@@ -23,6 +24,8 @@ from stream.storage.arguments import whole
 from stream.storage.files import write_whole
 
 _PATIENCE = 300.0
+SAMPLES = "samples.json"
+"""File of an export with the hash of every sample, if all are to be checked."""
 _RAW = ("counts", "keys", "limit_slices")
 
 
@@ -115,6 +118,9 @@ class _Comparison:
         self._export = Export(work / "export")
         self._copies: dict[str, dict[str, Any]] = {}
         self._limit: tuple[int, dict[str, Any]] | None = None
+        known = work / "export" / SAMPLES
+        self._samples: dict[str, str] = json.loads(known.read_text()) if known.is_file() else {}
+        self._checked: dict[str, int] = {}
 
     def copy(self, points: Sequence[Point]) -> None:
         """Make the copies of all peers; points of a peer that cannot make one fail."""
@@ -130,10 +136,25 @@ class _Comparison:
                 elif peer.own:
                     size = sum(dataset["bytes"] for dataset in self._export.datasets)
                     self._copies[peer.name] = {"bytes": size, "seconds": None, "files": None}
+                if self._samples:
+                    self._check(peer, mine[0])
             except ChildFailed as error:
                 missing = peer.own and "ModuleNotFoundError" in str(error)
                 for point in mine:
                     point.error = f"{error}; install the extra bench of this repository" if missing else str(error)
+
+    def _check(self, peer: Peer, point: Point) -> None:
+        """Compare every sample of a peer with those of the export; raises ChildFailed if one differs."""
+        tell(f"{peer.name}: checking {len(self._samples):,} samples")
+        rows = min(point.parameters["batch_size"], len(self._samples))
+        setting = {**point.parameters, "order": "sequential", "batch_size": rows}
+        found = self._ask(peer, "check", setting, steps=2 * len(self._samples) // rows)["samples"]
+        wrong = [key for key, known in self._samples.items() if found.get(key) != known]
+        if wrong:
+            raise ChildFailed(
+                f"{len(wrong):,} of {len(self._samples):,} samples differ, such as episode/step {wrong[0]}"
+            )
+        self._checked[peer.name] = len(self._samples)
 
     def measure(self, point: Point) -> dict[str, Any]:
         """Measure a point once, between two slices of decoding alone."""
@@ -157,6 +178,8 @@ class _Comparison:
             "pairs": len(self._export),
             "datasets": len(self._export.datasets),
             "shape": list(self._export.shape),
+            "frames": self._export.frames,
+            "checked": self._checked,
             "weights": {dataset["name"]: dataset["weight"] for dataset in self._export.datasets},
             "peers": {
                 peer.name: {key: getattr(peer, key) for key in ("what", "resume", "replay", "source", "note")}
@@ -169,7 +192,7 @@ class _Comparison:
         if not self._given.slice_s:
             return {}
         names = ("root", "mixture", "split", "seed", "batch_size")
-        loader = {name: getattr(self._parameters, name) for name in names}
+        loader = {name: getattr(self._parameters, name) for name in names} | self._export.about.get("loader", {})
         request = {"loader": loader, "processes": max(1, workers), "seconds": self._given.slice_s}
         return ask("bench.measure.decode_limit", request, timeout=_PATIENCE)
 
@@ -188,7 +211,7 @@ class _Comparison:
             raise ChildFailed(f"not installed; run: python -m bench.peers --install {peer.name}{venvs}")
         return str(python.absolute())
 
-    def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(self, peer: Peer, do: str, setting: Mapping[str, Any], **other: Any) -> dict[str, Any]:
         given = self._given
         source = getattr(given, "source", None)
         request = {
@@ -200,6 +223,7 @@ class _Comparison:
             "copy": str(self._work / peer.name),
             "source": None if source is None else str(source.resolve()),
             "asked": time.monotonic(),
+            **other,
         }
         return ask("bench.peers.protocol", request, python=self._python(peer), timeout=given.limit_s + _PATIENCE)
 

@@ -39,7 +39,7 @@ class Request:
 
     Attributes:
         adapter: Module and class of the peer.
-        do: ``copy`` or ``measure``.
+        do: ``copy``, ``measure``, or ``check``, which hashes every sample.
         export: Folder of the exported pairs.
         copy: Folder of the peer's copy.
         batch_size: Rows of a batch.
@@ -103,7 +103,8 @@ class Export:
 
     Attributes:
         about: ``shape`` (height and width of all frames), sizes ``vector`` of W, A and S, and for each of the
-            ``datasets`` its name, weight (a share), offset in steps and the description of its source.
+            ``datasets`` its name, weight (a share), offset in steps and the description of its source. Of windows
+            also ``window``, the distances of their frames; a record is then the JPEG of one step.
         numbers: Dataset, episode and step of each pair, int64 [n, 3].
     """
 
@@ -116,6 +117,11 @@ class Export:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    @property
+    def frames(self) -> int:
+        """Frames of a sample, F."""
+        return len(self.about.get("window", (0, 1)))
 
     def places(self, dataset: int) -> list[int]:
         """Return the pairs of a dataset in storage order."""
@@ -165,6 +171,40 @@ class Decoder:
 def pixel_hash(frames: np.ndarray) -> str:
     """Return a hash of the pixels of a pair, uint8 [2, H, W, 3]."""
     return hashlib.blake2b(np.ascontiguousarray(frames).data, digest_size=8).hexdigest()
+
+
+def window_hash(frames: Any, frames_mask: Any, action: Any, action_mask: Any) -> str:
+    """Return a hash of a window.
+
+    Args:
+        frames: uint8 [F, H, W, 3].
+        frames_mask: bool [F].
+        action: float32 [W, A], 0 where masked.
+        action_mask: bool [W].
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for values, kind in ((frames, "u1"), (frames_mask, "?"), (action, "f4"), (action_mask, "?")):
+        # Adding 0 makes no difference of -0 and 0.
+        array = np.ascontiguousarray(values, kind)
+        digest.update((array + np.float32(0) if kind == "f4" else array).tobytes())
+    return digest.hexdigest()
+
+
+def hash_samples(request: Request, open_batches: Batches) -> dict[str, str]:
+    """Return the hash of every window of a request, by ``episode/step``, read in order until each was seen."""
+    found: dict[str, str] = {}
+    with open_batches(request) as batches:
+        for _ in range(2 * len(request.pairs) // request.batch_size + 2):
+            batch = {key: np.asarray(value) for key, value in next(batches).items()}
+            # Ours is per number, those of others per step.
+            mask = batch["action_mask"]
+            per_step = np.asarray(mask.reshape(*mask.shape[:2], -1).any(axis=2))
+            for row, (episode, step) in enumerate(zip(batch["episode"], batch["step"], strict=True)):
+                window = (batch["frames"][row], batch["frames_mask"][row], batch["action"][row], per_step[row])
+                found[f"{episode}/{step}"] = window_hash(*window)
+            if len(found) == len(request.pairs):
+                break
+    return found
 
 
 def forever(batches: Iterable[Any]) -> Iterator[Any]:
@@ -229,12 +269,14 @@ def measure(request: Request, open_batches: Batches) -> dict[str, Any]:
 
 
 def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the copy of a peer, or measure it, for ``ask``; seconds, bytes and files of a copy are the result."""
+    """Make the copy of a peer, check or measure it, for ``ask``; of a copy the result is seconds, bytes and files."""
     request = Request(**{**asked, "export": Path(asked["export"]), "copy": Path(asked["copy"])})
     module, _, name = request.adapter.partition(":")
     peer = getattr(import_module(module), name)
     if request.do == "measure":
         return measure(request, peer.open_batches)
+    if request.do == "check":
+        return {"samples": hash_samples(request, peer.open_batches)}
     began = time.perf_counter()
     request.copy.mkdir(parents=True)
     peer.make_copy(request)
@@ -252,7 +294,7 @@ def _memory() -> int | None:
 
 def _check(batch: Mapping[str, Any], request: Request) -> None:
     frames = batch["frames"]
-    wanted = (request.batch_size, 2, *request.pairs.shape, 3)
+    wanted = (request.batch_size, request.pairs.frames, *request.pairs.shape, 3)
     if tuple(frames.shape) != wanted or np.asarray(frames[:1]).dtype != np.uint8:
         raise ValueError(f"frames are {frames.dtype} {tuple(frames.shape)}, expected uint8 {wanted}")
     if request.full and not set(METADATA) <= set(batch):

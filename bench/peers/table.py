@@ -45,9 +45,11 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     parameters, machine = result["parameters"], result["machine"]
     height, width = result["shape"]
     told = [
-        f"Medians of {parameters['repeat']} on {machine['cores']} cores of {machine['cpu']}; {result['pairs']:,} pairs "
-        f"of {height}x{width} frames, {result['datasets']} datasets; MB are 10^6 bytes."
+        f"Medians of {parameters['repeat']} on {machine['cores']} cores of {machine['cpu']}; {result['pairs']:,} "
+        f"{samples(result)} {height}x{width} frames, {result['datasets']} datasets; MB are 10^6 bytes."
     ]
+    if checked := result.get("checked"):
+        told.append(f"Equal to those of the root, all samples: {', '.join(checked)}.")
     measured = [point for point in result["points"] if point["repeats"] and not point["error"]]
     for own in measured:
         others = [point for point in measured if _setting(point) == _setting(own) and point is not own]
@@ -76,6 +78,16 @@ def _rates(point: Mapping[str, Any]) -> tuple[float, float]:
     return min(found), max(found)
 
 
+def samples(result: Mapping[str, Any]) -> str:
+    """Return what the samples of a result are.
+
+    >>> samples({}), samples({"frames": 8})
+    ('pairs of', 'windows of 8')
+    """
+    frames = result.get("frames", 2)
+    return "pairs of" if frames == 2 else f"windows of {frames}"
+
+
 def plot(result: Mapping[str, Any], path: Path) -> None:
     """Write the plot as SVG and PNG, or nothing if no point was measured; ``path`` has no suffix."""
     points = [point for point in result["points"] if point["repeats"] and not point["error"]]
@@ -98,8 +110,8 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
         axes.legend(loc="lower right")
     axes.set_xlim(0, 1.2 * max([*middle, *limits]))
     height, width = result["shape"]
-    axes.set_xlabel("samples/s (pairs of frames per second); bars: median, whiskers: lowest and highest")
-    axes.set_title(f"{result['datasets']} datasets, {width}x{height} JPEG, {result['pairs']:,} pairs")
+    axes.set_xlabel(f"samples/s ({samples(result)} frames per second); bars: median, whiskers: lowest and highest")
+    axes.set_title(f"{result['datasets']} datasets, {width}x{height} JPEG, {result['pairs']:,} samples")
     save_figure(figure, path)
 
 

@@ -1,4 +1,4 @@
-"""One episode of a loader's data: its steps and frames."""
+"""One episode of a loader's data: its steps, and its frames as pixels or as they are stored."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stream.batch.assemble import Assembler
+from stream.batch.encoded import encoded_frames
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError, FormatError, closest
@@ -15,7 +16,13 @@ from stream.storage.errors import ArgumentError, FormatError, closest
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from stream.batch.cameras import LoadedCamera
+    from stream.batch.spec import BatchSpec
+    from stream.format.index import SplitIndex
     from stream.loader.mixed import MixedData
+
+_ROWS = 256
+"""Samples whose stored frames are read at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +40,39 @@ class Episode:
     frame_steps: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class StoredEpisode:
+    """One episode with its frames as they are stored.
+
+    Attributes:
+        table: All columns of ``steps``, one row for each step.
+        frames: JPEG of each step, by number of the camera in ``data.cameras``; None for a step without a frame.
+    """
+
+    table: pa.Table
+    frames: tuple[list[bytes | None], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Location of an episode.
+
+    Attributes:
+        member, split: Number of the member, and of the split in ``data.views.splits``.
+        index: Index of the split.
+        samples: Rows of the episode's samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``.
+        steps: Rows of the episode in ``steps``.
+        where: Text for messages.
+    """
+
+    member: int
+    split: int
+    index: SplitIndex
+    samples: range
+    steps: range
+    where: str
+
+
 def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> Episode:
     """Read an episode.
 
@@ -46,6 +86,56 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         ArgumentError: The dataset, split or episode does not exist.
         stream.storage.errors.FormatError: A record is damaged.
     """
+    place = _find(data, dataset, episode, split)
+    camera = data.cameras[0]
+    assembler = Assembler(_spec(data, camera))
+    arrays, _ = _assemble(assembler, place, place.samples)
+    is_real = arrays[camera.mask]
+    frame_steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
+    return Episode(_table(place), arrays[camera.frames][is_real][places], frame_steps)
+
+
+def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> StoredEpisode:
+    """Read an episode without decoding its frames, of all cameras of the mixture.
+
+    Args:
+        data, dataset, episode, split: As for ``read_episode``.
+
+    Raises:
+        ArgumentError: The dataset, split or episode does not exist.
+        stream.storage.errors.FormatError: A record is damaged.
+    """
+    place = _find(data, dataset, episode, split)
+    cameras: list[list[bytes | None]] = []
+    for camera in data.cameras:
+        assembler = Assembler(_spec(data, camera), decode="device")
+        found: list[bytes | None] = [None] * len(place.steps)
+        for first in range(0, len(place.samples), _ROWS):
+            arrays, jpegs = _assemble(assembler, place, place.samples[first : first + _ROWS])
+            for row, frame, jpeg in encoded_frames(jpegs):
+                found[int(arrays["frame_step"][row, frame])] = jpeg.tobytes()
+        cameras.append(found)
+    return StoredEpisode(_table(place), tuple(cameras))
+
+
+def stored_steps(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> np.ndarray:
+    """Return the steps of an episode whose frames its records hold, int64, ascending; holes count as frames.
+
+    Args:
+        data, dataset, episode, split: As for ``read_episode``.
+
+    Raises:
+        ArgumentError: The dataset, split or episode does not exist.
+    """
+    place = _find(data, dataset, episode, split)
+    if data.spec.layouts[place.member] == "frames":
+        return np.arange(len(place.steps))
+    distances = np.array(data.datasets[place.member].fields.frame_offsets, np.int64)
+    first = place.index.records.array("step")[place.samples.start : place.samples.stop].astype(np.int64)
+    return np.unique(first[:, None] + distances)
+
+
+def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Place:
     if dataset not in data.names:
         raise ArgumentError(f"dataset {dataset!r}: {closest(dataset, data.names, noun='members')}")
     member = data.names.index(dataset)
@@ -65,25 +155,41 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
     ):
         raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
-    if data.spec.layouts[member] == "frames":
-        # Its samples are steps.
-        first, count = steps_row, steps
+    rows = range(steps_row, steps_row + steps)
+    is_frames = data.spec.layouts[member] == "frames"
+    return _Place(
+        member=member,
+        split=numbers[split],
+        index=index,
+        samples=rows if is_frames else range(first, first + count),
+        steps=rows,
+        where=f"dataset {dataset}, split {split}",
+    )
+
+
+def _spec(data: MixedData, camera: LoadedCamera) -> BatchSpec:
+    """Return the spec of batches of one camera with all frames of their records."""
     windows = resolve_windows(None, [each.fields for each in data.datasets], data.names)
     # A record has all frames of a pair, or one.
     windows = [
         window if layout == "pairs" else window.first for window, layout in zip(windows, data.spec.layouts, strict=True)
     ]
-    spec = replace(
-        data.spec, metadata="none", windows=tuple(windows), cameras=data.spec.cameras[:1], chooses_frames=True
-    )
-    zeros = np.zeros(count, np.int64)
-    rows = Rows(zeros, zeros + member, zeros, zeros + numbers[split], np.arange(first, first + count))
-    assembler, camera = Assembler(spec), spec.cameras[0]
-    arrays = assembler.empty(count)
-    kind = "steps" if data.spec.layouts[member] == "frames" else "records"
-    for row, error in assembler.assemble(rows, arrays).failed[:1]:
-        raise FormatError(f"dataset {dataset}, split {split}, row {first + row} of {kind}: {error.reason}")
-    is_real = arrays[camera.mask]
-    frame_steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
-    table = index.steps.arrow().slice(steps_row, steps)
-    return Episode(table, arrays[camera.frames][is_real][places], frame_steps)
+    return replace(data.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)
+
+
+def _assemble(
+    assembler: Assembler, place: _Place, samples: range
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the arrays of some samples of an episode, and those of variable size."""
+    zeros = np.zeros(len(samples), np.int64)
+    rows = Rows(zeros, zeros + place.member, zeros, zeros + place.split, np.arange(samples.start, samples.stop))
+    arrays = assembler.empty(len(samples))
+    done = assembler.assemble(rows, arrays)
+    kind = "steps" if assembler.spec.layouts[place.member] == "frames" else "records"
+    for row, error in done.failed[:1]:
+        raise FormatError(f"{place.where}, row {samples[row]} of {kind}: {error.reason}")
+    return arrays, done.arrays
+
+
+def _table(place: _Place) -> pa.Table:
+    return place.index.steps.arrow().slice(place.steps.start, len(place.steps))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+from stream.storage.errors import ArgumentError
 
 
 class FileTooLarge(ValueError):
@@ -64,4 +69,35 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suff
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Give a hidden folder beside ``path`` to fill, which gets this name if the block ends without an error.
+
+    After an error or an interrupt nothing is left of it. A process that is killed leaves the hidden folder.
+
+    Args:
+        path: Folder to make, in a folder that exists.
+
+    Raises:
+        ArgumentError: The path exists, or its parent does not.
+        OSError: The folder cannot be made.
+    """
+    path = Path(os.path.abspath(path))
+    if os.path.lexists(path):
+        raise ArgumentError(f"{path}: exists already; choose another folder, or remove it")
+    if not path.parent.is_dir():
+        raise ArgumentError(f"{path.parent}: no such folder; make it first")
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        # mkdtemp makes a folder that only its owner can open.
+        temporary.chmod(0o755)
+        yield temporary
+        if os.path.lexists(path):
+            raise ArgumentError(f"{path}: was made by another program meanwhile; choose another folder, or remove it")
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -1,0 +1,227 @@
+"""Loaders of windows, each of whose frames is stored once: ours, plain Grain, LMDB, and LeRobotDataset.
+
+``bench.windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At the
+ends of an episode the closest step is repeated and masked, as LeRobot does it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.peers.loaders.torch import MapStyle, import_torchvision
+from bench.peers.protocol import Request, forever
+
+if TYPE_CHECKING:
+    from stream.loader.iterator import LoaderIterator
+
+_COMMIT = 1000
+LEROBOT = "lerobot"
+"""Folder of the export with the same steps as a LeRobot dataset."""
+
+
+class WindowMaker:
+    """Function from a step to its sample; worker processes can be given it.
+
+    Args:
+        request: Request of the benchmark.
+
+    Attributes:
+        distances: Distances of the frames from the step, int64 [F].
+    """
+
+    def __init__(self, request: Request) -> None:
+        pairs = request.pairs
+        self.distances = np.array(pairs.about["window"], np.int64)
+        self._shape, self._horizon = pairs.shape, pairs.about["vector"][0]
+        self._episode, self._step = pairs.numbers[:, 1], pairs.numbers[:, 2]
+        starts = np.flatnonzero(np.diff(self._episode, prepend=-1))
+        lengths = np.diff(np.append(starts, len(self._episode)))
+        self._first, self._last = np.repeat(starts, lengths), np.repeat(starts + lengths - 1, lengths)
+        with np.load(request.export / "steps.npz") as stored:
+            self._action, self._state, self._language = (stored[name] for name in ("action", "state", "language"))
+
+    def places(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps of the frames, int64 [F], and False for a repeated edge, bool [F]."""
+        return self._inside(place, place + self.distances)
+
+    def __call__(self, place: int, read: Callable[[Sequence[int]], Sequence[bytes]]) -> dict[str, Any]:
+        """Return the sample of a step; ``read`` returns the JPEGs of some steps."""
+        import simplejpeg
+
+        steps, is_real = self.places(place)
+        frames = np.empty((len(steps), *self._shape, 3), np.uint8)
+        different, first = np.unique(steps, return_index=True)
+        for number, jpeg in zip(first.tolist(), read(different.tolist()), strict=True):
+            simplejpeg.decode_jpeg(jpeg, buffer=frames[number])
+        for number, source in enumerate(first[np.searchsorted(different, steps)].tolist()):
+            if number != source:
+                frames[number] = frames[source]
+        return {"frames": frames, "frames_mask": is_real, **self.numbers(place)}
+
+    def numbers(self, place: int) -> dict[str, Any]:
+        """Return the sample of a step without its frames; ``action_mask`` is bool [W]."""
+        steps, is_real = self._inside(place, place + np.arange(self._horizon))
+        return {
+            "action": self._action[steps] * is_real[:, None],
+            "action_mask": is_real,
+            "state": self._state[place],
+            "language": str(self._language[place]),
+            "dataset": 0,
+            "episode": int(self._episode[place]),
+            "step": int(self._step[place]),
+        }
+
+    def _inside(self, place: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        taken = np.clip(wanted, self._first[place], self._last[place])
+        return taken, taken == wanted
+
+
+class Ours:
+    """The converted root itself, in the layout ``frames``."""
+
+    @staticmethod
+    def open_batches(request: Request) -> closing[LoaderIterator]:
+        """Return the loader's batches."""
+        import stream
+
+        about = request.pairs.about
+        loader = stream.make_loader(
+            about["root"],
+            about["mixture"],
+            split=about["split"],
+            batch_size=request.batch_size,
+            num_workers=request.num_workers,
+            seed=request.seed,
+            shuffle="global" if request.order == "shuffled" else "none",
+            **about["loader"],
+        )
+        return closing(iter(loader))
+
+
+class Lmdb(MapStyle):
+    """LMDB: one database, a record for each frame, read in one transaction a window."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._make = WindowMaker(request)
+        self._database: Any = None
+        self._owner = 0
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        # An environment must not be used across a fork.
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._database = import_module("lmdb").open(str(self.copy), readonly=True, lock=False, readahead=False)
+        with self._database.begin(buffers=False) as reading:
+            return self._make(place, lambda steps: [reading.get(b"%012d" % step) for step in steps])
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write all frames under their numbers."""
+        pairs = request.pairs
+        room = 2 * sum(len(pairs.record(place)) + 8192 for place in range(len(pairs))) + (64 << 20)
+        database = import_module("lmdb").open(str(request.copy), map_size=room)
+        for start in range(0, len(pairs), _COMMIT):
+            with database.begin(write=True) as writing:
+                for place in range(start, min(start + _COMMIT, len(pairs))):
+                    writing.put(b"%012d" % place, pairs.record(place), append=True)
+        database.sync(True)
+        database.close()
+
+
+class _GrainWindows:
+    """Source of windows over an ArrayRecord file of frames."""
+
+    def __init__(self, request: Request) -> None:
+        self._make = WindowMaker(request)
+        self._frames = import_module("grain").sources.ArrayRecordDataSource(str(request.copy / "frames.arrayrecord"))
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        return self._make(int(place), self._frames.__getitems__)
+
+
+class Grain:
+    """Grain alone: an ArrayRecord file of frames, a source that reads the frames of a window, worker processes."""
+
+    @staticmethod
+    def make_copy(request: Request) -> None:
+        """Write a file, one record a group, not compressed."""
+        writer_of = import_module("array_record.python.array_record_module").ArrayRecordWriter
+        writer = writer_of(str(request.copy / "frames.arrayrecord"), "group_size:1,uncompressed")
+        for place in range(len(request.pairs)):
+            writer.write(request.pairs.record(place))
+        writer.close()
+
+    @staticmethod
+    @contextmanager
+    def open_batches(request: Request) -> Iterator[Iterator[Any]]:
+        """Give batches, shuffled again in every epoch."""
+        import grain
+
+        # Grain's workers receive the flags of absl, which only absl's own main function parses.
+        import_module("absl.flags").FLAGS.mark_as_parsed()
+        windows = grain.MapDataset.source(_GrainWindows(request)).seed(request.seed)
+        windows = (windows.shuffle() if request.order == "shuffled" else windows).repeat()
+        dataset = windows.to_iter_dataset().batch(request.batch_size, drop_remainder=True)
+        if request.num_workers:
+            options = grain.multiprocessing.MultiprocessingOptions(num_workers=request.num_workers)
+            dataset = dataset.mp_prefetch(options)
+        batches = forever(dataset)
+        try:
+            yield batches
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+
+class Lerobot(MapStyle):
+    """LeRobot: ``LeRobotDataset`` with ``delta_timestamps`` over the exported dataset, JPEGs in parquet.
+
+    Pillow decodes to float32 [3, H, W], and the frames are converted back to uint8.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        os.environ |= {"HF_HOME": str(request.copy / "cache"), "HF_HUB_OFFLINE": "1"}
+        import_torchvision()
+        about, self._numbers = request.pairs.about, request.pairs.numbers
+        self._key, rate = about["image"], about["fps"]
+        times = {
+            self._key: [distance / rate for distance in about["window"]],
+            "action": [step / rate for step in range(about["vector"][0])],
+        }
+        dataset_of = import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset
+        self._dataset = dataset_of("local/windows", root=request.copy / LEROBOT, delta_timestamps=times)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        import torch
+
+        row = self._dataset[place]
+        _, episode, step = self._numbers[place].tolist()
+        is_real = ~row["action_is_pad"]
+        return {
+            "frames": (row[self._key] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous(),
+            "frames_mask": ~row[f"{self._key}_is_pad"],
+            "action": row["action"] * is_real[:, None],
+            "action_mask": is_real,
+            "state": row["observation.state"],
+            "language": row["task"],
+            "dataset": 0,
+            "episode": episode,
+            "step": step,
+        }
+
+    @classmethod
+    def make_copy(cls, request: Request) -> None:
+        """Copy the exported dataset, and open it once for its cache."""
+        shutil.copytree(request.export / LEROBOT, request.copy / LEROBOT)
+        cls(request)

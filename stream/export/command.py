@@ -1,0 +1,233 @@
+"""Command line of ``python -m stream.export``, which writes episodes of a converted root as a LeRobot dataset."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from stream.export.lerobot import Layout, LeRobotWriter
+from stream.export.selection import Selection, select
+from stream.loader.episode import StoredEpisode
+from stream.storage.arguments import Parser, interrupt_on_kill, run_command
+from stream.storage.errors import ArgumentError
+from stream.storage.files import new_folder
+
+_EPILOG = """\
+The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
+With --images frames are the stored JPEGs, byte for byte. With --video they are encoded again, as H.264.
+A step without a frame becomes a black frame, with False in observation.frames_mask. Episodes without steps or frames
+are left out and counted.
+
+exit codes:
+  0    done
+  1    records or files of the data are damaged, or the output cannot be written; nothing is left of the output
+  2    a wrong name or option; nothing was written
+  130  interrupted; nothing is left of the output
+
+examples:
+  python -m stream.export data/oxe --dataset bridge --split 'train[:10]' --output bridge_ten
+  python -m stream.export data/oxe --dataset bridge --episodes 3,12:20 --video --output shared
+  python -m stream.export data/oxe --dataset bridge --episodes ids.txt --repo-id me/bridge --output shared
+"""
+_LINE_EVERY_S = 30.0
+"""Seconds between lines of progress in a log."""
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_VECTORS = {"observation.state": "state", "action": "action"}
+
+
+def export(
+    root: str | Path,
+    output: str | Path,
+    *,
+    dataset: str,
+    split: str = "train",
+    episodes: str | None = None,
+    cameras: Sequence[str] | None = None,
+    fps: float | None = None,
+    video: bool = False,
+    repo_id: str | None = None,
+) -> dict[str, Any]:
+    """Write episodes of a converted root as a LeRobot v3.0 dataset. After an error or interrupt nothing is left of it.
+
+    Args:
+        root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
+        output: Folder to make.
+        dataset: Name of a dataset of the root, or ``name:version``.
+        split: Episodes in TFDS's grammar, such as ``train[:10]``.
+        episodes: Numbers, ranges or ids of episodes, see ``stream.export.selection.select``; by default all.
+        cameras: Roles or names of cameras; by default all that are stored.
+        fps: Steps per second of a dataset that declares none.
+        video: Encode frames as H.264, instead of copying the stored JPEGs.
+        repo_id: ``ORG/NAME`` to open it with.
+
+    Returns:
+        Counts and features, as a small JSON object.
+
+    Raises:
+        ArgumentError: An argument is wrong, or the root does not hold every frame of an episode.
+        FormatError: A manifest, index or record is damaged.
+        ModuleNotFoundError: ``video`` without PyAV.
+        OSError: The output cannot be written.
+    """
+    output = Path(output)
+    if repo_id is not None and not _REPOSITORY.fullmatch(repo_id):
+        raise ArgumentError(f"--repo-id {repo_id!r:.120}: expected ORG/NAME")
+    selection = select(root, dataset, split, episodes=episodes, cameras=cameras, fps=fps)
+    if not selection.episodes:
+        counts = ", ".join(f"{status} {count:,}" for status, count in selection.left_out.items())
+        raise ArgumentError(
+            f"dataset {dataset}: split {split!r} has no episode with frames ({counts or 'none at all'})"
+        )
+    layout = _layout(selection, video=video)
+    with new_folder(output) as folder:
+        _write(folder, selection, layout)
+        selection.data.check.raise_error()
+        (folder / "meta" / "source.json").write_text(json.dumps(_origin(selection), indent=1) + "\n")
+    holes = "observation.frames_mask" if layout.has_mask else None
+    return {
+        "output": str(output),
+        "repo_id": repo_id or f"local/{selection.dataset.name}",
+        "episodes": len(selection.episodes),
+        "steps": selection.steps,
+        "fps": selection.rate,
+        "features": list(layout.features),
+        "frames_mask": holes,
+        "left_out": dict(selection.left_out),
+    }
+
+
+def _layout(selection: Selection, *, video: bool) -> Layout:
+    shapes = {key: camera.shape for key, camera in selection.cameras.items()}
+    if video:
+        from stream.export.video import check_size
+
+        for key, shape in shapes.items():
+            check_size(key, shape)
+    spec = selection.data.spec
+    vectors = {"state": spec.states[0].names, "action": spec.actions[0].names}
+    robot = selection.dataset.manifest.spec.get("robot")
+    return Layout(
+        cameras=shapes,
+        vectors={feature: vectors[name] for feature, name in _VECTORS.items() if vectors[name]},
+        fps=selection.rate,
+        robot=str(robot) if robot else None,
+        is_video=video,
+        has_mask=selection.has_holes,
+    )
+
+
+def _write(folder: Path, selection: Selection, layout: Layout) -> None:
+    console = Console(stderr=True)
+    columns = (TextColumn("export"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with shown as progress, LeRobotWriter(folder, layout) as writer:
+        task = progress.add_task("", total=selection.steps)
+        told = progress.get_time()
+        for episode in selection.episodes:
+            stored = selection.read(episode)
+            frames = dict(zip(selection.cameras, stored.frames, strict=True))
+            vectors = {feature: _vector(stored, _VECTORS[feature]) for feature in layout.vectors}
+            writer.add(frames, vectors, stored.table.column("language").to_pylist())
+            progress.advance(task, episode.steps)
+            if not console.is_terminal and progress.get_time() - told > _LINE_EVERY_S:
+                told = progress.get_time()
+                console.print(progress)
+        writer.finish()
+
+
+def _vector(stored: StoredEpisode, name: str) -> np.ndarray:
+    column = stored.table.column(name).combine_chunks()
+    numbers: np.ndarray = column.flatten().to_numpy(zero_copy_only=False)
+    return numbers.reshape(len(column), -1)
+
+
+def _origin(selection: Selection) -> dict[str, Any]:
+    """Return the content of ``meta/source.json``: where each episode comes from."""
+    dataset = selection.dataset
+    return {
+        "dataset": dataset.name,
+        "version": dataset.version,
+        "data": dataset.manifest.checksum[:16],
+        "episodes": [
+            {"episode_index": place, "split": each.split, "episode": each.number, "episode_id": each.episode_id}
+            for place, each in enumerate(selection.episodes)
+        ],
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parsed = _parse(arguments)
+    interrupt_on_kill()
+    return run_command(lambda: _export(parsed), interrupted="interrupted; nothing was written")
+
+
+def _export(parsed: argparse.Namespace) -> None:
+    try:
+        done = export(
+            parsed.root,
+            parsed.output,
+            dataset=parsed.dataset,
+            split=parsed.split,
+            episodes=parsed.episodes,
+            cameras=parsed.cameras.split(",") if parsed.cameras else None,
+            fps=parsed.fps,
+            video=parsed.video,
+            repo_id=parsed.repo_id,
+        )
+    except ModuleNotFoundError as error:
+        raise ArgumentError(str(error)) from None
+    if parsed.json:
+        print(json.dumps(done, indent=1))
+        return
+    print(f"{done['episodes']:,} episodes, {done['steps']:,} steps at {done['fps']:g} per second: {done['output']}")
+    if done["left_out"]:
+        counts = ", ".join(f"{status} {count:,}" for status, count in done["left_out"].items())
+        print(f"left out: episodes without steps or frames ({counts})")
+    if done["frames_mask"]:
+        print(f"some steps lack frames: {done['frames_mask']} is False there, and the frame is black")
+    print(f'open it with LeRobotDataset("{done["repo_id"]}", root="{done["output"]}")')
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 1000:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected steps per second, above 0 and at most 1000")
+    return rate
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m stream.export",
+        description="Write episodes of a converted root as a LeRobot v3.0 dataset.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("root", metavar="ROOT", help="a converted root")
+    parser.add_argument("--dataset", required=True, metavar="NAME", help="a dataset of the root")
+    parser.add_argument("--split", default="train", help="split, as for make_loader (default: %(default)s)")
+    parser.add_argument(
+        "--episodes", metavar="LIST", help="numbers, ranges A:B or ids, with commas between, or a file of ids"
+    )
+    parser.add_argument("--format", choices=("lerobot",), default="lerobot", help="lerobot (v3.0)")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder to make")
+    parser.add_argument("--repo-id", metavar="ORG/NAME", help="name to open it with (default: local/NAME)")
+    parser.add_argument("--cameras", metavar="A,B", help="roles or names of cameras (default: all)")
+    parser.add_argument("--fps", type=_rate, metavar="N", help="steps per second of a dataset that declares none")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--images", action="store_true", help="frames as stored JPEGs in the parquet file (default)")
+    how.add_argument("--video", action="store_true", help="frames as one H.264 video a camera (extra lerobot)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser.parse_args(arguments)
