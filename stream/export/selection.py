@@ -16,7 +16,8 @@ from stream.format.episode_list import EpisodeList, read_list
 from stream.format.fields import StoredCamera
 from stream.format.index import SplitIndex
 from stream.loader.episode import StoredEpisode, read_stored_episode, stored_steps
-from stream.loader.mixed import MixedData, Options, open_mixture
+from stream.loader.mixed import MixedData, open_mixture
+from stream.loader.options import Options
 from stream.order.choices import EpisodeChoice
 from stream.order.views import member_ranges
 from stream.storage.errors import ArgumentError

@@ -75,6 +75,7 @@ def test_every_sample_of_lerobots_loader_is_that_of_the_root(frames_root: Path, 
 def test_a_loader_with_other_samples_is_a_row_with_its_error(
     frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import bench.peers.protocol
     import bench.windows
 
     # What is exported claims another mask of frames.

@@ -52,7 +52,7 @@ def test_windows_are_those_of_delta_timestamps(name: str, tmp_path: Path) -> Non
 
 def _same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], keys: dict[str, str], *, exact: bool) -> None:
     real = ours["action_mask"].all(axis=2)
-    assert len(real) == len(theirs["index"]) > 20
+    assert real.size == len(theirs["index"]) > 20
     np.testing.assert_array_equal(ours["episode"], theirs["episode_index"])
     np.testing.assert_array_equal(ours["step"], theirs["frame_index"])
     np.testing.assert_array_equal(real, ~theirs["action_is_pad"])
