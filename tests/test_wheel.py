@@ -86,9 +86,9 @@ print(ps.torch.PairDataset.__name__)
 
 def test_all_subcommands_are_their_modules(python: Path, beside: Path) -> None:
     command = python.parent / "pairstream"
-    for name in ("convert", "verify", "doctor", "sample", "reindex", "replay", "fetch"):
+    for name in ("convert", "verify", "doctor", "sample", "reindex", "replay", "fetch", "export"):
         module = f"convert.{'run' if name == 'convert' else name}"
-        module = module if name not in ("replay", "fetch") else f"stream.{name}"
+        module = module if name not in ("replay", "fetch", "export") else f"stream.{name}"
         assert run(command, name, "--help", cwd=beside) == run(python, "-m", module, "--help", cwd=beside)
 
 

@@ -42,6 +42,11 @@ def test_the_loader_brings_nothing_that_grain_does_not() -> None:
     assert python(f"import sys, grain, stream; own = {listed}; {use}; print(own == {listed})") == "True\n"
 
 
+def test_exporting_images_brings_no_framework_and_no_pyav() -> None:
+    command = f"import sys, stream.export.command; print([m for m in (*{HEAVY}, 'grain', 'av') if m in sys.modules])"
+    assert python(command) == "[]\n"
+
+
 def test_fetching_from_a_folder_brings_no_framework_and_no_store() -> None:
     assert python(f"import sys, stream.fetch; print([m for m in (*{HEAVY}, 'grain') if m in sys.modules])") == "[]\n"
 

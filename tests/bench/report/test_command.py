@@ -23,7 +23,7 @@ def _study(*more: str, **fields: Any) -> Study:
 
 
 def test_each_study_is_one_line_that_its_command_understands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--root", "R", "--source", "S", "--small-root", "T"]) == 0
+    assert main(["--list", "--root", "R", "--source", "S", "--small-root", "T", "--windows-root", "W"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(STUDIES) == len({study.key for study in STUDIES})
     for line, study in zip(lines, STUDIES, strict=True):

@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.peers.list import PEERS
+from bench.peers.protocol import window_hash
 from bench.windows import LOADERS, main
 from tests.bench.conftest import Refused
 from tests.fixtures.command import REPOSITORY
@@ -75,12 +77,9 @@ def test_every_sample_of_lerobots_loader_is_that_of_the_root(frames_root: Path, 
 def test_a_loader_with_other_samples_is_a_row_with_its_error(
     frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import bench.peers.protocol
-    import bench.windows
-
     # What is exported claims another mask of frames.
     monkeypatch.setattr(
-        bench.windows, "window_hash", lambda frames, mask, *rest: bench.peers.protocol.window_hash(frames, ~mask, *rest)
+        "bench.windows.window_hash", lambda frames, mask, *rest: window_hash(frames, np.logical_not(mask), *rest)
     )
     assert main(arguments(frames_root, tmp_path, "--loaders", "lmdb")) == 1
     assert "40 of 40 samples differ, such as episode/step 0/0" in capsys.readouterr().out

@@ -1,10 +1,11 @@
-"""Tests of atomic writes."""
+"""Tests of atomic writes of files and folders."""
 
 from pathlib import Path
 
 import pytest
 
-from stream.storage.files import write_whole
+from stream.storage.errors import ArgumentError
+from stream.storage.files import new_folder, write_whole
 
 
 @pytest.mark.parametrize(("content", "wanted"), [("größer\n", "größer\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -26,3 +27,27 @@ def test_what_cannot_be_written_leaves_what_there_was(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "taken", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_folder_appears_when_its_block_has_ended(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "new") as folder:
+        (folder / "file").write_text("text")
+        assert not (tmp_path / "new").exists()
+    assert [path.name for path in tmp_path.rglob("*")] == ["new", "file"]
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_folder_whose_block_fails_leaves_nothing(error: type[BaseException], tmp_path: Path) -> None:
+    with pytest.raises(error), new_folder(tmp_path / "new") as folder:
+        (folder / "file").write_text("text")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_replaces_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="exists already"), new_folder(tmp_path):
+        pass
+    with pytest.raises(ArgumentError, match="was made by another program"), new_folder(tmp_path / "new"):
+        (tmp_path / "new").write_text("theirs")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
