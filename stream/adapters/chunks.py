@@ -26,7 +26,7 @@ def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.n
     >>> [part[0].ravel().tolist() for part in repeat_edges(values, mask)]
     [[3.0, 3.0, 4.0, 4.0], [True, False, False, True]]
     """
-    real: np.ndarray = mask.any(axis=2)
+    real = np.asarray(mask.any(axis=2))
     width = real.shape[1]
     first, last = real.argmax(axis=1), width - 1 - real[:, ::-1].argmax(axis=1)
     steps = np.clip(np.arange(width), first[:, None], last[:, None])

@@ -43,6 +43,7 @@ def open_loader(
         ArgumentError: As for ``make_loader`` and ``Normalize``; or ``keep_ranges`` is taken.
     """
     # Workers import the modules of the conversions, and need no Grain.
+    from stream.format.names import VECTORS
     from stream.loader.loader import make_loader
     from stream.loader.normalize import Normalize
 

@@ -88,14 +88,13 @@ def loader(
         return ToOpenpi(views, image_size, None if model == "pi0_fast" else action_dim, model == "pi05", tokenizer)
 
     method = "mean_std" if model == "pi0" else "q01_q99"
-    common = {"method": method, "per": "mixture", "leave": (), "clip": False}
     given = {"frames": [0], "batch_size": batch_size, "cameras": roles, "horizon": action_horizon, **arguments}
     return open_loader(
         root,
         mixture,
         convert=convert,
         normalize=normalize,
-        settings=[{**common, "keys": (key,)} for key in ("action", "state")],
+        settings=[{"method": method, "per": "mixture", "leave": (), "clip": False, "keys": ("action", "state")}],
         keep=whole_chunks,
         transforms=transforms,
         arguments=given,
