@@ -59,7 +59,7 @@ def open_loader(
         given["keep_ranges"] = ranges
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if normalize is True:
-        steps = [
-            Normalize(data, **each) for each in settings if any(v.size for v in data.spec.vectors(each["keys"][0]))
-        ]
+        exist = [key for key in VECTORS if any(vector.size for vector in data.spec.vectors(key))]
+        kept = [{**each, "keys": [key for key in exist if key in each["keys"]]} for each in settings]
+        steps = [Normalize(data, **each) for each in kept if each["keys"]]
     return make_loader(root, mixture, **given, transforms=[*steps, *transforms, convert(data, steps)])

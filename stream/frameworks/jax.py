@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from stream.batch.affine import Affine, apply_tables
-from stream.batch.nested import map_values
-from stream.batch.spec import Batch
+from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader

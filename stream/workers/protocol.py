@@ -14,8 +14,7 @@ import numpy as np
 from stream.batch.assemble import Work
 from stream.batch.layout import aligned
 from stream.batch.maker import BatchMaker
-from stream.batch.nested import map_values
-from stream.batch.spec import Batch
+from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
 from stream.storage.errors import LimitError, RecordError
 from stream.storage.memory import available_memory

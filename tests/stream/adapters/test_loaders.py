@@ -49,7 +49,7 @@ def test_workers_and_a_resume_give_the_same_batches(name: str, frames_root: Path
 
 
 def leaves(batch: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in batch.items():
         found |= leaves(value, f"{prefix}{key}/") if isinstance(value, dict) else {prefix + key: value}
     return found

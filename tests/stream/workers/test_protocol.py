@@ -511,12 +511,12 @@ def test_random_transforms_draw_by_seed_step_and_rank() -> None:
     assert drawn() == found[0]
 
 
-def nested(batch: Batch) -> Batch:
+def with_dicts(batch: Batch) -> Batch:
     return {"image": {"base": batch["frames"], "half": {"small": batch["frames"][:, :, ::2]}}, "texts": ["a"] * ROWS}
 
 
 def test_arrays_in_dicts_lie_in_the_slot(data: MixedData) -> None:
-    slot = SlotOf(maker_of(data, nested))
+    slot = SlotOf(maker_of(data, with_dicts))
     expected, _ = slot.maker.make(0, rows_of(data, 0))
     assert len(pickle.dumps(slot.reply(rows_of(data, 0)))) < 2000
     batch = slot.batch(rows_of(data, 0))
