@@ -92,6 +92,8 @@ def test_every_block_of_python_is_run_below() -> None:
         "curriculum",
         "left_out =",
         "denormalize",
+        "openpi.loader(",
+        "openvla.examples(",
     }
     blocks = _python()
     assert len(blocks) == len(marks)
@@ -246,6 +248,18 @@ def test_windows(frames_root: Path) -> None:
     assert [batch[f"frames/{camera}"].shape for camera in ("primary", "wrist")] == [(64, 3, 64, 64, 3)] * 2
     assert batch["frame_step"].shape == batch["frames_mask/wrist"].shape == (64, 3)
     assert 0 < batch["frames_mask/wrist"].sum() < batch["frames_mask/primary"].sum()
+
+
+def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
+    root = {"build/demo/frames": str(frames_root)}
+    names = _run(_block(frames_root, "openpi.loader(", **root), {})
+    assert names["batch"]["image"]["base_0_rgb"].shape == (32, 224, 224, 3)
+    assert names["batch"]["actions"].shape == (32, 50, 32)
+    pytest.importorskip("torch", reason="torch is not installed")
+    names = _run(_block(frames_root, "openvla.examples(", **root, **{"run/": f"{tmp_path}/"}), {})
+    assert len(names["rows"]) == 16 and (tmp_path / "dataset_statistics.json").is_file()
+    assert names["tensors"]["observation.images.wrist"].shape == (8, 2, 3, 64, 64)
+    assert set(names["stats"]) >= {"action", "observation.state"}
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:
