@@ -95,6 +95,8 @@ def test_every_block_of_python_is_run_below() -> None:
         "both.yaml",
         "denormalize",
         "unknown_units=",
+        "openpi.loader(",
+        "openvla.examples(",
     }
     blocks = _python()
     assert len(blocks) == len(marks)
@@ -278,6 +280,18 @@ def test_a_mixture_of_oxe_and_lerobot_with_a_root_each(
     sizes = np.array([8, 3])[batch["dataset"]]
     assert (batch["action_mask"][:, 0].sum(axis=1) == sizes).all()
     assert set(batch["dataset"].tolist()) == {0, 1}
+
+
+def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
+    root = {"build/demo/frames": str(frames_root)}
+    names = _run(_block(frames_root, "openpi.loader(", **root), {})
+    assert names["batch"]["image"]["base_0_rgb"].shape == (32, 224, 224, 3)
+    assert names["batch"]["actions"].shape == (32, 50, 32)
+    pytest.importorskip("torch", reason="torch is not installed")
+    names = _run(_block(frames_root, "openvla.examples(", **root, **{"run/": f"{tmp_path}/"}), {})
+    assert len(names["rows"]) == 16 and (tmp_path / "dataset_statistics.json").is_file()
+    assert names["tensors"]["observation.images.wrist"].shape == (8, 2, 3, 64, 64)
+    assert set(names["stats"]) >= {"action", "observation.state"}
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:

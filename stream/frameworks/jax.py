@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stream.batch.affine import Affine, apply_tables
-from stream.batch.spec import Batch
+from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
@@ -106,7 +106,7 @@ class _OnDevices(Carrier):
 
     def start(self, batch: Batch) -> Batch:
         """Return the batch with its arrays on devices."""
-        return {key: self._put(key, value) if is_numeric(value) else value for key, value in batch.items()}
+        return map_values(lambda key, value: self._put(key, value) if is_numeric(value) else value, batch)
 
     def _put(self, key: str, value: np.ndarray) -> jax.Array:
         with jax.enable_x64(True) if key == "sample" else contextlib.nullcontext():

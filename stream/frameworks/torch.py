@@ -12,7 +12,7 @@ import numpy as np
 
 from stream.batch.affine import Affine, apply_tables
 from stream.batch.encoded import ENCODED_KEYS, decode_frames, encoded_frames
-from stream.batch.spec import Batch
+from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
@@ -38,7 +38,7 @@ def as_tensors(batch: Batch) -> Batch:
         Tensors over the same memory, with the shapes and dtypes of the arrays (``frames`` uint8 [b, F, H, W, 3],
         ``action`` float32 [b, W, A], ...). Other values stay as they are.
     """
-    return {key: _tensor(value) if is_numeric(value) else value for key, value in batch.items()}
+    return map_values(lambda _, value: _tensor(value) if is_numeric(value) else value, batch)
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
@@ -209,11 +209,14 @@ class _OnCuda(Carrier):
         stream = torch.cuda.current_stream(self._device)
         # The event, not the stream: later batches may still be copied.
         stream.wait_event(copied)
-        for value in batch.values():
+
+        def keep(_: str, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 # The copying stream allocated the memory, and must not reuse it before the current stream is done.
                 value.record_stream(stream)
-        return batch
+            return value
+
+        return map_values(keep, batch)
 
 
 class _Decoder:
@@ -262,12 +265,13 @@ class _Decoder:
 def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
     """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
     # torch keeps the memory of a pinned tensor until its copies have ended.
-    return {
-        key: (value.pin_memory() if pin else value).to(device, non_blocking=pin)
-        if isinstance(value, torch.Tensor)
-        else value
-        for key, value in batch.items()
-    }
+
+    def move(_: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return (value.pin_memory() if pin else value).to(device, non_blocking=pin)
+
+    return map_values(move, batch)
 
 
 class Normalize(torch.nn.Module):

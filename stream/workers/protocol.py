@@ -6,7 +6,7 @@ import errno
 import mmap
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from stream.batch.assemble import Work
 from stream.batch.layout import aligned
 from stream.batch.maker import BatchMaker
-from stream.batch.spec import Batch
+from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
 from stream.storage.errors import LimitError, RecordError
 from stream.storage.memory import available_memory
@@ -48,13 +48,13 @@ class Reply(NamedTuple):
     """Outcome of a request.
 
     Attributes:
-        batch: Keys and values of the batch, in order; the value of an array is its ``Place`` in the slot.
+        batch: The batch; each array is replaced by its ``Place`` in the slot.
         failed: Rows that cannot be read, and their errors.
         work: Work done.
         error: Text of any other failure.
     """
 
-    batch: Sequence[tuple[str, Any]] = ()
+    batch: Mapping[str, Any] = {}
     failed: Sequence[tuple[int, RecordError]] = ()
     work: Work = Work()
     error: str = ""
@@ -62,10 +62,11 @@ class Reply(NamedTuple):
 
 def read_batch(reply: Reply, buffer: Any) -> Batch:
     """Return the batch of a reply, with arrays over the memory of its slot."""
-    return {
-        key: np.ndarray(value.shape, value.dtype, buffer, value.offset) if isinstance(value, Place) else value
-        for key, value in reply.batch
-    }
+
+    def read(_: str, value: Any) -> Any:
+        return np.ndarray(value.shape, value.dtype, buffer, value.offset) if isinstance(value, Place) else value
+
+    return map_values(read, reply.batch)
 
 
 class SlotWriter:
@@ -106,7 +107,7 @@ class SlotWriter:
         batch, done = maker.make(request.step, rows, maker.layout.arrays(self._memory))
         if done.failed:
             return Reply(failed=done.failed, work=done.work)
-        items, others, needed = self._place(batch)
+        placed, others, needed = self._place(batch)
         if needed > len(self._memory):
             try:
                 self._enlarge(needed)
@@ -115,31 +116,32 @@ class SlotWriter:
                 return Reply(error=f"{reason}; take a smaller batch_size")
         for place, array in others:
             np.ndarray(place.shape, place.dtype, self._memory, place.offset)[...] = array
-        return Reply(items, work=done.work)
+        return Reply(placed, work=done.work)
 
-    def _place(self, batch: Batch) -> tuple[list[tuple[str, Any]], list[tuple[Place, np.ndarray]], int]:
+    def _place(self, batch: Batch) -> tuple[Batch, list[tuple[Place, np.ndarray]], int]:
         """Assign a place in the slot to each array of a batch.
 
         Arrays of the layout, and contiguous views of them, stay in their place. Other arrays go behind the layout.
 
         Returns:
-            The items of the reply; the arrays to copy; the bytes that the slot needs.
+            The batch with the places of its arrays; the arrays to copy; the bytes that the slot needs.
         """
         end = within = self._maker.layout.nbytes
-        items: list[tuple[str, Any]] = []
         others: list[tuple[Place, np.ndarray]] = []
-        for key, value in batch.items():
+
+        def place(_: str, value: Any) -> Any:
+            nonlocal end
             # Subclasses, such as masked arrays, have more than numbers.
             if type(value) is not np.ndarray or value.dtype.hasobject:
-                items.append((key, value))
-                continue
-            place = Place(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
-            if not (value.flags.c_contiguous and 0 <= place.offset <= within - value.nbytes):
-                place = place._replace(offset=aligned(end))
-                end = place.offset + value.nbytes
-                others.append((place, value))
-            items.append((key, place))
-        return items, others, end
+                return value
+            found = Place(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
+            if not (value.flags.c_contiguous and 0 <= found.offset <= within - value.nbytes):
+                found = found._replace(offset=aligned(end))
+                end = found.offset + value.nbytes
+                others.append((found, value))
+            return found
+
+        return map_values(place, batch), others, end
 
     def _enlarge(self, needed: int) -> None:
         available = available_memory()

@@ -374,7 +374,7 @@ def test_arrays_of_the_layout_lie_in_the_slot_and_are_not_copied(data: MixedData
     for change, replaced in ((rename, set()), (swap_views, set()), (replace, {"frames", "state"})):
         slot = SlotOf(maker_of(data, change))
         reply = slot.reply(rows_of(data, 0))
-        places = {key: value for key, value in reply.batch if isinstance(value, Place)}
+        places = {key: value for key, value in reply.batch.items() if isinstance(value, Place)}
         assert len(places) == len(slot.maker.layout.offsets)
         assert {key for key, place in places.items() if place.offset >= slot.maker.layout.nbytes} == replaced
         assert len(pickle.dumps(reply)) < 2000
@@ -431,7 +431,7 @@ def stubborn(batch: Batch) -> Batch:
 def test_what_cannot_be_sent_is_an_error_of_the_batch(data: MixedData, change: Change, told: str) -> None:
     reply = SlotOf(maker_of(data, change)).reply(rows_of(data, 0))
     assert reply.error.startswith(f"the batch cannot be sent to the trainer: {told}")
-    assert reply.batch == ()
+    assert reply.batch == {}
 
 
 def fail(_: Batch) -> Batch:
@@ -450,7 +450,7 @@ def test_a_transform_that_fails_is_told_with_its_place(data: MixedData, change: 
     reply = SlotOf(maker_of(data, change)).reply(rows_of(data, 0))
     assert told in reply.error
     assert "Traceback" in reply.error
-    assert (reply.batch, reply.failed) == ((), ())
+    assert (reply.batch, reply.failed) == ({}, ())
 
 
 def test_the_work_of_a_batch_is_told(data: MixedData) -> None:
@@ -470,7 +470,7 @@ def test_rows_that_cannot_be_read_are_told_and_no_transform_is_applied(tmp_path:
         path.write_bytes(content[:100] + bytes(len(content) - 100))
     reply = slot.reply(rows)
     assert [row for row, _ in reply.failed] == sorted(bad)
-    assert (reply.batch, reply.error) == ((), "")
+    assert (reply.batch, reply.error) == ({}, "")
     for row, error in reply.failed:
         assert isinstance(error, RecordError)
         assert (error.dataset, error.shard, error.sample) == ("arm", "train-00001-of-00002", rows.sample[row])
@@ -509,3 +509,17 @@ def test_random_transforms_draw_by_seed_step_and_rank() -> None:
     found = [drawn(), drawn(seed=2), drawn(step=3), drawn(rank=4), drawn(seed=-1)]
     assert len({tuple(each) for each in found}) == 5
     assert drawn() == found[0]
+
+
+def with_dicts(batch: Batch) -> Batch:
+    return {"image": {"base": batch["frames"], "half": {"small": batch["frames"][:, :, ::2]}}, "texts": ["a"] * ROWS}
+
+
+def test_arrays_in_dicts_lie_in_the_slot(data: MixedData) -> None:
+    slot = SlotOf(maker_of(data, with_dicts))
+    expected, _ = slot.maker.make(0, rows_of(data, 0))
+    assert len(pickle.dumps(slot.reply(rows_of(data, 0)))) < 2000
+    batch = slot.batch(rows_of(data, 0))
+    np.testing.assert_array_equal(batch["image"]["base"], expected["image"]["base"])
+    np.testing.assert_array_equal(batch["image"]["half"]["small"], expected["image"]["half"]["small"])
+    assert batch["texts"] == ["a"] * ROWS

@@ -1,0 +1,37 @@
+"""Batches of public trainers, one module a trainer: ``from stream.adapters import openpi``.
+
+Each module has a ``loader`` that takes a root, a mixture and the arguments of ``stream.make_loader``, and returns a
+``stream.Loader`` whose batches have the trainer's keys, types, image sizes, chunk tails, masks and normalisation. The
+adapter is the last transform of the loader, so workers, ranks, states and ``batch_at`` work as with any loader.
+Batches are numpy arrays; ``stream.torch.to_device`` makes tensors of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from stream.loader.loader import Loader
+    from stream.loader.normalize import Normalize
+
+
+def normalization(loader: Loader, key: Literal["action", "state"] = "action") -> Normalize:
+    """Return the normalisation of a loader, to denormalise a model's output or to export statistics.
+
+    Args:
+        loader: Loader of an adapter.
+        key: Vector.
+
+    Raises:
+        ArgumentError: The loader does not normalise the vector.
+    """
+    # Workers import this package, and need no Grain.
+    from stream.loader.normalize import Normalize
+    from stream.storage.errors import ArgumentError
+
+    for transform in loader.running.transforms:
+        if isinstance(transform, Normalize) and key in transform.keys:
+            return transform
+    raise ArgumentError(
+        f"the loader does not normalise the {key}; its transforms are {loader.running.transforms!r:.200}"
+    )

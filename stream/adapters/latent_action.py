@@ -1,0 +1,149 @@
+"""Latent action models: the two frames of LAPA's quantiser and of UniVLA's latent action model."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from stream.adapters.images import as_float, resize
+from stream.adapters.opening import open_loader
+
+if TYPE_CHECKING:
+    from stream.batch.spec import Batch
+    from stream.loader.loader import Loader
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def lapa_loader(
+    root: str | Path,
+    mixture: Any,
+    *,
+    batch_size: int,
+    offset: int | str = "offset",
+    image_size: tuple[int, int] = (256, 256),
+    transforms: Sequence[Any] = (),
+    **arguments: Any,
+) -> Loader:
+    """Return a loader for LAPA's ``LatentActionQuantization``.
+
+    - ``video`` float32 [b, 3, 2, 256, 256], from 0 to 1, resized bilinearly: the frames of t and t + offset. Beyond the
+      episode the second is the last frame.
+
+    Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes the array alone, ``batch["video"]``.
+
+    Args:
+        root: As for ``make_loader``. In the layout ``pairs`` give ``bounds="inside"``: it has complete pairs alone.
+        mixture: As for ``make_loader``.
+        batch_size: Rows of the global batch.
+        offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's own.
+        image_size: Height and width.
+        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
+        arguments: Other arguments of ``make_loader``.
+
+    Raises:
+        ArgumentError: As for ``make_loader``.
+    """
+    given = {
+        "batch_size": batch_size,
+        "cameras": "primary",
+        "frames": [0, offset],
+        "bounds": "clamp",
+        "metadata": "dataset_only",
+        **arguments,
+    }
+    return open_loader(
+        root,
+        mixture,
+        convert=lambda _, __: ToLapa(image_size),
+        normalize=False,
+        transforms=transforms,
+        arguments=given,
+    )
+
+
+def univla_loader(
+    root: str | Path,
+    mixture: Any,
+    *,
+    batch_size: int,
+    offset: int | str = "offset",
+    image_size: tuple[int, int] = (224, 224),
+    transforms: Sequence[Any] = (),
+    **arguments: Any,
+) -> Loader:
+    """Return a loader for UniVLA's latent action model.
+
+    - ``videos`` float32 [b, 2, 3, 224, 224], from 0 to 1, resized with Lanczos: the frames of t and t + offset. Beyond
+      the episode the second is the last frame.
+    - ``task_instruction``: list of str, in lower case and without punctuation.
+    - ``dataset_names``: list of str.
+
+    Samples without an instruction are left out, unless you give ``filters``.
+
+    Sources: ``latent_action_model/genie/dataset.py``, ``prismatic/util/data_utils.py`` (``CollatorForLatentAction``)
+    and ``prismatic/vla/datasets/rlds/traj_transforms.py``. Not done: ``action``, which the model does not read; image
+    augmentation; and UniVLA's table of intervals, for which ``offset`` and each dataset's own stand.
+
+    Args:
+        root: As for ``lapa_loader``.
+        mixture: As for ``make_loader``.
+        batch_size: Rows of the global batch.
+        offset: Second frame, as for ``lapa_loader``.
+        image_size: Height and width.
+        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
+        arguments: Other arguments of ``make_loader``.
+
+    Raises:
+        ArgumentError: As for ``make_loader``.
+    """
+    given = {
+        "batch_size": batch_size,
+        "cameras": "primary",
+        "frames": [0, offset],
+        "bounds": "clamp",
+        "filters": [("language", "!=", "")],
+        **arguments,
+    }
+    return open_loader(
+        root,
+        mixture,
+        convert=lambda data, _: ToUnivla(image_size, data.names),
+        normalize=False,
+        transforms=transforms,
+        arguments=given,
+    )
+
+
+@dataclass(frozen=True)
+class ToLapa:
+    """Conversion of a batch to frames of a size, ``image_size``."""
+
+    image_size: tuple[int, int]
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch of LAPA."""
+        frames = as_float(resize(batch["frames"], self.image_size, Image.Resampling.BILINEAR))
+        return {"video": np.ascontiguousarray(frames.swapaxes(1, 2))}
+
+
+@dataclass(frozen=True)
+class ToUnivla:
+    """Conversion of a batch to frames of a size, ``image_size``, and texts of the datasets ``names``."""
+
+    image_size: tuple[int, int]
+    names: tuple[str, ...]
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch of UniVLA."""
+        return {
+            "videos": as_float(resize(batch["frames"], self.image_size, Image.Resampling.LANCZOS)),
+            "task_instruction": [text.lower().translate(_NO_PUNCTUATION) for text in batch["language"]],
+            "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
+        }

@@ -1,0 +1,175 @@
+"""LeRobot policies (ACT, diffusion, SmolVLA): batches of a ``DataLoader`` over a ``LeRobotDataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from stream.adapters.chunks import repeat_edges, whole_chunks
+from stream.adapters.images import as_float
+from stream.adapters.opening import open_loader
+from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from stream.batch.spec import Batch
+    from stream.loader.loader import Loader
+
+Policy = Literal["act", "diffusion", "smolvla"]
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps that a policy takes.
+
+    Attributes:
+        history: Count of observations; None has no dimension of steps.
+        actions: Count of actions, from the first observation on.
+        drop_last: Count of the last steps of an episode that are no samples.
+    """
+
+    history: int | None
+    actions: int
+    drop_last: int = 0
+
+
+WINDOWS: dict[Policy, Window] = {
+    "act": Window(None, 100),
+    "diffusion": Window(2, 16, drop_last=7),
+    "smolvla": Window(1, 50),
+}
+
+
+def loader(
+    root: str | Path,
+    mixture: Any,
+    *,
+    batch_size: int,
+    policy: Policy | Window = "act",
+    cameras: Sequence[str] | Mapping[str, str] = ("primary",),
+    transforms: Sequence[Any] = (),
+    **arguments: Any,
+) -> Loader:
+    """Return a loader of a LeRobot policy's batches; ``stream.torch.to_device(loader, device)`` makes tensors of them.
+
+    With T observations and W actions; ACT has no dimension T:
+
+    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the size that is stored; its
+      ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
+    - ``observation.state`` float32 [b, T, S], if there is one, and ``observation.state_is_pad`` bool [b, T].
+    - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
+    - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
+      dataset without a fixed rate.
+
+    Values are raw: the policy's preprocessor normalises them, by ``dataset_stats(loader)``.
+
+    Sources: ``lerobot/datasets/lerobot_dataset.py``, ``policies/<policy>/configuration_<policy>.py`` and
+    ``scripts/lerobot_train.py`` of LeRobot 0.4.4. Not done: the policy's preprocessor, with its tokenizer.
+
+    Args:
+        root: As for ``make_loader``. Observations before t need ``--layout frames``.
+        mixture: As for ``make_loader``.
+        batch_size: Rows of the global batch.
+        policy: Policy with its default window, or a window: ``Window(history, actions, drop_last)``.
+        cameras: Cameras by role or name; or a mapping of keys (``observation.images.top``) to them.
+        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
+        arguments: Other arguments of ``make_loader``.
+
+    Raises:
+        ArgumentError: As for ``make_loader``; or the policy is not known.
+    """
+    if not isinstance(policy, Window) and policy not in WINDOWS:
+        raise ArgumentError(f"policy={policy!r}; expected {', '.join(WINDOWS)}, or a Window(history, actions)")
+    window = policy if isinstance(policy, Window) else WINDOWS[policy]
+    views = dict(cameras) if isinstance(cameras, Mapping) else {f"observation.images.{name}": name for name in cameras}
+    first = 1 - (window.history or 1)
+    given = {
+        "batch_size": batch_size,
+        "cameras": list(dict.fromkeys(views.values())),
+        "frames": list(range(first, 1)),
+        "bounds": "clamp" if first else "inside",
+        "action_from": first,
+        "horizon": window.actions,
+        "state_from": first,
+        "state_horizon": 1 - first,
+        **arguments,
+    }
+    return open_loader(
+        root,
+        mixture,
+        convert=lambda data, _: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
+        normalize=False,
+        keep=partial(whole_chunks, drop_last=window.drop_last),
+        transforms=transforms,
+        arguments=given,
+    )
+
+
+def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str, np.ndarray]]:
+    """Return the ``dataset_stats`` of LeRobot's processors: of all members together, and ImageNet's of images.
+
+    Args:
+        loader: Loader of this module.
+        split: TFDS split of the statistics.
+
+    Returns:
+        ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` by key, float32 [dims]; of images [3, 1, 1].
+
+    Raises:
+        ArgumentError: The members have different dimensions; load them in one space.
+    """
+    from stream.loader.normalize import Normalize
+
+    found: dict[str, dict[str, np.ndarray]] = {}
+    names: tuple[tuple[Literal["action", "state"], str], ...] = (("action", "action"), ("state", "observation.state"))
+    for key, name in names:
+        if any(vector.size for vector in loader.data.spec.vectors(key)):
+            made = Normalize(loader, per="mixture", keys=(key,), split=split).statistics[key]
+            numbers = next(iter(made.values()))
+            kinds = ("mean", "std", "min", "max", "q01", "q99")
+            found[name] = {kind: getattr(numbers, kind).astype(np.float32) for kind in kinds}
+    image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
+    return found | dict.fromkeys(loader.running.transforms[-1].views, image)
+
+
+@dataclass(frozen=True)
+class ToLeRobot:
+    """Conversion of a batch.
+
+    Attributes:
+        views: Camera of each key.
+        has_steps: Whether observations have a dimension of steps.
+        now: Number of the frame of t.
+        rates: Steps per second of each dataset.
+    """
+
+    views: Mapping[str, str]
+    has_steps: bool
+    now: int
+    rates: tuple[float | None, ...]
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch of LeRobot."""
+        made: Batch = {}
+        beyond = batch["frame_step"] != batch["step"][:, None] + np.arange(-self.now, 1)
+        for key, camera in self.views.items():
+            images = as_float(batch[f"frames/{camera}"])
+            made[key] = images if self.has_steps else images[:, 0]
+            made[f"{key}_padding_mask"] = batch[f"frames_mask/{camera}"][:, self.now]
+            if self.has_steps:
+                made[f"{key}_is_pad"] = beyond
+        if batch["state"].shape[-1]:
+            made["observation.state"] = batch["state"]
+            if self.has_steps:
+                windowed = batch["state"].ndim == 3
+                state, mask = (part if windowed else part[:, None] for part in (batch["state"], batch["state_mask"]))
+                made["observation.state"], made["observation.state_is_pad"] = repeat_edges(state, mask)
+        made["action"], made["action_is_pad"] = repeat_edges(batch["action"], batch["action_mask"])
+        rates = np.array([rate or np.nan for rate in self.rates])[batch["dataset"]]
+        made |= {"task": batch["language"], "episode_index": batch["episode"], "frame_index": batch["step"]}
+        return {**made, "timestamp": (batch["step"] / rates).astype(np.float32)}

@@ -1,0 +1,65 @@
+"""Opening the loader of a trainer: data, statistics, then the transforms in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from stream.loader.loader import Loader
+    from stream.loader.mixed import MixedData
+    from stream.loader.normalize import Normalize
+
+
+def open_loader(
+    root: str | Path,
+    mixture: Any,
+    *,
+    convert: Callable[[MixedData, Sequence[Normalize]], Any],
+    normalize: bool | Normalize,
+    settings: Sequence[Mapping[str, Any]] = (),
+    keep: Callable[[MixedData], Mapping[str, Any]] | None = None,
+    transforms: Sequence[Any] = (),
+    columns: Sequence[str] = (),
+    arguments: Mapping[str, Any],
+) -> Loader:
+    """Return a loader whose transforms are the normalisation, those of the caller, and the conversion.
+
+    Args:
+        root: As for ``make_loader``.
+        mixture: As for ``make_loader``.
+        convert: Maker of the conversion, from the open data and the normalisation.
+        normalize: True takes the statistics of the data, False none; or a normalisation, such as one from a file.
+        settings: Arguments of each ``Normalize`` of the trainer.
+        keep: Maker of the ``keep_ranges`` that the trainer needs.
+        transforms: Transforms of the caller.
+        columns: Columns that the conversion needs.
+        arguments: All other arguments of ``make_loader``.
+
+    Raises:
+        ArgumentError: As for ``make_loader`` and ``Normalize``; or ``keep_ranges`` is taken.
+    """
+    # Workers import the modules of the conversions, and need no Grain.
+    from stream.format.names import VECTORS
+    from stream.loader.loader import make_loader
+    from stream.loader.normalize import Normalize
+
+    given = dict(arguments)
+    given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
+    data = make_loader(root, mixture, **given).data
+    if keep is not None and (ranges := keep(data)):
+        if given.get("keep_ranges"):
+            raise ArgumentError(
+                f"keep_ranges: this trainer leaves out steps of {', '.join(ranges)} by keep_ranges of its own; give "
+                "yours to the members of the mixture, {'dataset': {'keep_ranges': ...}}"
+            )
+        given["keep_ranges"] = ranges
+    steps = [normalize] if isinstance(normalize, Normalize) else []
+    if normalize is True:
+        exist = [key for key in VECTORS if any(vector.size for vector in data.spec.vectors(key))]
+        kept = [{**each, "keys": [key for key in exist if key in each["keys"]]} for each in settings]
+        steps = [Normalize(data, **each) for each in kept if each["keys"]]
+    return make_loader(root, mixture, **given, transforms=[*steps, *transforms, convert(data, steps)])

@@ -1,0 +1,146 @@
+"""openpi (pi0, pi0.5, pi0-FAST): batches for ``Observation.from_dict``, as its ``transform_dataset`` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from stream.adapters.chunks import check_dims, pad_dims, repeat_edges, whole_chunks
+from stream.adapters.images import resize_with_pad
+from stream.adapters.opening import open_loader
+from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from stream.batch.spec import Batch
+    from stream.loader.loader import Loader
+    from stream.loader.normalize import Normalize
+
+Model = Literal["pi0", "pi05", "pi0_fast"]
+CAMERAS: dict[Model, dict[str, str | None]] = {
+    "pi0": {"base_0_rgb": "primary", "left_wrist_0_rgb": "wrist", "right_wrist_0_rgb": None},
+    "pi05": {"base_0_rgb": "primary", "left_wrist_0_rgb": "wrist", "right_wrist_0_rgb": None},
+    "pi0_fast": {"base_0_rgb": "primary", "base_1_rgb": None, "wrist_0_rgb": "wrist"},
+}
+"""Camera of each image of a model, as in openpi's ``policies/droid_policy.py``; None is a black image."""
+
+
+def loader(
+    root: str | Path,
+    mixture: Any,
+    *,
+    batch_size: int,
+    model: Model = "pi0",
+    action_horizon: int = 50,
+    action_dim: int = 32,
+    image_size: tuple[int, int] = (224, 224),
+    cameras: Mapping[str, str | None] | None = None,
+    normalize: bool | Normalize = True,
+    tokenizer: Any = None,
+    transforms: Sequence[Any] = (),
+    **arguments: Any,
+) -> Loader:
+    """Return a loader of openpi's batches.
+
+    - ``image``: dict of uint8 [b, 224, 224, 3], resized bilinearly with black borders.
+    - ``image_mask``: dict of bool [b], False for a camera that the dataset lacks; for pi0-FAST always True.
+    - ``state`` float32 [b, action_dim] and ``actions`` float32 [b, action_horizon, action_dim], normalised, then padded
+      with zeros. pi0-FAST takes them without padding. Steps beyond the episode repeat the last action.
+    - ``prompt``: list of str; with a tokenizer ``tokenized_prompt`` int32 [b, L] and ``tokenized_prompt_mask`` bool
+      [b, L] instead.
+
+    Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
+    ``training/droid_rlds_dataset.py`` (tails). Not done: delta actions (take ``action_space="eef_delta"``), pi0-FAST's
+    action tokens, and the model's own augmentation.
+
+    Args:
+        root: As for ``make_loader``.
+        mixture: As for ``make_loader``. All members need the same dimensions, so take an ``action_space`` for several.
+        batch_size: Rows of the global batch.
+        model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99.
+        action_horizon: Actions of a chunk.
+        action_dim: Dimensions of the model.
+        image_size: Height and width.
+        cameras: Camera of each image, by role or name, None for a black image.
+        normalize: True takes statistics of all members together. Give ``stream.load_normalize(path, loader,
+            format="openpi", ...)`` for a ``norm_stats.json``, or False for raw values.
+        tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
+        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
+        arguments: Other arguments of ``make_loader``.
+
+    Raises:
+        ArgumentError: As for ``make_loader``; or a vector has more dimensions than the model.
+    """
+    if model not in CAMERAS:
+        raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
+    if tokenizer is not None and model == "pi0_fast":
+        raise ArgumentError(
+            "tokenizer: pi0_fast tokenises actions too; take the prompt, and openpi's TokenizeFASTInputs"
+        )
+    views = dict(CAMERAS[model] if cameras is None else cameras)
+    roles = list(dict.fromkeys(role for role in views.values() if role))
+
+    def convert(data: Any, _: Any) -> ToOpenpi:
+        check_dims(data, action_dim)
+        return ToOpenpi(views, image_size, None if model == "pi0_fast" else action_dim, model == "pi05", tokenizer)
+
+    method = "mean_std" if model == "pi0" else "q01_q99"
+    given = {"frames": [0], "batch_size": batch_size, "cameras": roles, "horizon": action_horizon, **arguments}
+    return open_loader(
+        root,
+        mixture,
+        convert=convert,
+        normalize=normalize,
+        settings=[{"method": method, "per": "mixture", "leave": (), "clip": False, "keys": ("action", "state")}],
+        keep=whole_chunks,
+        transforms=transforms,
+        arguments=given,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ToOpenpi:
+    """Conversion of a batch.
+
+    Attributes:
+        views: Camera of each image.
+        image_size: Height and width.
+        dims: Dimensions to pad to, None for no padding and images that are never masked, as pi0-FAST has it.
+        tokenizes_state: Whether the tokenizer takes the state, as pi0.5 has it.
+        tokenizer: Tokenizer, or None.
+    """
+
+    views: Mapping[str, str | None]
+    image_size: tuple[int, int]
+    dims: int | None
+    tokenizes_state: bool
+    tokenizer: Any = field(default=None, repr=False)
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch of openpi."""
+        rows = len(batch["step"])
+        black = np.zeros((rows, *self.image_size, 3), np.uint8)
+        never = np.zeros(rows, bool)
+        images = {
+            name: resize_with_pad(batch[f"frames/{role}"][:, 0], self.image_size) if role else black
+            for name, role in self.views.items()
+        }
+        masks = {name: batch[f"frames_mask/{role}"][:, 0] if role else never for name, role in self.views.items()}
+        if self.dims is None:
+            masks = dict.fromkeys(masks, ~never)
+        actions, _ = repeat_edges(batch["action"], batch["action_mask"])
+        state = batch["state"]
+        prompts = self._prompts(batch["language"], state)
+        if self.dims is not None:
+            state, actions = pad_dims(state, self.dims), pad_dims(actions, self.dims)
+        return {"image": images, "image_mask": masks, "state": state, "actions": actions, **prompts}
+
+    def _prompts(self, texts: list[str], state: np.ndarray) -> Batch:
+        if self.tokenizer is None:
+            return {"prompt": texts}
+        states = list(state) if self.tokenizes_state else [None] * len(texts)
+        tokens, masks = zip(*map(self.tokenizer.tokenize, texts, states), strict=True)
+        return {"tokenized_prompt": np.stack(tokens).astype(np.int32), "tokenized_prompt_mask": np.stack(masks) > 0}

@@ -1,0 +1,168 @@
+"""OpenVLA and OpenVLA-OFT: what their ``RLDSBatchTransform`` takes and makes, before the model's own tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from stream.adapters.chunks import whole_chunks
+from stream.adapters.images import resize
+from stream.adapters.opening import open_loader
+
+if TYPE_CHECKING:
+    from stream.batch.spec import Batch
+    from stream.loader.loader import Loader
+    from stream.loader.normalize import Normalize
+
+QUESTION = "What action should the robot take to {}?"
+BINS = np.linspace(-1, 1, 256)
+
+
+def loader(
+    root: str | Path,
+    mixture: Any,
+    *,
+    batch_size: int,
+    chunk: int = 1,
+    wrist: bool = False,
+    proprio: bool = False,
+    image_size: tuple[int, int] = (224, 224),
+    normalize: bool | Normalize = True,
+    transforms: Sequence[Any] = (),
+    **arguments: Any,
+) -> Loader:
+    """Return a loader of OpenVLA's batches.
+
+    - ``image`` uint8 [b, 224, 224, 3], resized with Lanczos, for the model's image transform; ``image_wrist`` alike.
+    - ``prompt``: list of str, the question to the model with the instruction in lower case.
+    - ``actions`` float32 [b, chunk, 7], in the space ``oxe``: quantiles 0.01 and 0.99 of each dataset become -1 and 1,
+      the gripper stays, dimensions that do not vary are 0.
+    - ``action_bins`` int64 [b, chunk, 7], from 1 to 256: the token is ``tokenizer.vocab_size - action_bins``.
+    - ``proprio`` float32 [b, 7], the space ``eef`` with all dimensions normalised.
+    - ``language`` list of str, and ``dataset_names`` list of str.
+
+    Each chunk is complete: the last ``chunk - 1`` steps of an episode are no samples, as in OpenVLA-OFT, and neither
+    are steps without an action. Samples without an instruction are left out, unless you give ``filters``.
+
+    Sources: ``prismatic/vla/datasets/datasets.py``, ``rlds/traj_transforms.py``, ``rlds/utils/data_utils.py`` and
+    ``vla/action_tokenizer.py`` of both projects. Not done: the model's tokenizer and image transform (``examples``
+    gives what their ``RLDSBatchTransform`` takes), and image augmentation.
+
+    Args:
+        root: As for ``make_loader``.
+        mixture: As for ``make_loader``.
+        batch_size: Rows of the global batch.
+        chunk: Actions of a chunk: 1 for OpenVLA; 8 (LIBERO), 5 (Bridge) or 25 (ALOHA) for OpenVLA-OFT.
+        wrist: Whether to load the wrist camera; it is black where a dataset has none.
+        proprio: Whether to load the state.
+        image_size: Height and width.
+        normalize: True takes the statistics of each dataset. Give ``stream.load_normalize(path, loader,
+            format="openvla")`` for a ``dataset_statistics.json``, or False for raw values.
+        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
+        arguments: Other arguments of ``make_loader``.
+
+    Raises:
+        ArgumentError: As for ``make_loader``.
+    """
+    common = {"method": "q01_q99", "per": "dataset"}
+    settings = [{**common, "keys": ("action",)}, {**common, "keys": ("state",), "leave": ()}]
+    given = {
+        "batch_size": batch_size,
+        "cameras": ["primary", "wrist"] if wrist else ["primary"],
+        "frames": [0],
+        "horizon": chunk,
+        "action_space": "oxe",
+        "state_space": "eef" if proprio else None,
+        "filters": [("language", "!=", "")],
+        **arguments,
+    }
+    return open_loader(
+        root,
+        mixture,
+        convert=lambda data, steps: ToOpenvla(data.names, image_size, wrist, proprio, still_dims(data, steps)),
+        normalize=normalize,
+        settings=settings[: 1 + proprio],
+        keep=partial(whole_chunks, after=chunk - 1),
+        transforms=transforms,
+        arguments=given,
+    )
+
+
+def examples(batch: Batch) -> list[dict[str, Any]]:
+    """Return the rows of a batch as the RLDS elements that ``RLDSBatchTransform`` of OpenVLA and OpenVLA-OFT takes."""
+    found = []
+    for row, name in enumerate(batch["dataset_names"]):
+        seen = {"image_primary": batch["image"][row, None]}
+        if "image_wrist" in batch:
+            seen["image_wrist"] = batch["image_wrist"][row, None]
+        if "proprio" in batch:
+            seen["proprio"] = batch["proprio"][row, None]
+        task = {"language_instruction": batch["language"][row].encode()}
+        found.append({"dataset_name": name, "action": batch["actions"][row], "observation": seen, "task": task})
+    return found
+
+
+def still_dims(data: Any, steps: Sequence[Normalize]) -> dict[str, np.ndarray]:
+    """Return the dimensions that do not vary, bool [datasets, size], by vector. OpenVLA sets them to 0."""
+    found = {}
+    for step in steps:
+        for key, table in step.tables.items():
+            still = np.zeros(table.centre.shape, bool)
+            for member, name in enumerate(data.names):
+                if numbers := step.statistics[key].get(name):
+                    still[member, : len(numbers.min)] = numbers.min == numbers.max
+            found[key] = still
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class ToOpenvla:
+    """Conversion of a batch.
+
+    Attributes:
+        names: Names of the datasets.
+        image_size: Height and width.
+        wrist, proprio: Whether the batch has these.
+        still: Dimensions that become 0, by vector.
+    """
+
+    names: tuple[str, ...]
+    image_size: tuple[int, int]
+    wrist: bool
+    proprio: bool
+    still: Mapping[str, np.ndarray] = field(repr=False)
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch of OpenVLA."""
+        texts = [text.lower() for text in batch["language"]]
+        actions = self._vector(batch, "action")
+        bins = np.digitize(actions.clip(-1, 1), BINS)
+        made: Batch = {
+            "image": self._image(batch, "primary"),
+            "prompt": [QUESTION.format(text) for text in texts],
+            "actions": actions,
+            "action_bins": bins,
+            "language": texts,
+            "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
+        }
+        if self.wrist:
+            made["image_wrist"] = self._image(batch, "wrist")
+        if self.proprio:
+            made["proprio"] = self._vector(batch, "state")
+        return made
+
+    def _image(self, batch: Batch, camera: str) -> np.ndarray:
+        return resize(batch[f"frames/{camera}"][:, 0], self.image_size, Image.Resampling.LANCZOS)
+
+    def _vector(self, batch: Batch, key: str) -> np.ndarray:
+        values: np.ndarray = batch[key]
+        if key not in self.still:
+            return values
+        still = self.still[key][batch["dataset"]]
+        return np.where(still[:, None] if values.ndim == 3 else still, np.float32(0), values)

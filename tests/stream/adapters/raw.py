@@ -1,0 +1,41 @@
+"""The values of episodes as ``make_loader`` gives them, to compare batches of trainers with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stream import Loader, make_loader
+
+
+class Raw:
+    """Every step of a dataset: frames, action, state and instruction, by episode and step.
+
+    Args:
+        root: Converted root in the layout ``frames``.
+        dataset: Name of the dataset.
+        arguments: Arguments of ``make_loader``.
+    """
+
+    def __init__(self, root: Path, dataset: str, **arguments: Any) -> None:
+        arguments = {"frames": [0], "cameras": ["primary"], "horizon": 1, "shuffle": "none", **arguments}
+        rows = sum(make_loader(root, dataset, batch_size=1, **arguments).sizes.values())
+        self.batch = make_loader(root, dataset, batch_size=rows, **arguments).batch_at(0)
+        keys = zip(self.batch["episode"].tolist(), self.batch["step"].tolist(), strict=True)
+        self.rows = {key: row for row, key in enumerate(keys)}
+        self.length = {episode: 1 + max(s for e, s in self.rows if e == episode) for episode, _ in self.rows}
+
+    def action(self, episode: int, step: int) -> np.ndarray:
+        """Return an action, float32 [A]."""
+        return np.asarray(self.batch["action"][self.rows[episode, step], 0])
+
+    def value(self, key: str, episode: int, step: int) -> Any:
+        """Return a value of the batch at a step."""
+        return self.batch[key][self.rows[episode, step]]
+
+
+def places(loader: Loader, step: int = 0) -> list[tuple[int, int]]:
+    """Return episode and step t of each row of a batch."""
+    return [(ref.episode, ref.step) for ref in loader.describe(step)]

@@ -1,0 +1,43 @@
+"""Fields of GR00T's ``VLAStepData``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError
+from stream.adapters import gr00t
+from tests.stream.adapters.raw import Raw, places
+
+UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+
+
+def test_steps_have_complete_chunks_of_the_named_dimensions(frames_root: Path) -> None:
+    keys = {"position": ["x", "y", "z"], "gripper": ["gripper"]}
+    loader = gr00t.loader(
+        frames_root, "droid", batch_size=24, action_horizon=4, shuffle="none", frames=[-1, 0], action_keys=keys, **UNITS
+    )
+    raw, batch = Raw(frames_root, "droid", **UNITS), loader.batch_at(0)
+    assert sum(loader.sizes.values()) == sum(count - 3 - 1 for count in raw.length.values())
+    for (episode, t), step in zip(places(loader), gr00t.steps(batch), strict=True):
+        assert set(step) == {"images", "states", "actions", "text"}
+        chunk = np.array([raw.action(episode, t + ahead) for ahead in range(4)])
+        np.testing.assert_array_equal(step["actions"]["position"], chunk[:, :3])
+        np.testing.assert_array_equal(step["actions"]["gripper"], chunk[:, 6:])
+        np.testing.assert_array_equal(step["states"]["state"], raw.value("state", episode, t)[None])
+        for image, at in zip(step["images"]["primary"], (t - 1, t), strict=True):
+            assert image.dtype == np.uint8
+            np.testing.assert_array_equal(image, raw.value("frames/primary", episode, at)[0])
+        assert step["text"] == raw.batch["language"][raw.rows[episode, t]]
+
+
+def test_members_of_other_dimensions_and_unknown_names_are_errors(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="take one state_space"):
+        gr00t.loader(frames_root, "droid,viola", batch_size=4, action_horizon=4)
+    with pytest.raises(ArgumentError, match="action_keys: no dimension 'gripped'"):
+        gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=4, action_keys={"hand": ["gripped"]}, **UNITS)
+    with pytest.raises(ArgumentError, match="no episode has 100 actions"):
+        gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=100, **UNITS)

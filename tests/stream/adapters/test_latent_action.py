@@ -1,0 +1,48 @@
+"""Pairs of frames of LAPA and UniVLA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError
+from stream.adapters import latent_action
+from tests.stream.adapters.raw import Raw, places
+
+
+def test_the_second_frame_is_an_offset_later_or_the_last(frames_root: Path) -> None:
+    arguments: dict[str, Any] = {
+        "batch_size": 40,
+        "shuffle": "none",
+        "offset": 4,
+        "image_size": (64, 64),
+        "filters": None,
+    }
+    lapa = latent_action.lapa_loader(frames_root, "viola", **arguments)
+    univla = latent_action.univla_loader(frames_root, "viola", **arguments)
+    raw, video, videos = Raw(frames_root, "viola"), lapa.batch_at(0)["video"], univla.batch_at(0)["videos"]
+    assert (video.shape, video.dtype) == ((40, 3, 2, 64, 64), np.float32)
+    assert (videos.shape, videos.dtype) == ((40, 2, 3, 64, 64), np.float32)
+    for row, (episode, t) in enumerate(places(univla)):
+        for place, step in enumerate((t, min(t + 4, raw.length[episode] - 1))):
+            frame = raw.value("frames/primary", episode, step)[0].transpose(2, 0, 1) / np.float32(255)
+            np.testing.assert_array_equal(video[row, :, place], frame)
+            np.testing.assert_array_equal(videos[row, place], frame)
+
+
+def test_instructions_have_no_punctuation(frames_root: Path) -> None:
+    loader = latent_action.univla_loader(frames_root, "bridge,rt1", batch_size=8)
+    batch = loader.batch_at(0)
+    expected = [ref.language.lower().replace(",", "") for ref in loader.describe(0)]
+    assert batch["task_instruction"] == expected != [ref.language for ref in loader.describe(0)]
+    assert batch["dataset_names"] == [ref.dataset for ref in loader.describe(0)]
+
+
+def test_a_pairs_root_takes_complete_pairs(oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="take bounds='inside'"):
+        latent_action.lapa_loader(oxe_root, "bridge", batch_size=4)
+    batch = latent_action.lapa_loader(oxe_root, "bridge", batch_size=4, bounds="inside").batch_at(0)
+    assert batch["video"].shape == (4, 3, 2, 256, 256) and 0 <= batch["video"].min() < batch["video"].max() <= 1

@@ -1,0 +1,81 @@
+"""LeRobot's batches: windows, padding and statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, Loader
+from stream.adapters import lerobot
+from tests.stream.adapters.raw import Raw, places
+
+WINDOWS = {"act": (None, range(100)), "diffusion": (range(-1, 1), range(-1, 15)), "smolvla": (range(0, 1), range(50))}
+
+
+def open_lerobot(root: Path, **arguments: Any) -> Loader:
+    return lerobot.loader(root, "viola", **{"batch_size": 12, "shuffle": "none", **arguments})
+
+
+@pytest.mark.parametrize("policy", WINDOWS)
+def test_windows_repeat_the_edges_of_the_episode(frames_root: Path, policy: lerobot.Policy) -> None:
+    loader = open_lerobot(frames_root, policy=policy)
+    raw, batch = Raw(frames_root, "viola"), loader.batch_at(0)
+    seen, ahead = WINDOWS[policy]
+    image, state = batch["observation.images.primary"], batch["observation.state"]
+    for row, (episode, t) in enumerate(places(loader)):
+        last = raw.length[episode] - 1
+        steps = [min(max(t + each, 0), last) for each in ahead]
+        np.testing.assert_array_equal(batch["action"][row], [raw.action(episode, step) for step in steps])
+        assert batch["action_is_pad"][row].tolist() == [not 0 <= t + each <= last for each in ahead]
+        for place, each in enumerate(seen or [0]):
+            step = min(max(t + each, 0), last)
+            where = (row, place) if seen else (row,)
+            frame = raw.value("frames/primary", episode, step)[0]
+            np.testing.assert_array_equal(image[where], frame.transpose(2, 0, 1).astype(np.float32) / np.float32(255))
+            np.testing.assert_array_equal(state[where], raw.value("state", episode, step))
+            if seen:
+                assert batch["observation.state_is_pad"][row, place] == (t + each < 0)
+                assert batch["observation.images.primary_is_pad"][row, place] == (t + each < 0)
+    assert ("observation.state_is_pad" in batch) == (seen is not None)
+
+
+def test_diffusion_leaves_out_the_last_seven_steps(frames_root: Path) -> None:
+    loader = open_lerobot(frames_root, policy="diffusion")
+    raw = Raw(frames_root, "viola")
+    assert set(places(loader)) == {(e, s) for e, s in raw.rows if s < raw.length[e] - 7}
+    assert sum(open_lerobot(frames_root).sizes.values()) == len(raw.rows)
+
+
+def test_indices_time_and_task(frames_root: Path) -> None:
+    loader = open_lerobot(frames_root)
+    batch = loader.batch_at(0)
+    assert list(zip(batch["episode_index"], batch["frame_index"], strict=True)) == places(loader)
+    np.testing.assert_array_equal(batch["timestamp"], (batch["frame_index"] / 20).astype(np.float32))
+    assert batch["task"] == [ref.language for ref in loader.describe(0)]
+
+
+def test_cameras_take_the_names_of_the_policy(frames_root: Path) -> None:
+    cameras = {"observation.images.top": "primary", "observation.images.hand": "wrist"}
+    batch = open_lerobot(frames_root, cameras=cameras).batch_at(0)
+    assert batch["observation.images.hand"].shape == (12, 3, 64, 64)
+    assert batch["observation.images.hand_padding_mask"].all()
+
+
+def test_statistics_are_those_of_the_data(frames_root: Path) -> None:
+    loader = open_lerobot(frames_root)
+    stats = lerobot.dataset_stats(loader)
+    raw = Raw(frames_root, "viola", split="train")
+    assert set(stats) == {"action", "observation.state", "observation.images.primary"}
+    np.testing.assert_allclose(stats["action"]["mean"], raw.batch["action"][:, 0].mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(stats["observation.state"]["max"], raw.batch["state"].max(axis=0), atol=1e-6)
+    assert stats["observation.images.primary"]["std"].shape == (3, 1, 1)
+
+
+def test_an_unknown_policy_is_an_error(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="policy='act2'; expected act, diffusion, smolvla, or a Window"):
+        open_lerobot(frames_root, policy="act2")
+    batch = open_lerobot(frames_root, policy=lerobot.Window(3, 5)).batch_at(0)
+    assert (batch["observation.state"].shape[:2], batch["action"].shape[:2]) == ((12, 3), (12, 5))

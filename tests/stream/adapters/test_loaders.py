@@ -1,0 +1,117 @@
+"""Loaders of all adapters: the same batches with workers, after a resume, on ranks, and as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, Loader, StateError, digest
+from stream.adapters import gr00t, latent_action, lerobot, normalization, octo, openpi, openvla
+
+UNITS = {"action_space": "eef_delta", "state_space": "eef"}
+ADAPTERS: dict[str, tuple[Callable[..., Loader], str, dict[str, Any]]] = {
+    "openpi": (openpi.loader, "droid,viola", {"action_horizon": 6, **UNITS}),
+    "openvla": (openvla.loader, "bridge,rt1", {}),
+    "oft": (openvla.loader, "bridge,viola", {"chunk": 4, "wrist": True, "proprio": True, "unknown_units": "keep"}),
+    "octo": (octo.loader, "bridge,viola", {"proprio": True, "unknown_units": "keep"}),
+    "act": (lerobot.loader, "viola", {"cameras": ("primary", "wrist")}),
+    "diffusion": (lerobot.loader, "viola", {"policy": "diffusion"}),
+    "smolvla": (lerobot.loader, "viola", {"policy": "smolvla"}),
+    "lapa": (latent_action.lapa_loader, "bridge,kuka", {"image_size": (64, 64)}),
+    "univla": (latent_action.univla_loader, "bridge,rt1", {}),
+    "gr00t": (gr00t.loader, "droid,viola", {"action_horizon": 4, **UNITS}),
+}
+
+
+def open_adapter(name: str, root: Path, **arguments: Any) -> Loader:
+    make, mixture, own = ADAPTERS[name]
+    return make(root, mixture, **{"batch_size": 4, **own, **arguments})
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_workers_and_a_resume_give_the_same_batches(name: str, frames_root: Path) -> None:
+    expected = [digest(open_adapter(name, frames_root).batch_at(step)) for step in range(4)]
+    iterator = iter(open_adapter(name, frames_root))
+    assert [digest(next(iterator)) for _ in range(4)] == expected
+    iterator.close()
+    workers = iter(open_adapter(name, frames_root, num_workers=2))
+    assert [digest(next(workers)) for _ in range(2)] == expected[:2]
+    state = workers.get_state()
+    workers.close()
+    resumed = iter(open_adapter(name, frames_root, num_workers=2))
+    resumed.set_state(state)
+    assert [digest(next(resumed)) for _ in range(2)] == expected[2:]
+    resumed.close()
+
+
+def leaves(batch: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in batch.items():
+        found |= leaves(value, f"{prefix}{key}/") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_ranks_share_the_rows_of_the_global_batch(name: str, frames_root: Path) -> None:
+    whole = leaves(open_adapter(name, frames_root).batch_at(1))
+    halves = [leaves(open_adapter(name, frames_root, rank=rank, world_size=2).batch_at(1)) for rank in range(2)]
+    for key, value in whole.items():
+        parts = [half[key] for half in halves]
+        assert (
+            [*parts[0], *parts[1]] == value if isinstance(value, list) else np.array_equal(np.concatenate(parts), value)
+        )
+
+
+@pytest.mark.parametrize("name", ["openpi", "act"])
+def test_a_batch_becomes_tensors_with_its_dicts(name: str, frames_root: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from stream.torch import to_device
+
+    loader = open_adapter(name, frames_root)
+    batches = to_device(loader, "cpu")
+    batch, arrays = leaves(next(batches)), leaves(loader.batch_at(0))
+    batches.close()
+    for key, value in arrays.items():
+        assert isinstance(batch[key], torch.Tensor) == isinstance(value, np.ndarray)
+        assert batch[key] == value if isinstance(value, list) else np.array_equal(batch[key].numpy(), value)
+
+
+def test_a_state_of_another_chunk_is_refused(frames_root: Path) -> None:
+    state = open_adapter("oft", frames_root).state_at(3)
+    with pytest.raises(StateError, match="keep_ranges"):
+        open_adapter("oft", frames_root, chunk=5).step_of(state)
+
+
+class Darken:
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "frames/primary": batch["frames/primary"] // 2}
+
+
+def test_transforms_see_the_batch_before_the_conversion(frames_root: Path) -> None:
+    light, dark = (open_adapter("act", frames_root, transforms=each).batch_at(0) for each in ([], [Darken()]))
+    key = "observation.images.primary"
+    np.testing.assert_allclose(dark[key], (light[key] * 255).round() // 2 / np.float32(255))
+
+
+def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Path, tmp_path: Path) -> None:
+    loader = open_adapter("oft", frames_root)
+    action, state = (normalization(loader, key) for key in ("action", "state"))
+    assert (action.keys, state.keys) == (("action",), ("state",))
+    assert (action.leave, state.leave) == (("gripper",), ())
+    again = open_adapter("openvla", frames_root, normalize=normalization(open_adapter("openvla", frames_root)))
+    assert digest(again.batch_at(2)) == digest(open_adapter("openvla", frames_root).batch_at(2))
+    with pytest.raises(ArgumentError, match="does not normalise the action"):
+        normalization(open_adapter("act", frames_root))
+
+
+def test_a_trainer_that_leaves_out_steps_refuses_keep_ranges(frames_root: Path) -> None:
+    ranges = {"bridge": {"*": [[0, 5]]}}
+    with pytest.raises(ArgumentError, match="members of the mixture"):
+        open_adapter("oft", frames_root, keep_ranges=ranges)
+    mixture = {"bridge": {"weight": 1, "keep_ranges": {"*": [[0, 5]]}}}
+    loader = openvla.loader(frames_root, mixture, batch_size=4, chunk=4)
+    assert {ref.step for step in range(20) for ref in loader.describe(step)} == {1, 2, 3, 4}

@@ -1,0 +1,119 @@
+"""openpi's batches: keys, images, tails, padding and normalisation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stream import ArgumentError, Loader
+from stream.adapters import normalization, openpi
+from tests.stream.adapters.raw import Raw, places
+
+UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+
+
+def open_openpi(root: Path, mixture: str = "viola", **arguments: Any) -> Loader:
+    return openpi.loader(
+        root, mixture, **{"batch_size": 32, "action_horizon": 6, "shuffle": "none", **UNITS, **arguments}
+    )
+
+
+def test_keys_types_and_shapes_are_those_of_openpi(frames_root: Path) -> None:
+    batch = open_openpi(frames_root).batch_at(0)
+    assert list(batch) == ["image", "image_mask", "state", "actions", "prompt"]
+    assert list(batch["image"]) == list(batch["image_mask"]) == ["base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"]
+    for name, image in batch["image"].items():
+        assert (image.shape, image.dtype.name) == ((32, 224, 224, 3), "uint8")
+        mask = batch["image_mask"][name]
+        assert (mask.dtype.name, mask.tolist()) == ("bool", [name != "right_wrist_0_rgb"] * 32)
+    assert (batch["state"].shape, batch["state"].dtype) == ((32, 32), np.float32)
+    assert (batch["actions"].shape, batch["actions"].dtype) == ((32, 6, 32), np.float32)
+    assert all(isinstance(text, str) for text in batch["prompt"])
+
+
+def test_a_chunk_repeats_the_last_action_of_the_episode_and_pads_with_zeros(frames_root: Path) -> None:
+    loader = open_openpi(frames_root, normalize=False)
+    raw = Raw(frames_root, "viola", **UNITS)
+    batch, repeated = loader.batch_at(0), 0
+    for row, (episode, step) in enumerate(places(loader)):
+        last = raw.length[episode] - 2  # viola has no displacement at its last step
+        assert step <= last
+        steps = [min(step + ahead, last) for ahead in range(6)]
+        repeated += steps[-1] < step + 5
+        np.testing.assert_array_equal(batch["actions"][row, :, :7], [raw.action(episode, each) for each in steps])
+        np.testing.assert_array_equal(batch["state"][row, :7], raw.value("state", episode, step))
+        assert batch["prompt"][row] == raw.batch["language"][raw.rows[episode, step]]
+    assert repeated > 3
+    assert not batch["actions"][..., 7:].any() and not batch["state"][..., 7:].any()
+
+
+@pytest.mark.parametrize("model", ["pi0", "pi05"])
+def test_values_are_normalised_by_the_statistics_of_all_members(frames_root: Path, model: openpi.Model) -> None:
+    plain, scaled = (
+        open_openpi(frames_root, "droid,viola", model=model, normalize=each).batch_at(0) for each in (False, True)
+    )
+    found = normalization(open_openpi(frames_root, "droid,viola", model=model)).statistics
+    for key, name in (("actions", "action"), ("state", "state")):
+        numbers = found[name]["viola"]
+        assert np.array_equal(numbers.mean, found[name]["droid"].mean)
+        expected = (plain[key][..., :7] - numbers.mean) / numbers.std
+        if model == "pi05":
+            expected = (plain[key][..., :7] - numbers.q01) / (numbers.q99 - numbers.q01) * 2 - 1
+        np.testing.assert_allclose(scaled[key][..., :7], expected, atol=1e-4)
+
+
+def test_frames_keep_their_shape_between_black_borders(frames_root: Path) -> None:
+    batch = open_openpi(frames_root, image_size=(48, 96), batch_size=2).batch_at(0)
+    raw = Raw(frames_root, "viola", **UNITS)
+    frame = raw.value("frames/primary", *places(open_openpi(frames_root))[0])[0]
+    image = batch["image"]["base_0_rgb"][0]
+    assert not image[:, :24].any() and not image[:, 72:].any()
+    inner = np.asarray(Image.fromarray(frame).resize((48, 48), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(image[:, 24:72], inner)
+
+
+def test_a_camera_that_a_dataset_lacks_is_black_and_masked(frames_root: Path) -> None:
+    loader = open_openpi(frames_root, "bridge,viola", unknown_units="keep", shuffle="global")
+    batch = loader.batch_at(0)
+    has_wrist = [ref.dataset == "viola" for ref in loader.describe(0)]
+    assert batch["image_mask"]["left_wrist_0_rgb"].tolist() == has_wrist
+    assert batch["image"]["left_wrist_0_rgb"].any(axis=(1, 2, 3)).tolist() == has_wrist
+    assert 0 < sum(has_wrist) < 32
+
+
+def test_pi0_fast_has_its_own_views_all_valid_and_no_padding(frames_root: Path) -> None:
+    batch = open_openpi(frames_root, model="pi0_fast").batch_at(0)
+    assert list(batch["image"]) == ["base_0_rgb", "base_1_rgb", "wrist_0_rgb"]
+    assert all(mask.all() for mask in batch["image_mask"].values()) and not batch["image"]["base_1_rgb"].any()
+    assert (batch["state"].shape, batch["actions"].shape) == ((32, 7), (32, 6, 7))
+
+
+class Words:
+    """A tokenizer with openpi's signature: the lengths of words, and how many values the state has."""
+
+    def tokenize(self, prompt: str, state: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.array([len(word) for word in prompt.split()] + [0] * 20)[:20]
+        tokens[19] = 0 if state is None else len(state)
+        return tokens, tokens > 0
+
+
+@pytest.mark.parametrize(("model", "dims"), [("pi0", 0), ("pi05", 7)])
+def test_a_tokenizer_takes_the_prompt_and_for_pi05_the_state(frames_root: Path, model: openpi.Model, dims: int) -> None:
+    batch = open_openpi(frames_root, model=model, tokenizer=Words()).batch_at(0)
+    texts = open_openpi(frames_root).batch_at(0)["prompt"]
+    tokens, mask = batch["tokenized_prompt"], batch["tokenized_prompt_mask"]
+    assert "prompt" not in batch and (tokens.dtype, mask.dtype) == (np.int32, bool)
+    np.testing.assert_array_equal(tokens[0], Words().tokenize(texts[0], np.zeros(dims) if dims else None)[0])
+
+
+def test_what_does_not_fit_the_model_is_an_error(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="action of viola has 7 dimensions, the model takes 6"):
+        open_openpi(frames_root, action_dim=6)
+    with pytest.raises(ArgumentError, match="model='pi1'; expected one of pi0, pi05, pi0_fast"):
+        open_openpi(frames_root, model="pi1")
+    with pytest.raises(ArgumentError, match="TokenizeFASTInputs"):
+        open_openpi(frames_root, model="pi0_fast", tokenizer=Words())

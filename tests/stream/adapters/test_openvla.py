@@ -1,0 +1,96 @@
+"""OpenVLA's and OpenVLA-OFT's batches: prompt, bins, normalisation, complete chunks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stream import Loader
+from stream.adapters import normalization, openvla
+from tests.stream.adapters.raw import Raw, places
+
+
+def open_openvla(root: Path, mixture: str = "bridge", **arguments: Any) -> Loader:
+    return openvla.loader(root, mixture, **{"batch_size": 16, "shuffle": "none", **arguments})
+
+
+def test_keys_types_and_shapes(frames_root: Path) -> None:
+    batch = open_openvla(frames_root).batch_at(0)
+    arrays = {key: (value.shape, value.dtype.name) for key, value in batch.items() if isinstance(value, np.ndarray)}
+    assert arrays == {
+        "image": ((16, 224, 224, 3), "uint8"),
+        "actions": ((16, 1, 7), "float32"),
+        "action_bins": ((16, 1, 7), "int64"),
+    }
+    oft = open_openvla(frames_root, "bridge,viola", chunk=4, wrist=True, proprio=True, unknown_units="keep").batch_at(0)
+    assert (oft["actions"].shape, oft["proprio"].shape) == ((16, 4, 7), (16, 7))
+    assert oft["image_wrist"].shape == (16, 224, 224, 3)
+    assert set(oft["dataset_names"]) == {"bridge", "viola"}
+
+
+def test_steps_that_openvla_drops_are_no_samples(frames_root: Path) -> None:
+    loader = open_openvla(frames_root, batch_size=32)
+    raw = Raw(frames_root, "bridge", action_space="oxe")
+    ends = {(episode, step) for episode, count in raw.length.items() for step in (0, count - 1)}
+    assert set(places(loader)) == set(raw.rows) - ends
+    missing = {key for key, row in raw.rows.items() if not raw.batch["action_mask"][row].any()}
+    assert missing == ends
+
+
+def test_every_chunk_is_complete(frames_root: Path) -> None:
+    loader = open_openvla(frames_root, chunk=4, batch_size=20, normalize=False)
+    raw = Raw(frames_root, "bridge", action_space="oxe")
+    batch = loader.batch_at(0)
+    assert sum(loader.sizes.values()) == sum(count - 2 - 3 for count in raw.length.values()) == 20
+    for row, (episode, step) in enumerate(places(loader)):
+        expected = [raw.action(episode, step + ahead) for ahead in range(4)]
+        np.testing.assert_array_equal(batch["actions"][row], expected)
+
+
+def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Path) -> None:
+    plain, scaled = (open_openvla(frames_root, normalize=each).batch_at(0)["actions"] for each in (False, True))
+    numbers = normalization(open_openvla(frames_root)).statistics["action"]["bridge"]
+    expected = (2 * (plain - numbers.q01) / (numbers.q99 - numbers.q01) - 1).clip(-1, 1)
+    np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-5)
+    np.testing.assert_array_equal(scaled[..., 6], plain[..., 6])
+    assert np.abs(scaled).max() == 1
+
+
+def test_dimensions_that_do_not_vary_are_zero(frames_root: Path) -> None:
+    loader = open_openvla(frames_root, "language_table,roboturk", shuffle="global")
+    still = openvla.still_dims(loader.data, [normalization(loader)])["action"]
+    batch, found = loader.batch_at(0), 0
+    for row, ref in enumerate(loader.describe(0)):
+        dims = still[loader.dataset_names.index(ref.dataset)]
+        found += int(dims.sum())
+        assert not batch["actions"][row][:, dims].any()
+    assert found
+
+
+def test_bins_are_those_of_the_action_tokenizer(frames_root: Path) -> None:
+    batch = open_openvla(frames_root).batch_at(0)
+    bins = batch["action_bins"]
+    assert bins.min() >= 1 and bins.max() <= 256
+    centres = (openvla.BINS[:-1] + openvla.BINS[1:]) / 2
+    np.testing.assert_allclose(centres[(bins - 1).clip(0, 254)], batch["actions"], atol=1 / 255 + 1e-6)
+
+
+def test_prompt_and_examples(frames_root: Path) -> None:
+    loader = open_openvla(frames_root, chunk=2)
+    batch = loader.batch_at(0)
+    rows = openvla.examples(batch)
+    for ref, prompt, row in zip(loader.describe(0), batch["prompt"], rows, strict=True):
+        assert prompt == f"What action should the robot take to {ref.language.lower()}?"
+        assert row["task"]["language_instruction"].decode() == ref.language.lower()
+    np.testing.assert_array_equal(rows[3]["observation"]["image_primary"][0], batch["image"][3])
+    np.testing.assert_array_equal(rows[3]["action"], batch["actions"][3])
+    assert rows[3]["dataset_name"] == "bridge"
+
+
+def test_samples_without_an_instruction_are_left_out(frames_root: Path) -> None:
+    loader = open_openvla(frames_root, "droid")
+    assert loader.describe()["droid"]["left_out"]["filters"] > 0
+    assert all(ref.language for step in range(4) for ref in loader.describe(step))
+    assert open_openvla(frames_root, "droid", filters=None).sizes["droid"] > loader.sizes["droid"]
