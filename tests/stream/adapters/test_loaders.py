@@ -27,12 +27,18 @@ ADAPTERS: dict[str, tuple[Callable[..., Loader], str, dict[str, Any]]] = {
 }
 
 
+FIRST = ("openpi", "oft", "octo", "diffusion", "gr00t")
+"""Adapters that `make test` runs with workers; the others share their code."""
+
+
 def open_adapter(name: str, root: Path, **arguments: Any) -> Loader:
     make, mixture, own = ADAPTERS[name]
     return make(root, mixture, **{"batch_size": 4, **own, **arguments})
 
 
-@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize(
+    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.long) for name in ADAPTERS]
+)
 def test_workers_and_a_resume_give_the_same_batches(name: str, frames_root: Path) -> None:
     expected = [digest(open_adapter(name, frames_root).batch_at(step)) for step in range(4)]
     iterator = iter(open_adapter(name, frames_root))
