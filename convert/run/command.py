@@ -35,8 +35,9 @@ from convert.run.report import (
 )
 from convert.run.survey import barren_split, survey
 from convert.run.work import Work, find_work, overwriting_work
+from convert.source.lerobot.dataset import find_repository
 from convert.source.protocol import Source
-from convert.source.source import find_port, find_source
+from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
 from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
@@ -120,7 +121,7 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
     ports: dict[str, Source] = {}
 
     def describe(name: str, repository: str) -> Mapping[str, Any]:
-        ports[name] = find_port(parsed.source, repository)
+        ports[name] = find_repository(parsed.source, repository)
         return ports[name].entry
 
     selection = load_registry(config=parsed.config).resolve(parsed.datasets, describe)
@@ -134,7 +135,7 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
     conversions = []
     for selected in selection:
         spec = selected.spec
-        source = ports.get(spec.name) or find_source(parsed.source, spec.tfds_name, spec.version)
+        source = ports.get(spec.name) or find_dataset(parsed.source, spec.tfds_name, spec.version)
         output = join(parsed.output, spec.name, spec.version)
         conversions.append(plan_conversion(selected, source, options, output=output))
         for warning in conversions[-1].warnings:

@@ -25,11 +25,6 @@ class VideoFile:
     Its packets are read once when it is opened, so that frames that a cut file lacks are known before any is decoded.
     One decoded frame and the one after it are in memory.
 
-    Args:
-        path: Local file.
-        name: Name for messages.
-        fps: Frames per second that the dataset declares.
-
     Attributes:
         times: Time of each frame that the file has, ascending, in seconds.
 

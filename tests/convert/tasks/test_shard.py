@@ -412,10 +412,10 @@ def test_an_output_that_cannot_grow_is_an_error_and_never_a_finished_shard(tmp_p
 def test_the_real_episodes_give_their_pairs_with_their_own_bytes(shared_data: Path, tmp_path: Path, split: str) -> None:
     from convert.plan import plan_conversion
     from convert.registry.registry import load_registry
-    from convert.source.source import find_source
+    from convert.source.rlds.dataset import find_dataset
 
     (selected,) = load_registry().resolve("bridge_dataset")
-    source = find_source([str(shared_data)], "bridge_dataset", "1.0.0")
+    source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
     options = Options(policy=POLICY, offset="5", splits=(split,))
     conversion = plan_conversion(selected, source, options, output=str(tmp_path))
     Journal(tmp_path).begin(conversion.parameters)
