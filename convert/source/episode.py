@@ -53,3 +53,7 @@ class Episode:
     steps: Mapping[str, Column]
     episode: Mapping[str, Column]
     others: Sequence[Frames | None] = ()
+
+    def column(self, feature: Feature) -> Column:
+        """Return the column of a feature of either level."""
+        return (self.steps if feature.level == "step" else self.episode)[feature.name]

@@ -46,7 +46,7 @@ class LeRobotShard(SourceShard):
         tasks = read_tasks(read_files(folder, tasks_file(_read_info(folder))), where=self.path)
         with ExitStack() as stack:
             reader = LeRobotReader(
-                episodes=self._chosen(spans),
+                episodes=[episode for number, episode in enumerate(self.episodes) if covers(spans, number)],
                 wanted=wanted,
                 files=LocalFiles(self.path, stack, staging=wanted.staging),
                 tasks=tasks,
@@ -58,12 +58,8 @@ class LeRobotShard(SourceShard):
 
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether a file has changed."""
-        with ExitStack() as stack:
-            files = LocalFiles(self.path, stack, staging=wanted.staging)
-            return files.digest(file_names(self._chosen(spans), wanted)) != digest
-
-    def _chosen(self, spans: Sequence[Span]) -> list[EpisodeFiles]:
-        return [episode for number, episode in enumerate(self.episodes) if covers(spans, number)]
+        with self.open(wanted, spans) as reader:
+            return reader.digest != digest
 
 
 @dataclass(frozen=True, kw_only=True)

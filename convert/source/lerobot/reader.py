@@ -34,12 +34,9 @@ _BUFFER = 1 << 20
 
 
 class LocalFiles:
-    """The files of a dataset on the local disk, brought there from an object store, each hashed when first opened.
+    """The files of a dataset on the local disk, each hashed when first opened.
 
-    Args:
-        root: Folder of the dataset.
-        stack: Context that removes the copies.
-        staging: Folder for the copies, None for the system's.
+    Those of an object store are copied to ``staging``, and ``stack`` removes the copies.
     """
 
     def __init__(self, root: str, stack: ExitStack, *, staging: str | None) -> None:

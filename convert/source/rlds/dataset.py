@@ -136,12 +136,9 @@ class RldsSource(Source):
 
 
 def find_dataset(roots: Sequence[str], tfds_name: str, version: str) -> RldsSource:
-    """Find a dataset below one of several roots; the first that has it wins.
+    """Find the folder ``<tfds_name>/<version>`` below one of several roots, local, ``gs://`` or ``s3://``.
 
-    Args:
-        roots: Folders, local, ``gs://`` or ``s3://``, with ``<tfds_name>/<version>`` below.
-        tfds_name: Name of the TFDS dataset.
-        version: Version of the dataset.
+    The first root that has it wins.
 
     Raises:
         SourceError: No root has the dataset (says which versions there are), or it is not a complete TFDS folder.
