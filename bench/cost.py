@@ -221,7 +221,7 @@ def measure(selected: Selected, source: Path, *, repeat: int) -> DatasetWork:
         seconds_per_step=per_step,
         seconds_per_shard=max(first_seconds - first_steps * per_step, 0.0) / len(conversion.jobs),
         offset=conversion.plan.offset,
-        bytes_out_per_pair=sum(status.bytes_out for status in statuses)
+        bytes_out_per_pair=sum(status.entry.file.bytes for status in statuses)
         / max(sum(status.entry.records for status in statuses), 1),
         bytes_per_step=sum(job.shard.bytes for job in conversion.jobs) / all_steps,
     )

@@ -50,10 +50,7 @@ class StoreFolder(RemoteFolder):
     def write(self, name: str, content: bytes, *, unless_there: bool = False) -> None:
         """Store an object and check what arrived.
 
-        Args:
-            name: Name of the object.
-            content: Its content.
-            unless_there: Leave an existing object as it is. Stores that do not know the condition replace it.
+        ``unless_there`` leaves an existing object as it is. Stores that do not know the condition replace it.
 
         Raises:
             RemoteError: The store has something else, which is removed.
