@@ -16,11 +16,11 @@ from apache_beam.metrics import Metrics
 
 from beam_jobs.stop import tell
 from convert.errors import ConvertError, ShardError, UsageError
-from convert.journal.journal import Journal
 from convert.journal.status import ShardFailure
 from convert.plan import DatasetPlan, ShardJob, SplitJob
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
+from stream.storage.remote import RemoteError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class DoJob(beam.DoFn):
             if isinstance(job, ShardJob):
                 _count({"shards_failed": 1})
                 note = ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure))
-                Journal(plan.output, plan.staging).fail(note)
+                plan.journal.fail(note)
             else:
                 _count({"splits_failed": 1})
             # Told again and again, until the launcher ends this process or is gone.
@@ -73,7 +73,9 @@ def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
     """Do a job and return the counts of its result."""
     if isinstance(job, SplitJob):
         index = merge_split(job, plan)
-        return {"splits_elsewhere": 1} if index is None else {"splits": 1, "bytes_out": index.bytes_out}
+        if index is None:
+            return {"splits_elsewhere": 1}
+        return {"splits": 1, "bytes_out": sum(table.bytes for table in index.index.values())}
     shard = convert_shard(job, plan)
     if shard is None:
         return {"shards_elsewhere": 1}
@@ -82,7 +84,7 @@ def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
         "episodes": shard.entry.episodes,
         "pairs": shard.entry.records,
         "bytes_in": shard.bytes_in,
-        "bytes_out": shard.bytes_out,
+        "bytes_out": shard.entry.file.bytes,
         "left_out": sum(shard.entry.left_out.values()),
     }
 
@@ -94,12 +96,13 @@ def _count(amounts: Mapping[str, int]) -> None:
 
 def _name_job(error: Exception, job: Job) -> ConvertError:
     """Return the failure with the shard or split in its message: runners return little more than the message."""
-    message = str(error) if isinstance(error, ConvertError) else f"{type(error).__name__}: {error}"
+    ours = isinstance(error, ConvertError | RemoteError)
+    message = str(error) if ours else f"{type(error).__name__}: {error}"
     known = (job.shard.name, job.stem) if isinstance(job, ShardJob) else (job.split,)
     if not any(name in message for name in known):
         message = f"{message} (in {job.dataset} {job.name})"
-    kind = UsageError if isinstance(error, UsageError) else ShardError
-    return kind(message)
+    refused = isinstance(error, UsageError) or (isinstance(error, RemoteError) and error.refused)
+    return (UsageError if refused else ShardError)(message)
 
 
 def build_graph(

@@ -31,7 +31,7 @@ from convert.errors import ConvertError, DamagedEpisode
 from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options, ShardJob, plan_conversion
 from convert.registry.registry import Selected, load_registry
-from convert.source.source import find_source
+from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
 from stream.storage.arguments import whole
 from stream.storage.configs import CONFIGS
@@ -200,7 +200,7 @@ def measure(selected: Selected, source: Path, *, repeat: int) -> DatasetWork:
     listed = published().get(spec.name)
     if listed is None:
         raise ConvertError(f"{spec.name}: configs/published.yaml lacks its size; name datasets of the mixture oxe29")
-    found = find_source([str(source)], spec.tfds_name, spec.version)
+    found = find_dataset([str(source)], spec.tfds_name, spec.version)
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as folder:
         conversion = plan_conversion(selected, found, Options(), output=str(Path(folder, "out")))
         all_seconds, statuses = _convert(conversion, conversion.jobs, repeat)
@@ -221,7 +221,7 @@ def measure(selected: Selected, source: Path, *, repeat: int) -> DatasetWork:
         seconds_per_step=per_step,
         seconds_per_shard=max(first_seconds - first_steps * per_step, 0.0) / len(conversion.jobs),
         offset=conversion.plan.offset,
-        bytes_out_per_pair=sum(status.bytes_out for status in statuses)
+        bytes_out_per_pair=sum(status.entry.file.bytes for status in statuses)
         / max(sum(status.entry.records for status in statuses), 1),
         bytes_per_step=sum(job.shard.bytes for job in conversion.jobs) / all_steps,
     )

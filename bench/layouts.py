@@ -25,7 +25,7 @@ from convert.errors import CorruptFrame, DamagedEpisode
 from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import Selected, load_registry
 from convert.shard.images import FramePolicy, convert_frame, decode_frame, decode_jpeg, encode_jpeg, resize
-from convert.source.source import find_source
+from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
 from stream.storage.arguments import whole
 
@@ -61,7 +61,7 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
                 options = dataclasses.replace(options, policy=policy)
                 conversion = _plan(selected, given.source, options, folder / "output")
                 found = [status for job in conversion.jobs if (status := convert_shard(job, conversion.plan))]
-                totals[name][0] += sum(status.bytes_out for status in found)
+                totals[name][0] += sum(status.entry.file.bytes for status in found)
                 totals[name][1] += sum(status.entry.records for status in found)
                 shutil.rmtree(folder / "output")
             steps += sum(status.entry.steps for status in found)
@@ -80,7 +80,7 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
 
 
 def _plan(selected: Selected, source: str, options: Options, output: Path) -> Conversion:
-    found = find_source([source], selected.spec.tfds_name, selected.spec.version)
+    found = find_dataset([source], selected.spec.tfds_name, selected.spec.version)
     return plan_conversion(selected, found, options, output=str(output))
 
 

@@ -32,8 +32,8 @@ from convert.run.survey import survey
 from convert.sample.record import encode_example
 from convert.sample.writer import write_metadata
 from convert.shard.images import FramePolicy
+from convert.source.rlds.dataset import find_dataset
 from convert.source.rlds.tfrecord import encode_tfrecord
-from convert.source.source import find_source
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
 from stream.format.manifest import encode_manifest, read_manifest
@@ -120,7 +120,7 @@ def convert_shards(source: Source, output: Path) -> Conversion:
         output: Root.
     """
     (selected,) = load_registry(config=[str(source.config)]).resolve(source.name)
-    found = find_source([str(source.root)], source.name, VERSION)
+    found = find_dataset([str(source.root)], source.name, VERSION)
     options = Options(policy=FramePolicy(size=None), on_error="fail")
     conversion = plan_conversion(selected, found, options, output=str(output / source.name / VERSION))
     Journal(conversion.plan.output).begin(conversion.parameters)

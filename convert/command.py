@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, ConvertError, UsageError
+from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
 from stream.storage.arguments import Parser, interrupt_on_kill
+from stream.storage.remote import RemoteError
 
 
 def root_parser(module: str, *, description: str, epilog: str) -> Parser:
@@ -31,17 +32,17 @@ def root_parser(module: str, *, description: str, epilog: str) -> Parser:
     return parser
 
 
-def split_names(text: str | None) -> list[str] | None:
-    """Return the names in the value of ``--datasets``; None if it was not given.
+def split_names(text: str | None, option: str = "datasets") -> list[str] | None:
+    """Return the names in the value of an option, each once; None if it was not given.
 
     Raises:
-        UsageError: The value names no dataset.
+        UsageError: The value names nothing.
     """
     if text is None:
         return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise UsageError(f"--datasets {text!r} names no dataset")
+        raise UsageError(f"--{option} {text!r} names no {option.removesuffix('s')}")
     return names
 
 
@@ -106,6 +107,9 @@ def run_command(work: Callable[[], int], *, place: Path | str, interrupted: str)
     except ConvertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except RemoteError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE if error.refused else EXIT_FAILED
     except OSError as error:
         print(f"error: {error.filename or place}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

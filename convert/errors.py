@@ -37,21 +37,11 @@ class ShardError(ConvertError):
 
 
 class DamagedRecord(ConvertError):
-    """A TFRecord entry that cannot be read.
+    """A TFRecord entry that cannot be read; ``rest`` is True if no further entry of the file can be read."""
 
-    Attributes:
-        position: Number of the entry in the file.
-        rest: True if no further entry of the file can be read.
-    """
-
-    def __init__(self, message: str, *, position: int, rest: bool) -> None:
+    def __init__(self, message: str, *, rest: bool) -> None:
         super().__init__(message)
-        self.position = position
         self.rest = rest
-
-
-class MalformedEpisode(ConvertError):
-    """A readable record that is not an episode of the declared features."""
 
 
 class DamagedEpisode(ConvertError):
@@ -65,6 +55,13 @@ class DamagedEpisode(ConvertError):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class MalformedEpisode(DamagedEpisode):
+    """A readable record that is not an episode of the declared features."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="malformed")
 
 
 class CorruptFrame(ConvertError):

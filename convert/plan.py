@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from convert.errors import SourceError, UsageError
 from convert.index.derived import vector_inputs
+from convert.journal.journal import Journal
 from convert.registry.dataset import Camera, DatasetSpec, Part, Vector
 from convert.registry.registry import Selected
 from convert.registry.space import Term
@@ -64,10 +65,8 @@ class PlannedCamera:
     """A camera whose frames are stored.
 
     Attributes:
-        name: Name in the registry.
-        feature: Feature with its frames.
+        name: Name in the registry; in the layout ``pairs`` the name of the feature.
         channels: Real order of the source's colours.
-        policy: Size and quality of its frames.
     """
 
     name: str
@@ -82,8 +81,7 @@ class DatasetPlan:
 
     Attributes:
         output: Folder ``ROOT/<dataset>/<version>``.
-        camera: Feature whose frames are stored, the first one in the layout ``frames``.
-        cameras: All cameras of the layout ``frames``, empty for pairs.
+        cameras: Cameras whose frames are stored, one in the layout ``pairs``.
         features: Features that the index gets.
         language: Features of the instruction; the first that is not empty wins.
         vectors: What each derived column of ``steps`` is made of.
@@ -92,12 +90,9 @@ class DatasetPlan:
         episode_list: Episodes to keep or to leave out, or None.
     """
 
-    dataset: str
-    version: str
     output: str
-    camera: Feature
-    channels: Literal["rgb", "bgr"]
-    policy: FramePolicy
+    layout: Layout
+    cameras: tuple[PlannedCamera, ...]
     offset: int
     frames: str
     features: tuple[Feature, ...]
@@ -108,17 +103,25 @@ class DatasetPlan:
     robot_feature: Feature | None
     success: Feature | None
     on_error: Literal["quarantine", "fail"]
-    staging: str | None = None
-    layout: Layout = "pairs"
-    cameras: tuple[PlannedCamera, ...] = ()
-    episode_list: EpisodeList | None = None
+    staging: str | None
+    episode_list: EpisodeList | None
+
+    @property
+    def journal(self) -> Journal:
+        """Journal of the conversion."""
+        return Journal(self.output, self.staging)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Distances from t of the frames of a record."""
+        return (0,) if self.layout == "frames" else frame_offsets(self.frames, self.offset)
 
     @property
     def wanted(self) -> Wanted:
         """The parts of an episode that the conversion takes."""
         extra = (*self.language, *(feature for feature in (self.robot_feature, self.success) if feature))
         return Wanted(
-            cameras=tuple(camera.feature for camera in self.cameras) or (self.camera,),
+            cameras=tuple(camera.feature for camera in self.cameras),
             features=tuple(dict.fromkeys((*self.features, *extra))),
             staging=self.staging,
         )
@@ -202,17 +205,29 @@ class Conversion:
     jobs: tuple[ShardJob, ...] = field(repr=False)
 
     @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self.spec.name
+
+    @property
+    def journal(self) -> Journal:
+        """Journal of the conversion."""
+        return self.plan.journal
+
+    @property
+    def journal_parameters(self) -> dict[str, Any]:
+        """Parameters and source metadata, which have to be the same for an interrupted conversion to continue."""
+        return {**self.parameters, "source": self.source.fingerprint}
+
+    @property
     def warnings(self) -> list[str]:
         """Warnings to show before the conversion."""
         found = [self.spec.warning] if self.spec.warning else []
-        offset, frames = self.plan.offset, self.plan.frames
-        if self.plan.layout == "frames":
-            return found
-        count = len(offsets := frame_offsets(frames, offset))
-        if len(set(offsets)) < count:
+        plan, count = self.plan, len(self.plan.offsets)
+        if len(set(plan.offsets)) < count:
             found.append(
-                f"--frames {frames} at offset {offset} stores some frames of a record twice: {count} frames of "
-                f"{offset + 1} steps"
+                f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
+                f"of {plan.offset + 1} steps"
             )
         return found
 
@@ -238,13 +253,7 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
 
 
 def plan_conversion(selected: Selected, source: Source, options: Options, *, output: str) -> Conversion:
-    """Plan the conversion of one dataset from metadata and file sizes.
-
-    Args:
-        selected: Dataset with its member of the mixture.
-        source: Source of the dataset.
-        options: Choices of the user.
-        output: Folder ``ROOT/<dataset>/<version>``.
+    """Plan the conversion of one dataset, to the folder ``output``, from metadata and file sizes.
 
     Raises:
         UsageError: Options, registry entry and features do not fit together; names the key, and the closest feature.
@@ -253,9 +262,7 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
     if options.leave_out is not None:
         spec = spec.model_copy(update={"leave_out": options.leave_out})
     finder = _Finder(spec, source)
-    camera = spec.camera(options.camera) if options.camera else spec.primary
-    cameras = _planned_cameras(spec, finder, options) if options.layout == "frames" else ()
-    camera_feature = cameras[0].feature if cameras else finder.camera(camera)
+    cameras = _planned_cameras(spec, finder, options)
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
         finder.check_part(part, part.path or "")
@@ -263,12 +270,9 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
         finder.find(spec.action_text, "action_text")
     offset = selected.offset if options.offset is None else options.offset
     plan = DatasetPlan(
-        dataset=spec.name,
-        version=spec.version,
         output=output,
-        camera=camera_feature,
-        channels=camera.channels,
-        policy=options.policy,
+        layout=options.layout,
+        cameras=cameras,
         offset=offset_in_steps(offset, spec.control_frequency, dataset=spec.name),
         frames=check_frames(options.frames),
         features=finder.columns(language),
@@ -280,8 +284,6 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
         success=finder.success(),
         on_error=options.on_error,
         staging=options.staging,
-        layout=options.layout,
-        cameras=cameras,
         episode_list=options.episode_lists.get(spec.name),
     )
     return Conversion(
@@ -294,7 +296,11 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
 
 
 def _planned_cameras(spec: DatasetSpec, finder: _Finder, options: Options) -> tuple[PlannedCamera, ...]:
-    """Return the cameras of the layout ``frames``, in the order of the registry."""
+    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames`` in the order of the registry."""
+    if options.layout == "pairs":
+        camera = spec.camera(options.camera) if options.camera else spec.primary
+        feature = finder.camera(camera)
+        return (PlannedCamera(name=feature.name, feature=feature, channels=camera.channels, policy=options.policy),)
     wanted = set(options.cameras)
     found = []
     for name, camera in spec.cameras.items():
@@ -318,41 +324,35 @@ def check_cameras(selection: Sequence[Selected], cameras: Sequence[str]) -> None
             raise UsageError(f"--cameras: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}, or all")
 
 
-def _jobs(dataset: str, source: Source, options: Options) -> Sequence[ShardJob]:
-    if options.episodes is None:
-        return [
-            ShardJob(dataset=dataset, shard=shard, spans=((0, shard.records),))
-            for split in source.select_splits(options.splits)
-            for shard in source.shards(split)
-        ]
-    return [
-        ShardJob(dataset=dataset, shard=shard, spans=spans[shard.index])
-        for split, spans in source.select_episodes(options.episodes).items()
-        for shard in source.shards(split)
-        if shard.index in spans
-    ]
+def _jobs(dataset: str, source: Source, options: Options) -> Iterator[ShardJob]:
+    chosen = {} if options.episodes is None else source.select_episodes(options.episodes)
+    for split in chosen or source.select_splits(options.splits):
+        for shard in source.shards(split):
+            spans = chosen[split].get(shard.index) if chosen else ((0, shard.records),)
+            if spans is not None:
+                yield ShardJob(dataset=dataset, shard=shard, spans=spans)
 
 
 def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
-    pictures: dict[str, Any] = {
-        "camera": plan.camera.name,
-        "channels": plan.channels,
-        "image_size": _size_text(plan.policy),
-        "frames": plan.frames,
-        "frame_offsets": list(frame_offsets(plan.frames, plan.offset)),
-    }
+    channels = {camera.name: camera.channels for camera in plan.cameras}
+    sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
+    pictures: dict[str, Any]
     if plan.layout == "frames":
+        pictures = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
+    else:
+        (name,) = sizes
         pictures = {
-            "layout": plan.layout,
-            "cameras": [camera.name for camera in plan.cameras],
-            "channels": {camera.name: camera.channels for camera in plan.cameras},
-            "image_size": {camera.name: _size_text(camera.policy) for camera in plan.cameras},
+            "camera": name,
+            "channels": channels[name],
+            "image_size": sizes[name],
+            "frames": plan.frames,
+            "frame_offsets": list(plan.offsets),
         }
     return {
         "format_version": FORMAT_VERSION,
         **pictures,
-        "resize": plan.policy.resize,
-        "quality": plan.policy.quality,
+        "resize": options.policy.resize,
+        "quality": options.policy.quality,
         "offset": plan.offset,
         "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
         "columns": [_notation(feature) for feature in plan.features],
@@ -360,10 +360,6 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
         **({"success": _notation(plan.success)} if plan.success else {}),
     }
-
-
-def _size_text(policy: FramePolicy) -> str:
-    return f"{policy.size[0]}x{policy.size[1]}" if policy.size else "native"
 
 
 def _notation(feature: Feature) -> str:

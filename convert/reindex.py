@@ -7,7 +7,6 @@ completes the work.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -198,7 +197,10 @@ def _is_in_place(folder: Path, entry: SplitEntry) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parsed = _build_parser().parse_args(arguments)
+    description = "Make derived columns, statistics and registry entries of converted datasets again."
+    parser = root_parser("convert.reindex", description=description, epilog=_EPILOG)
+    parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
+    parsed = parser.parse_args(arguments)
     interrupt_on_kill()
 
     def work() -> int:
@@ -219,13 +221,6 @@ def _to_text(done: Sequence[Mapping[str, Any]]) -> str:
         if result["kept"]
     ]
     return "\n".join(lines)
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    description = "Make derived columns, statistics and registry entries of converted datasets again."
-    parser = root_parser("convert.reindex", description=description, epilog=_EPILOG)
-    parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
-    return parser
 
 
 if __name__ == "__main__":

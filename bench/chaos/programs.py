@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.chaos.yard import Broken, Place, Program, Yard
 from bench.measure.session import Command, Result
 from bench.soak import fresh_digests
-from convert.run.limits import ADDRESS_SPACE
+from convert.run.command import ADDRESS_SPACE
 
 STEPS = 40
 _BATCH = 8

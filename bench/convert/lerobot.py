@@ -35,7 +35,7 @@ from convert.registry.registry import load_registry
 from convert.report import format_table
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
-from convert.source.source import find_port
+from convert.source.lerobot.dataset import find_repository
 from convert.tasks.shard import convert_shard
 from stream.storage.arguments import Parser, whole
 
@@ -116,7 +116,7 @@ def make_dataset(folder: Path, *, codec: str, cameras: int, units: int, frames: 
 
 def plan(folder: Path, output: Path, *, size: int | None) -> Conversion:
     """Plan a conversion of all cameras to JPEG of ``size``, None for the size of the videos."""
-    source = find_port([], str(folder))
+    source = find_repository([], str(folder))
     (selected,) = load_registry().resolve(f"lerobot:{folder}", lambda name, repository: source.entry)
     policy = FramePolicy(size=(size, size) if size else None, quality=_QUALITY)
     options = Options(layout="frames", cameras=("all",), policy=policy)

@@ -21,9 +21,9 @@ import simplejpeg
 from bench.synthetic import CAMERA, VERSION, Source, encode_episode, write_source
 from convert.sample.scene import Scene
 from convert.shard.pairs import first_steps
+from convert.source.rlds.dataset import find_dataset
 from convert.source.rlds.parser import EpisodeParser
 from convert.source.rlds.tfrecord import TFRecordFile
-from convert.source.source import find_source
 
 OFFSET = 5
 SHARDS_PER_WORKER = 4
@@ -141,7 +141,7 @@ def draw_episode(number: int, *, case: Case, steps: int) -> list[bytes]:
 
 def read_episodes(files: Sequence[Path], case: Case) -> list[list[bytes]]:
     """Return the encoded frames of all episodes of ``files``; equal frames are one object, to save memory."""
-    source = find_source([str(files[0].parents[2])], case.dataset, VERSION)
+    source = find_dataset([str(files[0].parents[2])], case.dataset, VERSION)
     parser = EpisodeParser([source.features[f"steps/{CAMERA}"]], ())
     known: dict[bytes, bytes] = {}
     episodes = []

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from convert.errors import ConvertError
-from convert.journal.parameters import check_parameters, parse_parameters
+from convert.errors import ConflictError, ConvertError
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
 from convert.journal.store import LOCK, open_store
@@ -35,10 +34,9 @@ STATUS = ".status.json"
 FAILURE = ".failure.json"
 INDEX = ".index"
 """Suffix of the lock under which the index of a split is merged, and of its status before ``.json``."""
-RECORDS: Final = "arrayrecord"
-FileKind = Literal["arrayrecord", "episodes", "steps", "records"]
-KINDS: tuple[FileKind, ...] = (RECORDS, *TABLE_KINDS)
-"""The files that converting a shard writes: its ArrayRecord file and its part of each table of the index."""
+RECORDS = "arrayrecord"
+"""Name of the ArrayRecord file on a stage; the parts of the index are named by their tables."""
+_SHARD_FILES = (".arrayrecord", ".arrow")
 _THREADS = 8
 _Record = TypeVar("_Record", bound=BaseModel)
 
@@ -60,19 +58,28 @@ class Journal:
         self._store = open_store(output, staging)
         self.scratch = self._store.scratch
         """Folder on whose disk files are written, to name in messages."""
+        self.exists = self._store.exists
         self.lock = self._store.lock
         self.stage = self._store.stage
         self.make = self._store.make
         self.remove_stale = self._store.remove_stale
 
-    def exists(self) -> bool:
-        """Return whether a conversion was begun here and its manifest is not written."""
-        return self._store.exists()
-
     def parameters(self) -> dict[str, Any] | None:
-        """Return the parameters that the conversion here was started with, None if none was."""
-        content = self._get(f"{FOLDER}/{PARAMETERS}")
-        return None if content is None else parse_parameters(content, where=f"{self.output}/{FOLDER}/{PARAMETERS}")
+        """Return the parameters that the conversion here was started with, None if none was.
+
+        Raises:
+            ConflictError: They are no JSON object.
+        """
+        if (content := self._get(f"{FOLDER}/{PARAMETERS}")) is None:
+            return None
+        where = f"{self.output}/{FOLDER}/{PARAMETERS}"
+        try:
+            found = json.loads(content)
+        except ValueError as error:
+            raise ConflictError(f"{where}: not JSON ({error}); run with --overwrite") from None
+        if not isinstance(found, dict):
+            raise ConflictError(f"{where}: not a JSON object; run with --overwrite")
+        return found
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or continue a conversion.
@@ -151,8 +158,7 @@ class Journal:
 
     def finish_index(self, status: IndexStatus) -> None:
         """Record the index of a split as merged, after its tables are in place."""
-        content = status.model_dump_json().encode()
-        self._store.put(_index_file(status.split), content, owner=status.split + INDEX)
+        self._store.put(_index_file(status.split), status.model_dump_json().encode(), owner=status.split + INDEX)
 
     def fail(self, failure: ShardFailure) -> None:
         """Leave a note of a shard that failed, to be read on any machine.
@@ -166,9 +172,8 @@ class Journal:
     def failures(self, stems: Iterable[str]) -> dict[str, ShardFailure]:
         """Return the notes of the shards among these that failed."""
         existing = self._store.names(FOLDER)
-        return self._read(
-            ShardFailure, {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
-        )
+        names = {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
+        return self._read(ShardFailure, names)
 
     def place(self, stem: str, folder: Path) -> None:
         """Move the complete files of a shard, each named by its kind, from a stage into place."""
@@ -212,9 +217,10 @@ class Journal:
 
         The rest belongs to another process that adds a split.
         """
-        existing = self._store.names(FOLDER)
-        mine = existing & set(_journal_files(stems, splits))
-        self._store.remove(f"{FOLDER}/{name}" for name in mine)
+        suffixes = (STATUS, FAILURE, LOCK, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
+        mine = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
+        mine |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
+        self._store.remove(f"{FOLDER}/{name}" for name in mine & self._store.names(FOLDER))
         if self._store.names(FOLDER) <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
 
@@ -233,8 +239,7 @@ class Journal:
     def withdraw(self, owner: str = MANIFEST) -> None:
         """Take the manifest out of the output before a file that it describes gets another content.
 
-        Args:
-            owner: Lock that the caller holds.
+        The caller holds the lock ``owner``.
         """
         if (content := self._get(MANIFEST_NAME)) is not None:
             self._store.put(f"{FOLDER}/{WITHDRAWN}", content, owner=owner)
@@ -259,11 +264,14 @@ class Journal:
 
     def splits(self) -> dict[str, list[str]]:
         """Return the converted files by split, finished or not."""
-        files = {
-            split: sorted(name for name in self._store.names(split) if _is_output_file(name, split))
-            for split in self._store.folders()
-        }
-        return {split: names for split, names in files.items() if names}
+        tables = {table_file(kind) for kind in TABLE_KINDS}
+        found = {}
+        for split in self._store.folders():
+            names = self._store.names(split)
+            shards = {name for name in names if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)}
+            if ours := sorted(shards | names & tables):
+                found[split] = ours
+        return found
 
     def remove_output(self) -> None:
         """Remove what a conversion wrote: the manifest first, so that a partial removal never looks complete."""
@@ -290,15 +298,16 @@ def _index_file(split: str) -> str:
     return f"{FOLDER}/{split}{INDEX}.json"
 
 
-def _journal_files(stems: Iterable[str], splits: Iterable[str]) -> Iterator[str]:
-    """Yield the names of the files in a journal that belong to shards and splits of the manifest."""
-    suffixes = (STATUS, FAILURE, LOCK, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
-    yield from (stem + suffix for stem in stems for suffix in suffixes)
-    yield from (split + INDEX + suffix for split in splits for suffix in (".json", LOCK))
-    yield WITHDRAWN
+def check_parameters(before: Mapping[str, Any], now: Mapping[str, Any], *, where: str) -> None:
+    """Raise ConflictError if two sets of parameters differ, naming each difference.
 
-
-def _is_output_file(name: str, split: str) -> bool:
-    """Return whether a file of a split's folder is one that a conversion wrote."""
-    tables = {table_file(kind) for kind in TABLE_KINDS}
-    return name in tables or (name.startswith(f"{split}-") and name.endswith((".arrayrecord", ".arrow")))
+    ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
+    """
+    now = json.loads(json.dumps(dict(now)))
+    differ = [key for key in sorted({*before, *now} - {"frame_offsets"}) if before.get(key) != now.get(key)]
+    if differ:
+        changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
+        raise ConflictError(
+            f"{where} holds a conversion with other parameters: {changes}. Use another --output, the old parameters, "
+            "or --overwrite"
+        )

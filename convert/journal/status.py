@@ -13,11 +13,9 @@ class QuarantineEntry(BaseModel):
 
     Attributes:
         shard: Stem of the shard.
-        source_file: Name of the source file.
         episode: Record number in the source file.
         step: Step in the episode, None for the episode.
-        reason: Name of the reason.
-        detail: Reason in words.
+        detail: The reason in words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,11 +31,9 @@ class ShardStatus(BaseModel):
     """The result of converting one shard.
 
     Attributes:
-        entry: Entry of the manifest.
         parts: Files of its part of the index, by kind.
         longest: Steps of its longest episode.
         bytes_in: Bytes of the source records read.
-        quarantine: Entries for the parts that were left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,32 +43,15 @@ class ShardStatus(BaseModel):
     bytes_in: int
     quarantine: tuple[QuarantineEntry, ...]
 
-    @property
-    def bytes_out(self) -> int:
-        """Size of the shard's ArrayRecord file."""
-        return self.entry.file.bytes
-
 
 class IndexStatus(BaseModel):
-    """The result of merging the index of one split.
-
-    Attributes:
-        split: Name of the split.
-        inputs: Digest of the parts and the registry's vectors that the index is made of.
-        index: Tables of the index, by kind.
-        statistics: Statistics of the split.
-    """
+    """The result of merging the index of one split; ``inputs`` is the digest of everything that it is made of."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     split: str
     inputs: str
     index: dict[TableKind, TableEntry]
     statistics: dict[DerivedName, Statistics]
-
-    @property
-    def bytes_out(self) -> int:
-        """Size of the three tables."""
-        return sum(entry.bytes for entry in self.index.values())
 
 
 class ShardFailure(BaseModel):

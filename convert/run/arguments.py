@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
+from convert.command import split_names
 from convert.errors import UsageError
 from convert.plan import Options
 from convert.shard.images import FramePolicy
@@ -171,7 +172,12 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         raise UsageError("--finalize goes without --overwrite, --dry-run and --task-count: it only looks at all shards")
     if arguments.redo and (arguments.overwrite or arguments.finalize):
         raise UsageError("--redo goes without --overwrite and --finalize: it converts single shards again")
-    _check_layout(arguments)
+    if arguments.layout == "pairs" and arguments.cameras is not None:
+        raise UsageError("--cameras goes with --layout frames; a pair is of one camera, see --camera")
+    if arguments.layout == "frames" and arguments.camera is not None:
+        raise UsageError("--camera goes with --layout pairs; give --cameras, with commas between")
+    if arguments.layout == "frames" and arguments.frames != "endpoints":
+        raise UsageError("--frames goes with --layout pairs; --layout frames stores every frame")
     for name in ("output", "camera", "cameras", "staging"):
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name} is empty; is a variable of the shell not set?")
@@ -180,17 +186,18 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
     if arguments.offset is not None:
         check_offset(arguments.offset)
     size, sizes = _image_sizes(arguments.image_size, arguments.layout)
+    splits = split_names(arguments.splits, "splits")
     return Options(
         layout=arguments.layout,
-        cameras=_names(arguments.cameras or "primary", "cameras"),
+        cameras=tuple(split_names(arguments.cameras, "cameras") or ("primary",)),
         image_sizes=sizes,
-        splits=_names(arguments.splits) if arguments.splits is not None else None,
+        splits=None if splits is None else tuple(splits),
         episodes=None if _is_file(arguments.episodes) else arguments.episodes,
         camera=arguments.camera,
         policy=FramePolicy(size=size, resize=arguments.resize, quality=arguments.quality),
         offset=arguments.offset,
         frames=check_frames(arguments.frames),
-        leave_out=_patterns(arguments.leave_out),
+        leave_out=arguments.leave_out and tuple(pattern for pattern in arguments.leave_out if pattern != "none"),
         on_error=arguments.on_error,
         staging=os.path.abspath(arguments.staging) if arguments.staging else None,
     )
@@ -213,15 +220,6 @@ def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[st
         return {name: read_list(value, f"--episodes {episodes}: {name}") for name, value in values.items()}
     except ArgumentError as error:
         raise UsageError(str(error)) from None
-
-
-def _check_layout(arguments: argparse.Namespace) -> None:
-    if arguments.layout == "pairs" and arguments.cameras is not None:
-        raise UsageError("--cameras goes with --layout frames; a pair is of one camera, see --camera")
-    if arguments.layout == "frames" and arguments.camera is not None:
-        raise UsageError("--camera goes with --layout pairs; give --cameras, with commas between")
-    if arguments.layout == "frames" and arguments.frames != "endpoints":
-        raise UsageError("--frames goes with --layout pairs; --layout frames stores every frame")
 
 
 def _image_sizes(text: str, layout: str) -> tuple[tuple[int, int] | None, dict[str, tuple[int, int] | None]]:
@@ -256,16 +254,3 @@ def parse_size(text: str) -> tuple[int, int] | None:
     if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE):
         raise UsageError(f"--image-size {text!r}: sides go from 1 to {_MAX_SIDE}")
     return height, width
-
-
-def _names(text: str, what: str = "splits") -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError(f"--{what} {text!r} names no {what.removesuffix('s')}")
-    return names
-
-
-def _patterns(patterns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if patterns is None:
-        return None
-    return tuple(pattern for pattern in patterns if pattern != "none")

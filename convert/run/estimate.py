@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.plan import Conversion, PlannedCamera
+from convert.plan import Conversion
 from convert.shard.images import convert_frame
-from convert.shard.pairs import first_steps, frame_offsets
-from convert.source.protocol import Wanted
+from convert.shard.pairs import first_steps
 
 _EPISODES = 8
 
@@ -23,13 +23,11 @@ class Estimate(NamedTuple):
 def estimate(conversion: Conversion) -> Estimate:
     """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted."""
     plan = conversion.plan
-    cameras = plan.cameras or (PlannedCamera(name="", feature=plan.camera, channels=plan.channels, policy=plan.policy),)
-    wanted = Wanted(cameras=plan.wanted.cameras, staging=plan.staging)
     episode_bytes = pairs = frame_bytes = 0
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if shard is None:
         return Estimate()
-    with shard.open(wanted, [(0, min(shard.records, _EPISODES))]) as reader:
+    with shard.open(replace(plan.wanted, features=()), [(0, min(shard.records, _EPISODES))]) as reader:
         for _, num_bytes, episode in reader:
             if isinstance(episode, DamagedEpisode):
                 continue
@@ -37,16 +35,14 @@ def estimate(conversion: Conversion) -> Estimate:
                 if not frame_bytes and episode.num_steps:
                     frame_bytes = sum(
                         len(convert_frame(next(iter(frames)), camera.policy, channels=camera.channels).data)
-                        for camera, frames in zip(cameras, episode.cameras, strict=True)
+                        for camera, frames in zip(plan.cameras, episode.cameras, strict=True)
                         if frames is not None
                     )
             except CorruptFrame:
                 continue
             episode_bytes += num_bytes
-            pairs += len(first_steps(episode.num_steps, 0 if plan.layout == "frames" else plan.offset))
+            pairs += len(first_steps(episode.num_steps, plan.offsets[-1]))
     if not episode_bytes:
         return Estimate()
     total = round(pairs / episode_bytes * sum(job.size for job in conversion.jobs))
-    if plan.layout == "frames":
-        return Estimate(total * len(cameras), total * frame_bytes)
-    return Estimate(total, total * frame_bytes * len(frame_offsets(plan.frames, plan.offset)))
+    return Estimate(total * len(plan.cameras), total * frame_bytes * len(plan.offsets))

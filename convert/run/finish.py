@@ -31,40 +31,34 @@ _LIBRARIES = (
 def finalise(conversion: Conversion, *, again: Set[str] = frozenset()) -> Manifest | None:
     """Write the manifest if every split of the conversion is merged, and remove the journal.
 
-    Splits that an earlier manifest has are kept. Any number of processes may call this at the same time.
-
-    Args:
-        conversion: Conversion.
-        again: Stems of the shards that this process converts again.
+    Splits that an earlier manifest has are kept. Any number of processes may call this at the same time. ``again`` are
+    the stems of the shards that this process converts again.
 
     Returns:
         The manifest; None while shards or splits are missing.
     """
-    journal = Journal(conversion.plan.output, conversion.plan.staging)
-    if done := _complete(conversion, journal):
+    journal = conversion.journal
+    if done := _complete(conversion):
         return done
     try:
         with journal.lock(MANIFEST, wait=True):
             # Without locks another process may finish, and remove the journal, while this one reads it.
-            return (
-                _complete(conversion, journal)
-                or _finalise(conversion, journal, again=again)
-                or _complete(conversion, journal)
-            )
+            return _complete(conversion) or _finalise(conversion, again=again) or _complete(conversion)
     except ConvertError:
         # Another process may have finished in between, and removed the journal with the lock.
-        if done := _complete(conversion, journal):
+        if done := _complete(conversion):
             return done
         raise
 
 
-def _complete(conversion: Conversion, journal: Journal) -> Manifest | None:
-    manifest = existing_manifest(conversion, journal)
+def _complete(conversion: Conversion) -> Manifest | None:
+    manifest = existing_manifest(conversion)
     covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
-    return manifest if covered and not journal.exists() else None
+    return manifest if covered and not conversion.journal.exists() else None
 
 
-def _finalise(conversion: Conversion, journal: Journal, *, again: Set[str]) -> Manifest | None:
+def _finalise(conversion: Conversion, *, again: Set[str]) -> Manifest | None:
+    journal = conversion.journal
     found = survey(conversion, again=again)
     if found.todo or found.merges:
         return None
@@ -72,24 +66,33 @@ def _finalise(conversion: Conversion, journal: Journal, *, again: Set[str]) -> M
         if found.before is not None and found.complete:
             manifest = found.before
         else:
-            manifest = _manifest(conversion, found, _write_quarantine(journal, found))
+            manifest = _manifest(found, _write_quarantine(journal, found))
             journal.write_manifest(manifest)
         # Another process may be at another split.
         journal.clear([job.stem for job in conversion.jobs], conversion.splits)
     return manifest
 
 
-def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | None) -> Manifest:
-    spec = conversion.spec
+def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
+    conversion = found.conversion
+    spec, plan = conversion.spec, conversion.plan
     splits: dict[str, SplitEntry] = dict(found.before.splits) if found.before else {}
     statistics = dict(found.before.statistics) if found.before else {}
-    for name, merged in found.merged.items():
-        splits[name], statistics[name] = merged.entry, merged.index.statistics
+    for name, index in found.merged.items():
+        entries = tuple(status.entry for status in found.shards(name))
+        splits[name] = SplitEntry(
+            episodes=sum(entry.episodes for entry in entries),
+            steps=sum(entry.steps for entry in entries),
+            records=sum(entry.records for entry in entries),
+            shards=entries,
+            index=index.index,
+        )
+        statistics[name] = index.statistics
     ordered = {name: splits[name] for name in sorted(splits)}
     shards = [shard for split in ordered.values() for shard in split.shards]
     return Manifest(
         format_version=FORMAT_VERSION,
-        layout=conversion.plan.layout,
+        layout=plan.layout,
         dataset=spec.name,
         version=spec.version,
         source=Source(
@@ -100,7 +103,7 @@ def _manifest(conversion: Conversion, found: Survey, quarantine: FileEntry | Non
         ),
         parameters=dict(conversion.parameters),
         spec=spec.model_dump(mode="json"),
-        image=count_frames(shards, [camera.name for camera in conversion.plan.cameras]),
+        image=count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ()),
         episodes=sum(split.episodes for split in ordered.values()),
         steps=sum(split.steps for split in ordered.values()),
         records=sum(split.records for split in ordered.values()),
@@ -119,7 +122,7 @@ def _write_quarantine(journal: Journal, found: Survey) -> FileEntry | None:
     listed = parse_quarantine(journal.quarantine())
     kept = set(found.before.splits if found.before else ()) - set(found.merged)
     entries = [entry for stem, entries in listed.items() if split_of(stem) in kept for entry in entries]
-    entries += [entry for split in found.merged.values() for status in split.shards for entry in status.quarantine]
+    entries += [entry for split in found.merged for status in found.shards(split) for entry in status.quarantine]
     entries.sort(key=lambda entry: (entry.shard, entry.episode, -1 if entry.step is None else entry.step))
     content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
     journal.write_quarantine(content)

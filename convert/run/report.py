@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convert.index.derived import part_names
-from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.report import format_table, human_bytes
 from convert.run.estimate import estimate
@@ -40,13 +39,7 @@ _PLAN: _Columns = {
 
 
 def summarise(manifest: Manifest, *, output: str, converted: int) -> dict[str, Any]:
-    """Return the result of one dataset.
-
-    Args:
-        manifest: Manifest.
-        output: Folder of the dataset.
-        converted: Number of shards that had to be converted when the command began.
-    """
+    """Return the result of one dataset; ``converted`` shards were missing when the command began."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     tables = [table for split in manifest.splits.values() for table in split.index.values()]
     return {
@@ -65,8 +58,9 @@ def summarise(manifest: Manifest, *, output: str, converted: int) -> dict[str, A
     }
 
 
-def describe_plan(conversion: Conversion, found: Survey, *, removes: Sequence[str]) -> dict[str, Any]:
-    """Return what would be done to one dataset; ``removes`` are the splits that --overwrite removes."""
+def describe_plan(found: Survey) -> dict[str, Any]:
+    """Return what would be done to one dataset."""
+    conversion = found.conversion
     expected = estimate(conversion)
     return {
         "dataset": conversion.spec.name,
@@ -82,7 +76,7 @@ def describe_plan(conversion: Conversion, found: Survey, *, removes: Sequence[st
         "bytes_in": sum(job.size for job in conversion.jobs),
         "estimated_pairs": expected.pairs,
         "estimated_bytes": expected.bytes,
-        "removes": list(removes),
+        "removes": list(found.removes),
         "understood": _understood(conversion) if conversion.source.entry else [],
     }
 
@@ -132,15 +126,15 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in left_out.items()) or "-"
 
 
-def describe_missing(conversion: Conversion, found: Survey) -> dict[str, Any]:
+def describe_missing(found: Survey) -> dict[str, Any]:
     """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
     stems = [job.stem for job in found.todo]
-    failures = Journal(conversion.plan.output, conversion.plan.staging).failures(stems)
+    failures = found.conversion.journal.failures(stems)
     missing: list[dict[str, str | None]] = [{"shard": stem, "host": None, "failure": None} for stem in stems]
     for shard in missing:
         if failure := failures.get(str(shard["shard"])):
             shard |= {"host": failure.host, "failure": failure.message}
-    return {"dataset": conversion.spec.name, "shards": len(conversion.jobs), "missing": missing}
+    return {"dataset": found.name, "shards": len(found.conversion.jobs), "missing": missing}
 
 
 def format_missing(found: Mapping[str, Any]) -> str:

@@ -7,11 +7,10 @@ are done again; the rest stays as the manifest describes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from convert.errors import ConflictError, UsageError
-from convert.journal.journal import Journal
-from convert.journal.parameters import check_parameters
+from convert.journal.journal import Journal, check_parameters
 from convert.journal.status import IndexStatus, ShardStatus
 from convert.plan import Conversion, ShardJob, SplitJob
 from convert.tasks.merge import index_inputs
@@ -21,44 +20,39 @@ from stream.storage.errors import FormatError, closest
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergedSplit:
-    """A split whose shards and index are finished in the journal; its shards are in the order of the source."""
-
-    shards: tuple[ShardStatus, ...]
-    index: IndexStatus
-
-    @property
-    def entry(self) -> SplitEntry:
-        """Entry of the split in the manifest."""
-        entries = tuple(status.entry for status in self.shards)
-        return SplitEntry(
-            episodes=sum(entry.episodes for entry in entries),
-            steps=sum(entry.steps for entry in entries),
-            records=sum(entry.records for entry in entries),
-            shards=entries,
-            index=self.index.index,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Survey:
     """Finished and unfinished parts of a dataset.
 
     Attributes:
+        again: Stems of the shards to convert again, although the manifest has them.
         before: Manifest that the output has, or had before files that it describes were changed.
         withdrawn: True if the manifest was taken out of the output.
         todo: Shards to convert.
         merges: Splits to merge, all shards of which are finished.
-        merged: Splits that are finished in the journal, by name. The other splits stay as the manifest has them.
+        merged: Splits whose shards and index are finished in the journal. The others stay as the manifest has them.
         finished: Statuses in the journal, by stem.
+        removes: Splits that --overwrite removes.
     """
 
-    before: Manifest | None
-    withdrawn: bool
-    todo: tuple[ShardJob, ...]
-    merges: tuple[SplitJob, ...]
-    merged: Mapping[str, MergedSplit]
-    finished: Mapping[str, ShardStatus]
+    conversion: Conversion
+    again: Set[str] = frozenset()
+    before: Manifest | None = None
+    withdrawn: bool = False
+    todo: list[ShardJob] = field(default_factory=list)
+    merges: list[SplitJob] = field(default_factory=list)
+    merged: dict[str, IndexStatus] = field(default_factory=dict)
+    finished: Mapping[str, ShardStatus] = field(default_factory=dict)
+    removes: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self.conversion.name
+
+    def shards(self, split: str) -> list[ShardStatus]:
+        """Return the statuses of the finished shards of a split, in the order of the source."""
+        jobs = self.conversion.split_jobs(split)
+        return [self.finished[job.stem] for job in jobs if job.stem in self.finished]
 
     @property
     def complete(self) -> bool:
@@ -70,7 +64,7 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
     """Find the finished and unfinished parts of a conversion.
 
     Args:
-        conversion: Conversion.
+        conversion: Conversion of the dataset.
         again: Stems of shards to convert again, although the manifest has them.
         redo: Stems of shards to convert again, although the journal has them finished.
 
@@ -78,47 +72,40 @@ def survey(conversion: Conversion, *, again: Set[str] = frozenset(), redo: Set[s
         ConflictError: The output was converted with other parameters, from another source, or to another version of
             the format.
     """
-    journal = Journal(conversion.plan.output, conversion.plan.staging)
-    before = existing_manifest(conversion, journal)
-    withdrawn = before is None
-    before = before or _withdrawn_manifest(conversion, journal)
+    journal = conversion.journal
+    existing = existing_manifest(conversion)
+    before = existing or _withdrawn_manifest(conversion, journal)
+    withdrawn = existing is None and before is not None
     statuses = journal.statuses(job.stem for job in conversion.jobs if job.stem not in redo)
-    todo: list[ShardJob] = []
-    merges: list[SplitJob] = []
-    merged: dict[str, MergedSplit] = {}
+    found = Survey(conversion=conversion, again=again, before=before, withdrawn=withdrawn, finished=statuses)
     for split in conversion.splits:
         jobs = conversion.split_jobs(split)
         old = before.splits.get(split) if before else None
         missing = _missing(jobs, old, statuses, journal, again=again)
         if missing:
-            todo += missing
+            found.todo.extend(missing)
             continue
-        found = [statuses[job.stem] for job in jobs if job.stem in statuses]
-        if old is None or _differs(found, old, journal, split=split, withdrawn=withdrawn):
-            index = journal.index_status(split) if len(found) == len(jobs) else None
-            if index is not None and index.inputs == index_inputs(found, conversion.plan):
-                merged[split] = MergedSplit(shards=tuple(found), index=index)
+        shards = found.shards(split)
+        if old is None or _differs(shards, old, journal, split=split, withdrawn=withdrawn):
+            index = journal.index_status(split) if len(shards) == len(jobs) else None
+            if index is not None and index.inputs == index_inputs(shards, conversion.plan):
+                found.merged[split] = index
             else:
-                merges.append(_split_job(jobs))
-    return Survey(
-        before=before,
-        withdrawn=withdrawn and before is not None,
-        todo=tuple(todo),
-        merges=tuple(merges),
-        merged=merged,
-        finished=statuses,
-    )
+                numbers = tuple(job.shard.index for job in jobs)
+                count = jobs[0].shard.count
+                found.merges.append(SplitJob(dataset=conversion.name, split=split, shards=numbers, count=count))
+    return found
 
 
-def existing_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
+def existing_manifest(conversion: Conversion) -> Manifest | None:
     """Return the manifest in the output, None if there is none.
 
     Raises:
         ConflictError: The output was converted with other parameters or from another source, or to another version of
             the format.
     """
-    output = journal.output
-    manifest = _readable(journal.manifest)
+    output = conversion.plan.output
+    manifest = _readable(conversion.journal.manifest)
     if manifest is None:
         return None
     check_parameters(manifest.parameters, conversion.parameters, where=output)
@@ -136,21 +123,20 @@ def barren_split(conversion: Conversion) -> str | None:
 
     A split with damage is passed over: damage is reported on its own.
     """
-    journal = Journal(conversion.plan.output, conversion.plan.staging)
     offset = conversion.plan.offset
     for split in conversion.splits:
         jobs = conversion.split_jobs(split)
-        statuses = journal.statuses(job.stem for job in jobs).values()
+        statuses = conversion.journal.statuses(job.stem for job in jobs).values()
         useful = any(status.entry.records or count_damage(status.entry.left_out) for status in statuses)
         if len(statuses) == len(jobs) and not useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
                 return (
-                    f"{conversion.spec.name}: split {split}: the list of --episodes leaves no pair; change it, or "
+                    f"{conversion.name}: split {split}: the list of --episodes leaves no pair; change it, or "
                     "leave the split out with --splits"
                 )
             longest = max(status.longest for status in statuses)
             return (
-                f"{conversion.spec.name}: split {split} gives no pair at offset {offset}: its longest episode has "
+                f"{conversion.name}: split {split} gives no pair at offset {offset}: its longest episode has "
                 f"{longest} steps, a pair takes {offset + 1}; give a smaller --offset with --overwrite, or leave the "
                 "split out with --splits"
             )
@@ -163,9 +149,9 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
     Raises:
         UsageError: There is no such shard, or several datasets have one of that name.
     """
-    found: dict[str, set[str]] = {conversion.spec.name: set() for conversion in conversions}
+    found: dict[str, set[str]] = {conversion.name: set() for conversion in conversions}
     for stem in stems:
-        having = [one.spec.name for one in conversions if any(job.stem == stem for job in one.jobs)]
+        having = [one.name for one in conversions if any(job.stem == stem for job in one.jobs)]
         if not having:
             known = [job.stem for one in conversions for job in one.jobs]
             raise UsageError(f"--redo {stem}: no such shard; {closest(stem, known, noun='shards')}")
@@ -210,8 +196,7 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
     entries = {entry.name: entry for split in before.splits.values() for entry in split.shards}
     found = {}
     for job in conversion.jobs:
-        entry = entries.get(job.stem)
-        if entry is None:
+        if (entry := entries.get(job.stem)) is None:
             continue
         if entry.source_bytes != job.shard.bytes:
             found[job.stem] = f"{job.shard.name} has {job.shard.bytes:,} bytes, it had {entry.source_bytes:,}"
@@ -248,13 +233,3 @@ def _differs(found: Sequence[ShardStatus], old: SplitEntry, journal: Journal, *,
         return True
     entries = {entry.name: entry for entry in old.shards}
     return any(withdrawn or status.entry != entries[status.entry.name] for status in found)
-
-
-def _split_job(jobs: Sequence[ShardJob]) -> SplitJob:
-    first = jobs[0]
-    return SplitJob(
-        dataset=first.dataset,
-        split=first.shard.split,
-        shards=tuple(job.shard.index for job in jobs),
-        count=first.shard.count,
-    )

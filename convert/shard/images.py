@@ -48,13 +48,7 @@ class FramePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedFrame:
-    """A frame as stored.
-
-    Attributes:
-        data: JPEG.
-        size: (height, width).
-        passed: True if the bytes are the source's own.
-    """
+    """A frame as stored, a JPEG of ``size`` (height, width); ``passed`` is True if the bytes are the source's own."""
 
     data: bytes
     size: tuple[int, int]
@@ -69,7 +63,6 @@ def convert_frame(
     Args:
         frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), uint8 [H, W] or
             [H, W, C], or the reason why there is none.
-        policy: Size and quality.
         channels: Real order of the source's colours; ``bgr`` becomes rgb.
 
     Returns:

@@ -17,14 +17,12 @@ def step_language(
     """Return the instruction at each step, ``""`` where it has none.
 
     Args:
-        episode: Episode.
         features: Features of steps or of the episode; the first that is not empty at a step is taken.
         encoding: ``utf8_codes`` for integer tensors with one UTF-8 byte per number.
     """
     texts = [""] * episode.num_steps
     for feature in features:
-        column = (episode.steps if feature.level == "step" else episode.episode)[feature.name]
-        found = _texts(column, encoding)
+        found = _texts(episode.column(feature), encoding)
         if feature.level == "episode":
             found = found[:1] * episode.num_steps
         if found:

@@ -86,11 +86,7 @@ def frame_offsets(frames: str, offset: int) -> tuple[int, ...]:
 
 
 def record_offsets(layout: Layout, parameters: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the distances from t of the frames of each record of a conversion.
-
-    Args:
-        layout: Layout of the conversion.
-        parameters: Parameters in its manifest.
+    """Return the distances from t of the frames of each record, by the layout and parameters of a manifest.
 
     Returns:
         The distances, the last one last; None if the parameters contradict each other.

@@ -26,15 +26,19 @@ def episode_id(source_file: str, position: int) -> str:
 class PartRows:
     """Rows of a part. Numbers count in the shard.
 
+    Args:
+        features: Features of the part.
+        source_file: Name of the file of the episodes.
+        offset: Distance of a record's last frame from its first.
+
     Attributes:
-        num_episodes: Episodes so far.
-        num_steps: Steps so far.
-        num_records: Records so far.
-        paired_episodes: Episodes with records so far.
-        longest: Steps of the longest episode so far.
+        paired_episodes: Count of episodes with records.
+        longest: Steps of the longest episode.
     """
 
-    def __init__(self, features: Sequence[Feature]) -> None:
+    def __init__(self, features: Sequence[Feature], *, source_file: str, offset: int) -> None:
+        self._source_file = source_file
+        self._offset = offset
         self._features = {
             kind: [feature for feature in features if feature.level == _LEVELS.get(kind)] for kind in TABLE_KINDS
         }
@@ -46,35 +50,31 @@ class PartRows:
     def add(
         self,
         episode: Episode | None,
-        *,
-        source_file: str,
         position: int,
+        *,
         status: str,
         language: Sequence[str],
         robot: str,
         starts: Sequence[int],
-        offset: int,
-        cameras: Sequence[int] | int = 0,
+        cameras: Sequence[int],
     ) -> None:
         """Add an episode.
 
         Args:
             episode: Episode, None if it could not be read.
-            source_file: Name of its file.
             position: Record number in its file.
             status: See ``stream.format.schema.EPISODE_FIELDS``.
             language: Instruction of each step.
             robot: Name of the robot.
             starts: First step of each record.
             cameras: Number of the camera of each record.
-            offset: Distance of a record's last frame from its first.
         """
         number, steps, records = self.num_episodes, 0 if episode is None else episode.num_steps, len(starts)
         row = {
             "episode": number,
             "shard": 0,
-            "episode_id": episode_id(source_file, position),
-            "source_file": source_file,
+            "episode_id": episode_id(self._source_file, position),
+            "source_file": self._source_file,
             "source_position": position,
             "status": status,
             "num_steps": steps,
@@ -86,11 +86,11 @@ class PartRows:
         }
         self._rows["episodes"].append({name: [value] for name, value in row.items()})
         self._rows["steps"].append({"episode": np.full(steps, number), "step": np.arange(steps), "language": language})
-        constants = {"episode": number, "offset": offset, "camera": cameras, "shard": 0}
-        first = np.array(starts, np.int64)
+        constants = {"episode": number, "offset": self._offset, "shard": 0}
+        first, camera = np.array(starts, np.int64), np.array(cameras, np.int64)
         self._rows["records"].append(
             {name: np.full(records, value) for name, value in constants.items()}
-            | {"step": first, "steps_row": first + self.num_steps}
+            | {"step": first, "camera": camera, "steps_row": first + self.num_steps}
         )
         self._columns["steps"].append({} if episode is None else episode.steps)
         self._columns["episodes"].append({} if episode is None else episode.episode)
@@ -101,11 +101,7 @@ class PartRows:
         self.longest = max(self.longest, steps)
 
     def tables(self, places: dict[str, np.ndarray]) -> dict[TableKind, pa.Table]:
-        """Return the tables of the part.
-
-        Args:
-            places: Columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records.
-        """
+        """Return the tables of the part; ``places`` are the columns of ``find_places``."""
         return {kind: self._table(kind, places if kind == "records" else {}) for kind in TABLE_KINDS}
 
     def _table(self, kind: TableKind, known: Mapping[str, np.ndarray]) -> pa.Table:

@@ -46,11 +46,7 @@ def encode_record(frames: Sequence[bytes]) -> bytes:
 
 
 class RecordWriter:
-    """A writer of one ArrayRecord file; a context manager that closes it.
-
-    Args:
-        path: File.
-        output: Folder to name in messages.
+    """A writer of one ArrayRecord file; a context manager that closes it. Messages name the folder ``output``.
 
     Raises:
         ShardError: The disk is full or the file cannot be written; the library only says so in a RuntimeError.
@@ -99,12 +95,7 @@ class RecordWriter:
 def find_places(path: Path, num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> dict[str, np.ndarray]:
     """Return the columns ``position``, ``num_bytes`` and ``xxh3_64`` of the records of a file, [records] each.
 
-    Every record is read from the location in the columns.
-
-    Args:
-        path: ArrayRecord file, closed by its writer.
-        num_bytes: Size of each written record, in order.
-        xxh3_64: Checksum of each record.
+    Every record is read from the location in the columns. The writer of the file has closed it.
 
     Raises:
         ShardError: A record is missing or different.

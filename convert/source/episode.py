@@ -57,3 +57,7 @@ class Episode:
     def frames(self) -> Frames:
         """Frames of the first camera, none where the episode lacks it."""
         return self.cameras[0] or ()
+
+    def column(self, feature: Feature) -> Column:
+        """Return the column of a feature of either level."""
+        return (self.steps if feature.level == "step" else self.episode)[feature.name]

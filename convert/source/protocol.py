@@ -100,8 +100,7 @@ class SourceShard(ABC):
         """Return whether the content has changed since it was read with damage.
 
         Args:
-            wanted: Parts that were read.
-            spans: Episodes that were read.
+            wanted, spans: What was read.
             digest: Digest of the reader.
             left_out: Count of damaged episodes by reason.
         """

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,15 @@ class StoreFolder(RemoteFolder):
         """Open an object of ``size`` bytes to read it in sequence."""
         return io.BufferedReader(_Reader(self, name, size), CHUNK)
 
+    def download(self, name: str, path: Path, *, size: int) -> None:
+        """Copy an object of ``size`` bytes to a file."""
+        with self.open(name, size=size) as source, path.open("wb") as copy:
+            shutil.copyfileobj(source, copy, CHUNK)
+
     def write(self, name: str, content: bytes, *, unless_there: bool = False) -> None:
         """Store an object and check what arrived.
 
-        Args:
-            name: Name of the object.
-            content: Its content.
-            unless_there: Leave an existing object as it is. Stores that do not know the condition replace it.
+        ``unless_there`` leaves an existing object as it is. Stores that do not know the condition replace it.
 
         Raises:
             RemoteError: The store has something else, which is removed.

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from convert.errors import ConvertError, ShardError, UsageError
+from convert.errors import ConvertError, ShardError
 from convert.index.statistics import split_statistics
 from convert.index.tables import extract_part, merge_index
 from convert.journal.journal import INDEX, Journal
@@ -22,7 +22,6 @@ from stream.format.manifest import ShardEntry, SplitEntry
 from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
-from stream.storage.remote import RemoteError
 
 
 def merge_split(job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
@@ -36,15 +35,14 @@ def merge_split(job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
 
     Raises:
         ShardError: A part cannot be read, or the output cannot be written.
+        stream.storage.remote.RemoteError: A bucket cannot be read or written.
     """
-    journal = Journal(plan.output, plan.staging)
+    journal = plan.journal
     try:
         if not journal.exists():
             return None
         with journal.lock(job.split + INDEX) as mine:
             return _merge_split(job, plan, journal) if mine else None
-    except RemoteError as error:
-        raise (UsageError if error.refused else ShardError)(str(error)) from error
     except (ConvertError, FormatError, OSError) as error:
         # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
         if not journal.exists():

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError, UsageError
+from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
 from convert.index.tables import write_part
 from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import QuarantineEntry, ShardStatus
-from convert.plan import DatasetPlan, ShardJob
-from convert.shard.images import EncodedFrame, convert_frame
+from convert.plan import DatasetPlan, PlannedCamera, ShardJob
+from convert.shard.counts import total_counts
+from convert.shard.images import convert_frame
 from convert.shard.language import step_language
-from convert.shard.pairs import first_steps, frame_offsets
+from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import SUCCESS, episode_success
@@ -35,7 +36,6 @@ from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
-from stream.storage.remote import RemoteError
 
 DAMAGE = (
     "unreadable",
@@ -59,12 +59,11 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
     Raises:
         ShardError: The source cannot be read, the output cannot be written, or the source is damaged and the plan says
             ``on_error="fail"``.
+        stream.storage.remote.RemoteError: A bucket cannot be read or written.
     """
-    journal = Journal(plan.output, plan.staging)
+    journal = plan.journal
     try:
         return _convert_shard(job, plan, journal)
-    except RemoteError as error:
-        raise (UsageError if error.refused else ShardError)(str(error)) from error
     except ConvertError as error:
         # Without locks another process may finish the whole dataset, and remove the journal, meanwhile.
         if isinstance(error.__cause__, FileNotFoundError) and not journal.exists() and _in_manifest(journal, job):
@@ -119,28 +118,21 @@ def _in_manifest(journal: Journal, job: ShardJob) -> bool:
 
 
 class _ShardWriter:
-    """The conversion of one shard.
-
-    Args:
-        job: Shard.
-        plan: Plan of its dataset.
-        folder: Folder for the files, which are named by their kind.
-        scratch: Folder to name in messages.
-    """
+    """The conversion of one shard to files in ``folder``, named by their kind; messages name ``scratch``."""
 
     def __init__(self, job: ShardJob, plan: DatasetPlan, folder: Path, *, scratch: Path) -> None:
         self._job = job
         self._plan = plan
         self._folder = folder
         self._scratch = scratch
-        self._offsets = frame_offsets(plan.frames, plan.offset)
+        self._offsets = plan.offsets
         vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
-        self._rows = PartRows((*plan.features, SUCCESS) if plan.success else plan.features)
+        columns = (*plan.features, SUCCESS) if plan.success else plan.features
+        self._rows = PartRows(columns, source_file=job.shard.name, offset=self._offsets[-1])
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
-        self._sizes: Counter[str] = Counter()
-        self._camera_sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
+        self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
         self._passed = 0
         self._bytes_in = 0
 
@@ -158,6 +150,7 @@ class _ShardWriter:
                 records_file = describe_durably(self._folder / RECORDS)
         except OSError as error:
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
+        sizes = {name: total_counts([counts]) for name, counts in self._sizes.items()}
         entry = ShardEntry(
             name=self._job.stem,
             source_file=shard.name,
@@ -167,9 +160,9 @@ class _ShardWriter:
             steps=self._rows.num_steps,
             records=self._rows.num_records,
             paired_episodes=self._rows.paired_episodes,
-            left_out=dict(sorted(self._left_out.items())),
-            sizes=dict(sorted(self._sizes.items())),
-            camera_sizes={name: dict(sorted(sizes.items())) for name, sizes in self._camera_sizes.items()},
+            left_out=total_counts([self._left_out]),
+            sizes=total_counts(sizes.values()),
+            camera_sizes=sizes if self._plan.layout == "frames" else {},
             passed=self._passed,
             file=records_file,
         )
@@ -204,34 +197,22 @@ class _ShardWriter:
             self._leave_out(status, position, detail)
         if status == "undeclared":
             return
-        kept: list[int] = []
-        cameras: list[int] | int = 0
+        starts: list[int] = []
+        cameras: list[int] = []
         language: list[str] = []
         robot = self._plan.robot
-        if episode is not None and self._plan.layout == "frames":
-            kept, cameras = self._write_frames(position, episode, writer)
-            if episode.num_steps and not kept:
-                episode, status = None, "missing_frames"
-                self._leave_out(status, position, "no frame of any camera can be decoded")
-        elif episode is not None:
-            kept = self._write_pairs(position, episode, writer)
         if episode is not None:
+            write = self._write_frames if self._plan.layout == "frames" else self._write_pairs
+            starts, cameras = write(position, episode, writer)
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
-            if self._plan.success:
+            if self._plan.layout == "frames" and episode.num_steps and not starts:
+                episode, status, language = None, "missing_frames", []
+                self._leave_out(status, position, "no frame of any camera can be decoded")
+            elif self._plan.success:
                 told = {**episode.episode, SUCCESS.name: episode_success(episode, self._plan.success)}
                 episode = replace(episode, episode=told)
-        self._rows.add(
-            episode,
-            source_file=self._job.shard.name,
-            position=position,
-            status=status,
-            language=language,
-            robot=robot,
-            starts=kept,
-            offset=0 if self._plan.layout == "frames" else self._plan.offset,
-            cameras=cameras,
-        )
+        self._rows.add(episode, position, status=status, language=language, robot=robot, starts=starts, cameras=cameras)
 
     def _is_chosen(self, episode: Episode | None, position: int) -> bool:
         """Return whether the list of episodes has an episode; an unreadable one is known by its place alone."""
@@ -250,36 +231,34 @@ class _ShardWriter:
         missing = [feature.name for feature in self._vectors if episode.steps[feature.name].values is None]
         if missing and episode.num_steps:
             return None, "missing_feature", f"no {', '.join(missing)}, a part of action or state"
-        if self._plan.layout == "frames":
-            return episode, "ok" if episode.num_steps else "empty", "0 steps"
-        if not first_steps(episode.num_steps, self._plan.offset):
-            status = "too_short" if episode.num_steps else "empty"
-            return episode, status, f"{episode.num_steps} steps, a pair takes {self._plan.offset + 1}"
-        return episode, "ok", ""
+        if first_steps(episode.num_steps, self._offsets[-1]):
+            return episode, "ok", ""
+        takes = "" if self._plan.layout == "frames" else f", a pair takes {self._plan.offset + 1}"
+        return episode, "too_short" if episode.num_steps else "empty", f"{episode.num_steps} steps{takes}"
 
-    def _write_pairs(self, position: int, episode: Episode, writer: RecordWriter) -> list[int]:
-        """Write the pairs of an episode; returns the first step of each. Pairs of a corrupt frame are left out.
+    def _write_pairs(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
+        """Write the pairs of an episode; returns their first steps and cameras. Pairs of a corrupt frame are left out.
 
         Only the encoded frames of one pair and of the steps in it are in memory.
         """
-        starts = first_steps(episode.num_steps, self._plan.offset)
+        starts = first_steps(episode.num_steps, self._offsets[-1])
         used = {start + offset for start in starts for offset in self._offsets}
         source = enumerate(episode.frames)
-        frames: dict[int, EncodedFrame | None] = {}
+        frames: dict[int, bytes | None] = {}
         kept = []
         for start in starts:
             while start + self._offsets[-1] not in frames:
                 step, frame = next(source)
                 if step in used:
-                    frames[step] = self._convert_frame(position, step, frame)
-            data = [found.data for offset in self._offsets if (found := frames[start + offset]) is not None]
+                    frames[step] = self._convert(frame, self._plan.cameras[0], position, step)
+            data = [found for offset in self._offsets if (found := frames[start + offset]) is not None]
             del frames[start]
             if len(data) < len(self._offsets):
                 self._left_out["pair_of_corrupt_frame"] += 1
                 continue
             writer.write(encode_record(data))
             kept.append(start)
-        return kept
+        return kept, [0] * len(kept)
 
     def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
         """Write all frames of an episode, camera after camera, unless all are holes.
@@ -294,43 +273,35 @@ class _ShardWriter:
             if frames is None:
                 self._leave_out("missing_camera", position, f"no {camera.feature.name}")
             for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
-                record = HOLE
-                if raw is not None:
-                    try:
-                        frame = convert_frame(raw, camera.policy, channels=camera.channels)
-                    except CorruptFrame as error:
-                        self._leave_out("corrupt_frame", position, f"{camera.name}: {error}", step=step)
-                    else:
-                        record = encode_record([frame.data])
-                        self._passed += frame.passed
-                        size = f"{frame.size[0]}x{frame.size[1]}"
-                        self._sizes[size] += 1
-                        self._camera_sizes[camera.name][size] += 1
-                if only_holes and record != HOLE:
+                frame = None if raw is None else self._convert(raw, camera, position, step)
+                if only_holes and frame is not None:
                     only_holes = False
                     for _ in steps:
                         writer.write(HOLE)
                 if not only_holes:
-                    writer.write(record)
+                    writer.write(HOLE if frame is None else encode_record([frame]))
                 steps.append(step)
                 cameras.append(number)
         return ([], []) if only_holes else (steps, cameras)
 
-    def _convert_frame(self, position: int, step: int, raw: bytes | np.ndarray | CorruptFrame) -> EncodedFrame | None:
-        """Return the frame of a step as it is stored in a pair, None if it is corrupt."""
+    def _convert(
+        self, raw: bytes | np.ndarray | CorruptFrame, camera: PlannedCamera, position: int, step: int
+    ) -> bytes | None:
+        """Return the frame of a step as it is stored, None if it is corrupt."""
         try:
-            frame = convert_frame(raw, self._plan.policy, channels=self._plan.channels)
+            frame = convert_frame(raw, camera.policy, channels=camera.channels)
         except CorruptFrame as error:
-            self._leave_out("corrupt_frame", position, str(error), step=step)
+            detail = f"{camera.name}: {error}" if self._plan.layout == "frames" else str(error)
+            self._leave_out("corrupt_frame", position, detail, step=step)
             return None
         self._passed += frame.passed
-        self._sizes[f"{frame.size[0]}x{frame.size[1]}"] += 1
-        return frame
+        self._sizes[camera.name][f"{frame.size[0]}x{frame.size[1]}"] += 1
+        return frame.data
 
     def _leave_out(self, reason: str, position: int, detail: str, *, step: int | None = None) -> None:
         shard = self._job.shard
         if reason in DAMAGE and self._plan.on_error == "fail":
-            where = f"{self._plan.dataset} {shard.path}: episode {position}"
+            where = f"{self._job.dataset} {shard.path}: episode {position}"
             where += "" if step is None else f" step {step}"
             raise ShardError(f"{where}: {reason}: {detail}; run with --on-error quarantine to leave it out")
         self._left_out[reason] += 1
@@ -344,6 +315,5 @@ class _ShardWriter:
 def _robot(episode: Episode, feature: Feature | None) -> str:
     if feature is None:
         return ""
-    column = (episode.steps if feature.level == "step" else episode.episode)[feature.name]
-    values = column.values
+    values = episode.column(feature).values
     return str(values[0]) if values is not None and len(values) else ""

@@ -115,10 +115,10 @@ def test_the_camera_is_the_primary_one_unless_another_is_named(dataset: RldsData
         **CAMERAS,
         "raw": {"path": "raw", "role": "wrist", "storage": "raw", "shape": [4, 4, 3], "channels": "bgr"},
     }
-    assert plan(dataset, cameras=cameras).plan.camera.path == "steps/observation/image"
+    assert plan(dataset, cameras=cameras).plan.cameras[0].feature.path == "steps/observation/image"
     for name in ("raw", "wrist"):
-        chosen = plan(dataset, Options(camera=name), cameras=cameras).plan
-        assert (chosen.camera.path, chosen.channels) == ("steps/raw", "bgr")
+        (chosen,) = plan(dataset, Options(camera=name), cameras=cameras).plan.cameras
+        assert (chosen.feature.path, chosen.channels) == ("steps/raw", "bgr")
 
 
 def test_the_pixels_of_a_raw_camera_are_no_column(dataset: RldsDataset) -> None:

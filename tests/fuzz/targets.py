@@ -18,10 +18,10 @@ from convert.registry.config_file import ConfigError
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record
+from convert.source.rlds.dataset import find_dataset
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
-from convert.source.source import find_source
 from stream.format.catalog import Catalog
 from stream.format.fields import read_fields
 from stream.format.manifest import read_manifest
@@ -253,7 +253,7 @@ def _source(work: Path) -> dict[str, Target]:
         def read(content: bytes) -> None:
             path.write_bytes(content)
             try:
-                source = find_source([str(written.root)], "demo", "1.0.0")
+                source = find_dataset([str(written.root)], "demo", "1.0.0")
                 for split in source.select_splits(None):
                     assert all(Path(shard.path).parent == written.path for shard in source.shards(split))
                 source.select_episodes("train[:1]")

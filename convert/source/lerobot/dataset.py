@@ -34,12 +34,7 @@ PREFIX = "lerobot:"
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotShard(SourceShard):
-    """Consecutive episodes of a split, see ``cut_units``.
-
-    Attributes:
-        episodes: The episodes.
-        fps: Steps per second.
-    """
+    """Consecutive episodes of a split, see ``cut_units``."""
 
     episodes: tuple[EpisodeFiles, ...] = field(repr=False)
     fps: float
@@ -51,7 +46,7 @@ class LeRobotShard(SourceShard):
         tasks = read_tasks(read_files(folder, tasks_file(_read_info(folder))), where=self.path)
         with ExitStack() as stack:
             reader = LeRobotReader(
-                episodes=self._chosen(spans),
+                episodes=[episode for number, episode in enumerate(self.episodes) if covers(spans, number)],
                 wanted=wanted,
                 files=LocalFiles(self.path, stack, staging=wanted.staging),
                 tasks=tasks,
@@ -63,12 +58,8 @@ class LeRobotShard(SourceShard):
 
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether a file has changed."""
-        with ExitStack() as stack:
-            files = LocalFiles(self.path, stack, staging=wanted.staging)
-            return files.digest(file_names(self._chosen(spans), wanted)) != digest
-
-    def _chosen(self, spans: Sequence[Span]) -> list[EpisodeFiles]:
-        return [episode for number, episode in enumerate(self.episodes) if covers(spans, number)]
+        with self.open(wanted, spans) as reader:
+            return reader.digest != digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +67,7 @@ class LeRobotSource(Source):
     """A LeRobot dataset in a folder with ``meta/info.json``."""
 
     units: Mapping[str, Sequence[Sequence[EpisodeFiles]]] = field(repr=False)
-    info: Info = field(repr=False)
+    fps: float
 
     def shards(self, split: str) -> tuple[LeRobotShard, ...]:
         """Return the units of a split; a file that is missing counts no bytes."""
@@ -98,7 +89,7 @@ class LeRobotSource(Source):
                 records=len(unit),
                 bytes=sum(list_sizes(folder).get(name, 0) for folder, _, name in places[index]),
                 episodes=tuple(unit),
-                fps=self.info.fps,
+                fps=self.fps,
             )
             for index, unit in enumerate(units)
         )
@@ -143,9 +134,8 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
     features, others = info.split_features()
     ranges = info.split_ranges(where=path)
     units = {split: tuple(cut_units(episodes[start:stop], info)) for split, (start, stop) in ranges.items()}
-    digest = hashlib.sha256()
-    for content in (folder.read(INFO), *files.values()):
-        digest.update(hashlib.sha256(content).digest())
+    contents = (folder.read(INFO), *files.values())
+    digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
     codecs = sorted({str(info.features[camera].about.get("video.codec", "?")) for camera in info.videos})
     stored = f"video ({', '.join(codecs)})" if codecs else "images in parquet"
     return LeRobotSource(
@@ -162,7 +152,7 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
         ),
         libraries=("av",) if info.videos else (),
         units=units,
-        info=info,
+        fps=info.fps,
     )
 
 

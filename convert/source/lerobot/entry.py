@@ -20,12 +20,7 @@ def describe(info: Info, features: Mapping[str, Feature], *, name: str) -> dict[
     """Return the fields of a registry entry, as YAML would have them.
 
     The meaning of numbers stays open: every part of action and state has quantity ``other``, to be declared in a file
-    for ``--config``.
-
-    Args:
-        info: Metadata of the dataset.
-        features: Features that can be converted, by path.
-        name: Name of the dataset for people.
+    for ``--config``. ``name`` is the name of the dataset for people.
     """
     counters = [key for key in _KEPT_BY_INDEX if key in info.features]
     entry: dict[str, Any] = {

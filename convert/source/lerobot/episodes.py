@@ -116,22 +116,18 @@ def _rows(name: str, content: bytes, where: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _episode(row: Mapping[str, Any], info: Info, where: str) -> EpisodeFiles:
-    number = int(row["episode_index"])
+    number, in_v3 = int(row["episode_index"]), info.codebase_version == "v3.0"
+
+    def place(of: str) -> dict[str, int]:
+        if in_v3:
+            return {key: int(row[f"{of}/{key}"]) for key in ("chunk_index", "file_index")}
+        return {"episode_chunk": number // info.chunks_size, "episode_index": number}
+
     videos = {}
-    if info.codebase_version == "v3.0":
-        place = {key: int(row[f"data/{key}"]) for key in ("chunk_index", "file_index")}
-        data = file_name(info.data_path, where=where, **place)
-        for camera in info.videos:
-            of = f"videos/{camera}"
-            place = {key: int(row[f"{of}/{key}"]) for key in ("chunk_index", "file_index")}
-            name = file_name(info.video_path or "", where=where, video_key=camera, **place)
-            videos[camera] = (name, float(row[f"{of}/from_timestamp"]))
-    else:
-        place = {"episode_chunk": number // info.chunks_size, "episode_index": number}
-        data = file_name(info.data_path, where=where, **place)
-        for camera in info.videos:
-            videos[camera] = (file_name(info.video_path or "", where=where, video_key=camera, **place), 0.0)
-    return EpisodeFiles(number, int(row["length"]), data, videos)
+    for camera in info.videos:
+        name = file_name(info.video_path or "", where=where, video_key=camera, **place(f"videos/{camera}"))
+        videos[camera] = (name, float(row[f"videos/{camera}/from_timestamp"]) if in_v3 else 0.0)
+    return EpisodeFiles(number, int(row["length"]), file_name(info.data_path, where=where, **place("data")), videos)
 
 
 def cut_units(episodes: Sequence[EpisodeFiles], info: Info) -> Iterator[list[EpisodeFiles]]:

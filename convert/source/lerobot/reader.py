@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from convert.errors import CorruptFrame, DamagedEpisode
+from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import Feature, storage_dtype
 from convert.source.lerobot.episodes import EpisodeFiles
@@ -31,21 +31,17 @@ if TYPE_CHECKING:
 _ROWS, _PICTURES = 1024, 8
 """Rows of a batch of numbers, and of a batch of pictures."""
 _BUFFER = 1 << 20
-_CHUNK = 1 << 20
 
 
 class LocalFiles:
-    """The files of a dataset on the local disk, brought there from an object store, each hashed when first opened.
+    """The files of a dataset on the local disk, each hashed when first opened.
 
-    Args:
-        root: Folder of the dataset.
-        stack: Context that removes the copies.
-        staging: Folder for the copies, None for the system's.
+    Those of an object store are copied to ``staging``, and ``stack`` removes the copies.
     """
 
     def __init__(self, root: str, stack: ExitStack, *, staging: str | None) -> None:
         self._folder = open_folder(root)
-        self._copies = None
+        self._copies: Path | None = None
         if not isinstance(self._folder, LocalFolder):
             self._copies = stack.enter_context(stage(staging_base(staging)))
         self._hashes: dict[str, str] = {}
@@ -57,19 +53,14 @@ class LocalFiles:
             raise DamagedEpisode(f"{self._folder}/{name}: missing; copy it again", reason="unreadable")
         if isinstance(self._folder, LocalFolder):
             path = self._folder.path / name
+        else:
+            assert self._copies is not None
+            path = self._copies / name.replace("/", "--")
             if name not in self._hashes:
-                with path.open("rb") as file:
-                    self._hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-            return path
-        assert self._copies is not None
-        path = self._copies / name.replace("/", "--")
+                self._folder.download(name, path, size=size)
         if name not in self._hashes:
-            digest = hashlib.sha256()
-            with self._folder.open(name, size=size) as source, path.open("wb") as copy:
-                while block := source.read(_CHUNK):
-                    digest.update(block)
-                    copy.write(block)
-            self._hashes[name] = digest.hexdigest()
+            with path.open("rb") as file:
+                self._hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return path
 
     def digest(self, names: Iterable[str]) -> str:
@@ -88,13 +79,7 @@ class LocalFiles:
 class LeRobotReader:
     """A reader of episodes, see ``convert.source.protocol.EpisodeReader``.
 
-    Attributes:
-        episodes: Episodes, in order.
-        wanted: Parts to read.
-        files: Files of the dataset.
-        tasks: Tasks by number.
-        fps: Steps per second.
-        bytes_per_step: Size of the files for each step, for estimates.
+    ``tasks`` are by number, and ``bytes_per_step`` is the size of the files for each step, for estimates.
     """
 
     episodes: Sequence[EpisodeFiles]
@@ -133,12 +118,10 @@ class LeRobotReader:
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self.wanted.features:
             columns[feature.level][feature.name] = self._column(feature, table, files)
-        frames: list[Frames] = []
-        for camera in self.wanted.cameras:
-            if camera.name in files.videos:
-                frames.append(self._frames(camera.name, files, times))
-            else:
-                frames.append(data.pictures(camera.name, *span))
+        frames = [
+            self._frames(name, files, times) if name in files.videos else data.pictures(name, *span)
+            for name in (camera.name for camera in self.wanted.cameras)
+        ]
         return Episode(num_steps=steps, steps=columns["step"], episode=columns["episode"], cameras=frames)
 
     def _column(self, feature: Feature, table: pa.Table, files: EpisodeFiles) -> Column:
@@ -153,7 +136,8 @@ class LeRobotReader:
         if feature.name == TASK:
             numbers = _numbers(stored, np.dtype(np.int64), f"{files.data}: {name}", steps).tolist()
             if unknown := sorted(set(numbers) - set(self.tasks)):
-                raise _malformed(files.data, f"episode {files.number} has task {unknown[0]}, which meta/tasks lacks")
+                fault = f"episode {files.number} has task {unknown[0]}, which meta/tasks lacks"
+                raise MalformedEpisode(f"{files.data}: {fault}")
             values = [self.tasks[number] for number in numbers]
         elif feature.dtype == "string":
             values = ["" if text is None else str(text) for text in stored.to_pylist()]
@@ -199,23 +183,15 @@ class LeRobotReader:
 
 def file_names(episodes: Iterable[EpisodeFiles], wanted: Wanted) -> list[str]:
     """Return the names of the files that the wanted parts of some episodes are in, each once."""
-    cameras = [camera.name for camera in wanted.cameras]
-    return list(
-        dict.fromkeys(
-            name
-            for episode in episodes
-            for name in (episode.data, *(episode.videos[camera][0] for camera in cameras if camera in episode.videos))
-        )
-    )
+    found: list[str] = []
+    for episode in episodes:
+        videos = [episode.videos.get(camera.name) for camera in wanted.cameras]
+        found += [episode.data, *(video[0] for video in videos if video is not None)]
+    return list(dict.fromkeys(found))
 
 
 class DataFile:
-    """An open parquet file with the rows of one or more episodes.
-
-    Args:
-        path: Local file.
-        wanted: Parts to read.
-        name: Name for messages.
+    """An open parquet file with the rows of one or more episodes; ``name`` is its name in messages.
 
     Raises:
         DamagedEpisode: The file is cut short or is not parquet.
@@ -245,9 +221,8 @@ class DataFile:
         """
         start, stop = self._spans.get(files.number, (0, 0))
         if stop - start != files.length:
-            raise _malformed(
-                self.name,
-                f"{stop - start} rows of episode {files.number}, meta/episodes says {files.length}",
+            raise MalformedEpisode(
+                f"{self.name}: {stop - start} rows of episode {files.number}, meta/episodes says {files.length}"
             )
         return start, stop
 
@@ -337,15 +312,11 @@ def _numbers(stored: pa.ChunkedArray, dtype: np.dtype, name: str, count: int) ->
         array = array.flatten()
     kind = array.type
     if array.null_count or len(array) != count:
-        raise _malformed(name, f"{len(array) - array.null_count} values, expected {count}")
+        raise MalformedEpisode(f"{name}: {len(array) - array.null_count} values, expected {count}")
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise _malformed(name, f"is stored as {kind}, expected numbers of {dtype}")
+        raise MalformedEpisode(f"{name}: is stored as {kind}, expected numbers of {dtype}")
     found = array.to_numpy(zero_copy_only=False)
     values = found.astype(dtype)
     if dtype.kind in "iub" and (values != found).any():
-        raise _malformed(name, f"values {found.min()} to {found.max()} do not fit {dtype}")
+        raise MalformedEpisode(f"{name}: values {found.min()} to {found.max()} do not fit {dtype}")
     return values
-
-
-def _malformed(name: str, fault: str) -> DamagedEpisode:
-    return DamagedEpisode(f"{name}: {fault}", reason="malformed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,11 +26,6 @@ class VideoFile:
     Its packets are read once when it is opened, so that frames that a cut file lacks are known before any is decoded.
     One decoded frame and the one after it are in memory.
 
-    Args:
-        path: Local file.
-        name: Name for messages.
-        fps: Frames per second that the dataset declares.
-
     Attributes:
         times: Time of each frame that the file has, ascending, in seconds.
 
@@ -42,32 +38,29 @@ class VideoFile:
         self._tolerance = 0.5 / fps
         try:
             self._container = av.open(str(path))
+            with contextlib.ExitStack() as opened:
+                opened.callback(self.close)
+                self._open_stream()
+                opened.pop_all()
         except (av.FFmpegError, ValueError) as error:
             raise self._unreadable(error) from None
-        try:
-            if not self._container.streams.video:
-                raise self._unreadable("it has no video")
-            self._stream = self._container.streams.video[0]
-            if self._stream.codec_context is None or not self._stream.codec_context.is_decoder:
-                raise self._unreadable("PyAV has no decoder of its codec")
-            if (pixels := self._stream.codec_context.width * self._stream.codec_context.height) > _MAX_PIXELS:
-                raise self._unreadable(f"its frames claim {pixels:,} pixels, more than {_MAX_PIXELS:,}")
-            # Each worker is a process of its own, and more threads hold more frames.
-            self._stream.codec_context.thread_count = 1
-            base = self._stream.time_base or 0
-            packets = (
-                packet for packet in self._container.demux(self._stream) if packet.size and not packet.is_corrupt
-            )
-            self.times = np.sort([float(packet.pts * base) for packet in packets if packet.pts is not None])
-            self._base = float(base)
-            self._reformatter = VideoReformatter()
-            self._start(0.0)
-        except (av.FFmpegError, ValueError) as error:
-            self.close()
-            raise self._unreadable(error) from None
-        except BaseException:
-            self.close()
-            raise
+
+    def _open_stream(self) -> None:
+        if not self._container.streams.video:
+            raise self._unreadable("it has no video")
+        self._stream = self._container.streams.video[0]
+        if self._stream.codec_context is None or not self._stream.codec_context.is_decoder:
+            raise self._unreadable("PyAV has no decoder of its codec")
+        if (pixels := self._stream.codec_context.width * self._stream.codec_context.height) > _MAX_PIXELS:
+            raise self._unreadable(f"its frames claim {pixels:,} pixels, more than {_MAX_PIXELS:,}")
+        # Each worker is a process of its own, and more threads hold more frames.
+        self._stream.codec_context.thread_count = 1
+        base = self._stream.time_base or 0
+        packets = (packet for packet in self._container.demux(self._stream) if packet.size and not packet.is_corrupt)
+        self.times = np.sort([float(packet.pts * base) for packet in packets if packet.pts is not None])
+        self._base = float(base)
+        self._reformatter = VideoReformatter()
+        self._start(0.0)
 
     def close(self) -> None:
         """Close the file."""

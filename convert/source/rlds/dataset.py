@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 import tensorflow_datasets as tfds
 
-from convert.errors import DamagedEpisode, DamagedRecord, MalformedEpisode, SourceError
+from convert.errors import DamagedEpisode, DamagedRecord, SourceError
+from convert.source.episode import Episode
 from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.metadata import MAX_BYTES, NAMES, read_metadata
@@ -22,7 +23,7 @@ from convert.source.rlds.tfrecord import TFRecordFile
 from convert.storage.object_store import StoreFolder, open_folder
 from convert.storage.staging import stage, staging_base
 from stream.storage.errors import closest
-from stream.storage.remote import LocalFolder, is_remote, join
+from stream.storage.remote import LocalFolder, join
 
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 
@@ -33,25 +34,19 @@ class RldsShard(SourceShard):
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:
         """Open the file to read it from its start."""
-        with self._open() as file:
+        folder = open_folder(self.path.rpartition("/")[0])
+        with (
+            folder.open(self.name, size=self.bytes) if isinstance(folder, StoreFolder) else Path(self.path).open("rb")
+        ) as file:
             yield RldsReader(self, file, wanted, spans)
 
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the file has changed."""
-        unread: Counter[str] = Counter()
-        with self._open() as file:
-            records = TFRecordFile(file, name=self.name, size=self.bytes)
-            for _, item in wanted_records(self, spans, records):
-                if not isinstance(item, bytes):
-                    unread["undeclared" if item is None else "unreadable"] += 1
+        with self.open(wanted, spans) as reader:
+            unread = Counter(item.reason for _, item in reader.records() if isinstance(item, DamagedEpisode))
         # The digest covers the stored checksums only, which a flipped bit in the data does not change.
         same = all(left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
-        return not same or records.digest != digest
-
-    def _open(self) -> BinaryIO:
-        if is_remote(self.path):
-            return StoreFolder(self.path.rpartition("/")[0]).open(self.name, size=self.bytes)
-        return Path(self.path).open("rb")
+        return not same or reader.digest != digest
 
 
 class RldsReader:
@@ -60,56 +55,46 @@ class RldsReader:
     def __init__(self, shard: RldsShard, file: BinaryIO, wanted: Wanted, spans: Sequence[Span]) -> None:
         self._shard = shard
         self._spans = spans
-        self._records = TFRecordFile(file, name=shard.name, size=shard.bytes)
+        self._file = TFRecordFile(file, name=shard.name, size=shard.bytes)
         self._parser = EpisodeParser(wanted.cameras, wanted.features)
 
     @property
     def digest(self) -> str:
         """SHA-256 in hex."""
-        return self._records.digest
+        return self._file.digest
 
     def __iter__(self) -> Iterator[SourceEpisode]:
-        for position, item in wanted_records(self._shard, self._spans, self._records):
-            if item is None:
-                detail = f"the file goes on after its {self._shard.records} declared records"
-                yield SourceEpisode(position, 0, DamagedEpisode(detail, reason="undeclared"))
-            elif isinstance(item, DamagedRecord):
-                yield SourceEpisode(position, 0, DamagedEpisode(str(item), reason="unreadable"))
-            else:
-                try:
-                    yield SourceEpisode(position, len(item), self._parser.parse(item))
-                except MalformedEpisode as error:
-                    yield SourceEpisode(position, len(item), DamagedEpisode(str(error), reason="malformed"))
+        for position, item in self.records():
+            content: Episode | DamagedEpisode
+            try:
+                content = self._parser.parse(item) if isinstance(item, bytes) else item
+            except DamagedEpisode as error:
+                content = error
+            yield SourceEpisode(position, len(item) if isinstance(item, bytes) else 0, content)
 
-
-def wanted_records(
-    shard: RldsShard, spans: Sequence[Span], records: TFRecordFile
-) -> Iterator[tuple[int, bytes | DamagedRecord | None]]:
-    """Yield the number and content of every wanted record of a source file.
-
-    A record that a damaged or short file lacks comes as ``DamagedRecord``; data after the declared records come as one
-    None.
-    """
-    declared = shard.records
-    last = max(stop for _, stop in spans)
-    damage = None
-    position = 0
-    for item in records:
-        if position >= declared:
-            yield position, None
-            break
-        if isinstance(item, DamagedRecord) and item.rest:
-            damage = str(item)
-            break
-        if covers(spans, position):
-            yield position, item
-        position += 1
-        if position >= last < declared:
-            break
-    damage = damage or f"{shard.name}: ends after {position} of its {declared} declared records"
-    for missing in range(position, last):
-        if covers(spans, missing):
-            yield missing, DamagedRecord(damage, position=missing, rest=True)
+    def records(self) -> Iterator[tuple[int, bytes | DamagedEpisode]]:
+        """Yield the number and content of every wanted record; data after the declared records come as one damage."""
+        name, declared = self._shard.name, self._shard.records
+        last = max(stop for _, stop in self._spans)
+        damage = None
+        position = 0
+        for item in self._file:
+            if position >= declared:
+                detail = f"the file goes on after its {declared} declared records"
+                yield position, DamagedEpisode(detail, reason="undeclared")
+                break
+            if isinstance(item, DamagedRecord) and item.rest:
+                damage = str(item)
+                break
+            if covers(self._spans, position):
+                yield position, item if isinstance(item, bytes) else DamagedEpisode(str(item), reason="unreadable")
+            position += 1
+            if position >= last < declared:
+                break
+        damage = damage or f"{name}: ends after {position} of its {declared} declared records"
+        for missing in range(position, last):
+            if covers(self._spans, missing):
+                yield missing, DamagedEpisode(damage, reason="unreadable")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,12 +136,9 @@ class RldsSource(Source):
 
 
 def find_dataset(roots: Sequence[str], tfds_name: str, version: str) -> RldsSource:
-    """Find a dataset below one of several roots; the first that has it wins.
+    """Find the folder ``<tfds_name>/<version>`` below one of several roots, local, ``gs://`` or ``s3://``.
 
-    Args:
-        roots: Folders, local, ``gs://`` or ``s3://``, with ``<tfds_name>/<version>`` below.
-        tfds_name: Name of the TFDS dataset.
-        version: Version of the dataset.
+    The first root that has it wins.
 
     Raises:
         SourceError: No root has the dataset (says which versions there are), or it is not a complete TFDS folder.
@@ -204,12 +186,7 @@ def _open(folder: Path, *, path: str) -> RldsSource:
             )
     digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
     return RldsSource(
-        path=path,
-        fingerprint=digest.hexdigest(),
-        metadata=NAMES,
-        features=features,
-        splits=splits,
-        _info=info,
+        path=path, fingerprint=digest.hexdigest(), metadata=NAMES, features=features, splits=splits, _info=info
     )
 
 

@@ -13,11 +13,7 @@ from convert.source.features import STEPS, Feature
 
 
 def flatten_features(tree: Any, *, where: str) -> dict[str, Feature]:
-    """Flatten the features of a TFDS builder.
-
-    Args:
-        tree: ``builder.info.features``.
-        where: Folder of the dataset, for messages.
+    """Flatten ``builder.info.features`` of TFDS.
 
     Returns:
         The leaves by their flattened path, sorted: the order in features.json is not kept by every reader.

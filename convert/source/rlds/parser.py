@@ -22,11 +22,9 @@ _MAX_ROWS = 1 << 31
 
 
 class EpisodeParser:
-    """A parser of the records of one dataset.
+    """A parser of the records of one dataset, for the frames of cameras and for other features.
 
-    Args:
-        cameras: Image features, or raw uint8 tensors [H, W, C], whose frames are kept.
-        features: Other features to keep.
+    A camera is an image feature, or a raw uint8 tensor [H, W, C].
     """
 
     def __init__(self, cameras: Iterable[Feature], features: Iterable[Feature]) -> None:

@@ -33,13 +33,7 @@ def encode_tfrecord(data: bytes) -> bytes:
 
 
 class TFRecordFile:
-    """An iterator over the records of one open TFRecord file.
-
-    Args:
-        file: Open file.
-        name: Name for messages.
-        size: Size of the file in bytes, a bound on every length that it claims.
-    """
+    """An iterator over the records of one open TFRecord file of ``size`` bytes; ``name`` is its name in messages."""
 
     def __init__(self, file: BinaryIO, *, name: str, size: int) -> None:
         self._file = file
@@ -66,7 +60,7 @@ class TFRecordFile:
                 fault = (
                     f"wrong checksum of the length of record {position} at byte {start}; nothing after it is readable"
                 )
-                yield DamagedRecord(f"{self._name}: {fault}", position=position, rest=True)
+                yield DamagedRecord(f"{self._name}: {fault}", rest=True)
                 return
             end = start + _HEADER.size + length + _FOOTER.size
             data = self._file.read(length) if end <= self._size else b""
@@ -75,13 +69,13 @@ class TFRecordFile:
                 fault = (
                     f"ends inside record {position}, which starts at byte {start}; the file is truncated, copy it again"
                 )
-                yield DamagedRecord(f"{self._name}: {fault}", position=position, rest=True)
+                yield DamagedRecord(f"{self._name}: {fault}", rest=True)
                 return
             self._digest.update(header + footer)
             if masked_crc32c(data) == _FOOTER.unpack(footer)[0]:
                 yield data
             else:
                 fault = f"wrong checksum of record {position} at byte {start} ({length} bytes)"
-                yield DamagedRecord(f"{self._name}: {fault}", position=position, rest=False)
+                yield DamagedRecord(f"{self._name}: {fault}", rest=False)
             position += 1
             start = end

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from convert.errors import EXIT_USAGE, ConflictError, ConvertError, ShardError
-from convert.journal.journal import FOLDER, Journal, part_file
-from convert.journal.parameters import check_parameters
+from convert.journal.journal import FOLDER, Journal, check_parameters, part_file
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.storage.durable import write_durably, writing
 from convert.storage.staging import machine
@@ -135,7 +134,7 @@ def test_other_parameters_are_refused_and_each_that_differs_is_named(journal: Jo
 
 
 def test_parameters_are_compared_as_json_keeps_them(tmp_path: Path) -> None:
-    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, where=tmp_path)
+    check_parameters({"columns": ["a"], "size": 1}, {"columns": ("a",), "size": 1}, where=str(tmp_path))
 
 
 def test_nothing_was_begun_in_an_empty_folder(tmp_path: Path) -> None:

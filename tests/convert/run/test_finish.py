@@ -249,7 +249,7 @@ def test_another_conversion_into_the_same_place_is_refused(
 ) -> None:
     other = dataset.conversion(Path(conversion.plan.output).parents[1], Options(policy=POLICY, offset="3"))
     with pytest.raises(ConflictError, match="holds a conversion with other parameters: offset was 2, now 3"):
-        existing_manifest(other, Journal(other.plan.output))
+        existing_manifest(other)
 
 
 def test_another_source_with_the_same_name_is_refused(

@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import ANY
 
 import numpy as np
@@ -13,14 +13,14 @@ from tensorflow_datasets.proto import tf_example_pb2
 from xxhash import xxh3_64_intdigest
 
 from convert.errors import ShardError, UsageError
-from convert.journal.journal import FOLDER, KINDS, FileKind, Journal, part_file
+from convert.journal.journal import FOLDER, Journal, part_file
 from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options
 from convert.shard.images import FramePolicy, decode_frame
 from convert.shard.record_file import encode_record
 from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.tasks.shard import convert_shard
-from stream.format.names import TableKind, decode_record, shard_file
+from stream.format.names import TABLE_KINDS, TableKind, decode_record, shard_file
 from stream.format.table import open_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
@@ -28,6 +28,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 POLICY = FramePolicy(size=None)
 NATIVE = Options(policy=POLICY)
 STEM = "train-00000-of-00001"
+FileKind = Literal["arrayrecord", "episodes", "steps", "records"]
+KINDS: tuple[FileKind, ...] = ("arrayrecord", *TABLE_KINDS)
 EPISODES = [demo_episode(6), demo_episode(2, seed=1), demo_episode(0, seed=2), demo_episode(5, seed=3)]
 
 
@@ -361,7 +363,7 @@ def test_an_episode_without_another_feature_is_kept_with_nulls(tmp_path: Path) -
 
 def test_the_bytes_of_a_shard_are_those_of_its_records_and_the_longest_episode_is_known(tmp_path: Path) -> None:
     status = shard_of(tmp_path, EPISODES).convert()
-    assert status.bytes_out == (tmp_path / f"out/demo/1.0.0/train/{STEM}.arrayrecord").stat().st_size
+    assert status.entry.file.bytes == (tmp_path / f"out/demo/1.0.0/train/{STEM}.arrayrecord").stat().st_size
     assert status.longest == 6
 
 
@@ -420,10 +422,10 @@ def test_an_output_that_cannot_grow_is_an_error_and_never_a_finished_shard(tmp_p
 def test_the_real_episodes_give_their_pairs_with_their_own_bytes(shared_data: Path, tmp_path: Path, split: str) -> None:
     from convert.plan import plan_conversion
     from convert.registry.registry import load_registry
-    from convert.source.source import find_source
+    from convert.source.rlds.dataset import find_dataset
 
     (selected,) = load_registry().resolve("bridge_dataset")
-    source = find_source([str(shared_data)], "bridge_dataset", "1.0.0")
+    source = find_dataset([str(shared_data)], "bridge_dataset", "1.0.0")
     options = Options(policy=POLICY, offset="5", splits=(split,))
     conversion = plan_conversion(selected, source, options, output=str(tmp_path))
     Journal(tmp_path).begin(conversion.parameters)

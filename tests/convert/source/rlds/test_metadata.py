@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convert.errors import SourceError
-from convert.source.source import find_source
+from convert.source.rlds.dataset import find_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 
 
@@ -34,7 +34,7 @@ def change(folder: Path, name: str, edit: Any) -> None:
 
 
 def find(folder: Path) -> Any:
-    return find_source([str(folder.parents[1])], folder.parent.name, folder.name)
+    return find_dataset([str(folder.parents[1])], folder.parent.name, folder.name)
 
 
 @pytest.mark.parametrize("form", ["pythonClassName", "type"])

@@ -410,9 +410,9 @@ def test_codes_end_at_the_first_zero() -> None:
 def test_reading_does_not_import_tensorflow(dataset: RldsDataset) -> None:
     script = (
         "import sys\n"
-        "from convert.source.rlds.parser import EpisodeParser\nfrom convert.source.source import find_source\n"
+        "from convert.source.rlds.parser import EpisodeParser\nfrom convert.source.rlds.dataset import find_dataset\n"
         "from convert.source.rlds.tfrecord import TFRecordFile\n"
-        f"source = find_source([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
+        f"source = find_dataset([{str(dataset.root)!r}], 'demo', '1.0.0')\n"
         "shard = source.shards('train')[0]\n"
         "kept = [feature for feature in source.features.values() if feature.kind == 'tensor']\n"
         "parser = EpisodeParser([source.features['steps/observation/image']], kept)\n"

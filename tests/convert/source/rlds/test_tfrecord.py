@@ -72,7 +72,7 @@ def test_a_flipped_bit_in_the_data_spoils_that_record_only(index: int) -> None:
     items = read(flip(encode(RECORDS), start_of(index) + 12))
     assert [item for item in items if isinstance(item, bytes)] == RECORDS[:index] + RECORDS[index + 1 :]
     found = damage(items)
-    assert (found.position, found.rest) == (index, False)
+    assert not found.rest
     assert str(found) == (
         f"file-00000-of-00001: wrong checksum of record {index} at byte {start_of(index)} ({len(RECORDS[index])} bytes)"
     )
@@ -88,7 +88,7 @@ def test_a_flipped_bit_in_the_length_or_its_checksum_spoils_the_rest(byte: int) 
     items = read(flip(encode(RECORDS), start_of(2) + byte, bit=3))
     assert items[:2] == RECORDS[:2]
     found = damage(items)
-    assert (found.position, found.rest, len(items)) == (2, True, 3)
+    assert (found.rest, len(items)) == (True, 3)
     assert "wrong checksum of the length of record 2" in str(found)
 
 
@@ -104,7 +104,7 @@ def test_a_file_cut_anywhere_gives_whole_records_and_then_one_clear_error() -> N
             continue
         found = damage(items)
         assert items[-1] is found
-        assert (found.position, found.rest) == (whole, True)
+        assert found.rest
         assert f"ends inside record {whole}, which starts at byte {boundaries[whole]}" in str(found)
 
 
