@@ -134,6 +134,7 @@ class Cluster:
         return all(command.process.poll() is None for command in self._commands)
 
 
+@pytest.mark.long
 def test_tasks_one_after_the_other_in_any_order_write_what_one_process_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
 ) -> None:
