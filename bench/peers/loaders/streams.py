@@ -70,6 +70,24 @@ def _tar_sample(entry: dict[str, Any], *, decode: Decoder) -> dict[str, Any]:
     return decode(entry["pair"])
 
 
+@contextmanager
+def grain_batches(samples: Any, request: Request) -> Iterator[Iterator[Any]]:
+    """Give batches of a ``MapDataset`` without end, made in worker processes that end with the block."""
+    import grain
+
+    # Grain's workers receive the flags of absl, which only absl's own main function parses.
+    import_module("absl.flags").FLAGS.mark_as_parsed()
+    dataset = samples.to_iter_dataset().batch(request.batch_size, drop_remainder=True)
+    if request.num_workers:
+        options = grain.multiprocessing.MultiprocessingOptions(num_workers=request.num_workers)
+        dataset = dataset.mp_prefetch(options)
+    batches = forever(dataset)
+    try:
+        yield batches
+    finally:
+        batches.close()  # type: ignore[attr-defined]
+
+
 class Grain:
     """Grain alone: an ArrayRecord file of each dataset, ``MapDataset.mix``, and worker processes."""
 
@@ -89,22 +107,13 @@ class Grain:
         """Give batches of mixed pairs, each dataset shuffled again in every epoch."""
         import grain
 
-        # Grain's workers receive the flags of absl, which only absl's own main function parses.
-        import_module("absl.flags").FLAGS.mark_as_parsed()
         datasets = []
         for number, (path, _) in enumerate(request.stores(".arrayrecord")):
             records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(path)).seed(request.seed + number)
             datasets.append((records.shuffle() if request.order == "shuffled" else records).repeat())
         mixed = grain.MapDataset.mix(datasets, request.pairs.weights).map(Decoder(request))
-        dataset = mixed.to_iter_dataset().batch(request.batch_size, drop_remainder=True)
-        if request.num_workers:
-            options = grain.multiprocessing.MultiprocessingOptions(num_workers=request.num_workers)
-            dataset = dataset.mp_prefetch(options)
-        batches = forever(dataset)
-        try:
+        with grain_batches(mixed, request) as batches:
             yield batches
-        finally:
-            batches.close()  # type: ignore[attr-defined]
 
 
 class Mosaicml:

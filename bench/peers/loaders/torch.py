@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -79,12 +79,16 @@ class Lmdb(MapStyle):
         self._owner = 0
 
     def __getitem__(self, place: int) -> dict[str, Any]:
+        return self.decode(self.read([place])[0])
+
+    def read(self, places: Sequence[int]) -> list[bytes]:
+        """Return some records, read in one transaction."""
         # An environment must not be used across a fork.
         if self._owner != os.getpid():
             self._owner = os.getpid()
             self._database = import_module("lmdb").open(str(self.copy), readonly=True, lock=False, readahead=False)
         with self._database.begin(buffers=False) as reading:
-            return self.decode(reading.get(b"%012d" % place))
+            return [reading.get(b"%012d" % place) for place in places]
 
     @staticmethod
     def make_copy(request: Request) -> None:

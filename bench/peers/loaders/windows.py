@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.peers.loaders.streams import grain_batches
+from bench.peers.loaders.torch import Lmdb as PairsInLmdb
 from bench.peers.loaders.torch import MapStyle, import_torchvision
-from bench.peers.protocol import Request, forever
+from bench.peers.protocol import Request
 
 if TYPE_CHECKING:
     from stream.loader.iterator import LoaderIterator
 
-_COMMIT = 1000
 LEROBOT = "lerobot"
 """Folder of the export with the same steps as a LeRobot dataset."""
 
@@ -105,35 +106,15 @@ class Ours:
         return closing(iter(loader))
 
 
-class Lmdb(MapStyle):
+class Lmdb(PairsInLmdb):
     """LMDB: one database, a record for each frame, read in one transaction a window."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self._make = WindowMaker(request)
-        self._database: Any = None
-        self._owner = 0
 
     def __getitem__(self, place: int) -> dict[str, Any]:
-        # An environment must not be used across a fork.
-        if self._owner != os.getpid():
-            self._owner = os.getpid()
-            self._database = import_module("lmdb").open(str(self.copy), readonly=True, lock=False, readahead=False)
-        with self._database.begin(buffers=False) as reading:
-            return self._make(place, lambda steps: [reading.get(b"%012d" % step) for step in steps])
-
-    @staticmethod
-    def make_copy(request: Request) -> None:
-        """Write all frames under their numbers."""
-        pairs = request.pairs
-        room = 2 * sum(len(pairs.record(place)) + 8192 for place in range(len(pairs))) + (64 << 20)
-        database = import_module("lmdb").open(str(request.copy), map_size=room)
-        for start in range(0, len(pairs), _COMMIT):
-            with database.begin(write=True) as writing:
-                for place in range(start, min(start + _COMMIT, len(pairs))):
-                    writing.put(b"%012d" % place, pairs.record(place), append=True)
-        database.sync(True)
-        database.close()
+        return self._make(place, self.read)
 
 
 class _GrainWindows:
@@ -168,19 +149,10 @@ class Grain:
         """Give batches, shuffled again in every epoch."""
         import grain
 
-        # Grain's workers receive the flags of absl, which only absl's own main function parses.
-        import_module("absl.flags").FLAGS.mark_as_parsed()
         windows = grain.MapDataset.source(_GrainWindows(request)).seed(request.seed)
         windows = (windows.shuffle() if request.order == "shuffled" else windows).repeat()
-        dataset = windows.to_iter_dataset().batch(request.batch_size, drop_remainder=True)
-        if request.num_workers:
-            options = grain.multiprocessing.MultiprocessingOptions(num_workers=request.num_workers)
-            dataset = dataset.mp_prefetch(options)
-        batches = forever(dataset)
-        try:
+        with grain_batches(windows, request) as batches:
             yield batches
-        finally:
-            batches.close()  # type: ignore[attr-defined]
 
 
 class Lerobot(MapStyle):
