@@ -234,6 +234,7 @@ def test_wrong_options_are_one_clear_error(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_one_frames_root_does_not_become_one_of_pairs(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "out")
     where = [
@@ -292,6 +293,7 @@ def verify(root: Path, *more: str) -> Any:
     return run(str(root), *more, module="convert.verify")
 
 
+@pytest.mark.long
 def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     done = verify(root, "--deep")
     assert done.code == 0, done.out
@@ -305,6 +307,7 @@ def test_verify_finds_a_flipped_bit_in_a_frame(copy: Path) -> None:
     assert "train-00001-of-00003" in done.out
 
 
+@pytest.mark.long
 def test_a_lost_shard_alone_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
     (copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord").unlink()
     before = (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns
@@ -314,6 +317,7 @@ def test_a_lost_shard_alone_is_made_again(dataset: RldsDataset, copy: Path, root
     assert (copy / FOLDER / "train" / "train-00000-of-00003.arrayrecord").stat().st_mtime_ns == before
 
 
+@pytest.mark.long
 def test_a_lost_index_is_made_again(dataset: RldsDataset, copy: Path, root: Path) -> None:
     (copy / FOLDER / "train" / "records.arrow").unlink()
     done = run(*arguments(dataset, copy, "--num-workers", "1"), module="convert.run")
@@ -351,6 +355,7 @@ def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str
     assert shown.table.num_rows == STEPS
 
 
+@pytest.mark.long
 def test_a_dry_run_counts_the_frames_of_all_cameras(dataset: RldsDataset, tmp_path: Path) -> None:
     done = run(*arguments(dataset, tmp_path / "out", "--dry-run", "--json"), module="convert.run")
     (plan,) = json.loads(done.out)

@@ -24,6 +24,7 @@ def _digests(root: Path, steps: range) -> list[str]:
     return [digest(loader.batch_at(step)) for step in steps]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_each_rank_reads_its_rows_and_together_they_are_the_global_batch(oxe_root: Path, world_size: int) -> None:
     told = run_ranks("torch_rank", world_size, **make_task(oxe_root, num_workers=[0, 1]))

@@ -54,6 +54,7 @@ def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layou
     assert "2 of 2 were complete already" in again.out
 
 
+@pytest.mark.long
 def test_failed_episodes_are_filtered_by_the_column_that_their_path_gives(source: Path, tmp_path: Path) -> None:
     done = run(
         *("--datasets", "droid", "--source", str(source), "--output", str(tmp_path), "--image-size", "64"),
@@ -68,6 +69,7 @@ def test_failed_episodes_are_filtered_by_the_column_that_their_path_gives(source
         assert loader.sizes == {"droid": 8 * count}
 
 
+@pytest.mark.long
 def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", {"bridge": [ONE]}, "--splits", "train").code == 0
     other = convert(source, tmp_path / "out", {"bridge": {"leave_out": [ONE]}}, "--splits", "train")

@@ -18,6 +18,7 @@ from convert.source.features import Feature
 from tests.fixtures.datasets.sampled import EPISODES, NAMES, REGISTRY, STEPS, Sample, pixels, read_by_tfds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_tfds_reads_back_exactly_what_was_put_in(sample: Sample, name: str) -> None:
     source = SampleSource(REGISTRY.dataset(name))

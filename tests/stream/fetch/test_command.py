@@ -27,7 +27,7 @@ from stream.storage.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.fixtures.command import flip, run, start, tree, wait_until
 from tests.fixtures.datasets.rewritten_records import change_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
-from tests.fixtures.object_stores import SCHEMES, Store, object_store, proxy, upload_tree
+from tests.fixtures.object_stores import Store, object_store, proxy, upload_tree
 
 FOLDER = Path("demo/1.0.0")
 
@@ -50,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "oxe"
 
 
-@pytest.fixture(scope="module", params=SCHEMES)
+@pytest.fixture(scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.long)])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with object_store(request.param, tmp_path_factory.mktemp("store") / "log") as running:
         yield running

@@ -141,6 +141,7 @@ def test_a_dropped_iterator_ends_its_workers(oxe_root: Path, num_workers: int) -
     assert digest(kept) == content
 
 
+@pytest.mark.long
 def test_iterators_made_and_dropped_leave_nothing(oxe_root: Path) -> None:
     loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, metadata="none")
     next(iter(loader))
