@@ -116,7 +116,8 @@ def find_repository(roots: Sequence[str], repository: str) -> LeRobotSource:
     if not tried:
         raise UsageError(f"{PREFIX}{repository}: give the folder with {repository} below it as --source")
     parent, _, name = tried[0].rstrip("/").rpartition("/")
-    there = open_folder(parent or ".").folders()
+    parent = parent or ("/" if tried[0].startswith("/") else ".")
+    there = open_folder(parent).folders()
     hint = f"; {closest(name, there, noun='folders')}" if there else f"; {parent} has no folders"
     raise SourceError(f"{PREFIX}{repository}: no {INFO} in {', '.join(tried)}{hint}")
 
