@@ -7,7 +7,7 @@ DEMO := build/demo
 SITE := build/site
 PAGES := build/pages
 
-# Without compiled modules on the disk each process compiles all that it imports, which doubles the time of the tests.
+# Without compiled modules on the disk each of the many processes of the tests compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 # The interpreter to make .venv with; empty: the first of the candidates that is new enough.
