@@ -31,15 +31,15 @@ from stream.export.selection import Selection, select
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError
 
-_LOADERS = "bench.peers.loaders.windows"
+_LOADERS = "bench.peers.loaders"
 _ABOUT = {
-    "ours": ("Ours", "stream.make_loader over the layout frames"),
-    "lerobot": ("Lerobot", "LeRobotDataset v3, JPEGs in parquet, delta_timestamps, torch DataLoader"),
-    "grain": ("Grain", "ArrayRecord, a record a frame, grain.MapDataset over a source of windows, mp_prefetch"),
-    "lmdb": ("Lmdb", "LMDB, a record a frame, torch DataLoader"),
+    "ours": ("stores:Ours", "stream.make_loader over the layout frames"),
+    "lerobot": ("windows:Lerobot", "LeRobotDataset v3, JPEGs in parquet, delta_timestamps, torch DataLoader"),
+    "grain": ("windows:Grain", "ArrayRecord, a record a frame, grain.MapDataset over a source of windows, mp_prefetch"),
+    "lmdb": ("windows:Lmdb", "LMDB, a record a frame, torch DataLoader"),
 }
 LOADERS = {
-    name: replace(PEERS[name], adapter=f"{_LOADERS}:{adapter}", what=what, own=name != "lerobot", note="")
+    name: replace(PEERS[name], adapter=f"{_LOADERS}.{adapter}", what=what, own=name != "lerobot", note="")
     for name, (adapter, what) in _ABOUT.items()
 }
 

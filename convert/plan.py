@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from convert.errors import SourceError, UsageError
+from convert.chosen_features import FeatureFinder, notation
+from convert.errors import UsageError
 from convert.index.derived import vector_inputs
 from convert.journal.journal import Journal
-from convert.registry.dataset import Camera, DatasetSpec, Part, Vector
+from convert.registry.dataset import DatasetSpec, Vector
 from convert.registry.registry import Selected
-from convert.registry.space import Term
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
-from convert.shard.success import SUCCESS
 from convert.source.features import Feature
 from convert.source.protocol import Source, SourceShard, Span, Wanted
 from stream.format.episode_list import EpisodeList
@@ -261,7 +259,7 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
     spec = selected.spec
     if options.leave_out is not None:
         spec = spec.model_copy(update={"leave_out": options.leave_out})
-    finder = _Finder(spec, source)
+    finder = FeatureFinder(spec, source)
     cameras = _planned_cameras(spec, finder, options)
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
@@ -295,7 +293,7 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
     )
 
 
-def _planned_cameras(spec: DatasetSpec, finder: _Finder, options: Options) -> tuple[PlannedCamera, ...]:
+def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options) -> tuple[PlannedCamera, ...]:
     """Return the camera of the layout ``pairs``, or the chosen ones of ``frames`` in the order of the registry."""
     if options.layout == "pairs":
         camera = spec.camera(options.camera) if options.camera else spec.primary
@@ -355,105 +353,8 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "quality": options.policy.quality,
         "offset": plan.offset,
         "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
-        "columns": [_notation(feature) for feature in plan.features],
-        "language": [_notation(feature) for feature in plan.language],
+        "columns": [notation(feature) for feature in plan.features],
+        "language": [notation(feature) for feature in plan.language],
         "robot": plan.robot_feature.name if plan.robot_feature else plan.robot,
-        **({"success": _notation(plan.success)} if plan.success else {}),
+        **({"success": notation(plan.success)} if plan.success else {}),
     }
-
-
-def _notation(feature: Feature) -> str:
-    """Return the path of a feature in the registry's notation: a leading slash marks episode features."""
-    return feature.name if feature.level == "step" else f"/{feature.path}"
-
-
-class _Finder:
-    """The features of a source by the paths of a registry entry."""
-
-    def __init__(self, spec: DatasetSpec, source: Source) -> None:
-        self._spec = spec
-        self._file = f"{source.path}/{source.metadata[-1]}"
-        self._features = {_notation(feature): feature for feature in source.features.values()}
-
-    def find(self, path: str, role: str) -> Feature:
-        """Return a feature; raises SourceError with the closest ones if it does not exist."""
-        if path in self._features:
-            return self._features[path]
-        last = path.rsplit("/", 1)[-1]
-        same = [name for name in self._features if name.rsplit("/", 1)[-1] == last]
-        same = same or difflib.get_close_matches(path, self._features, 1)
-        hint = f"did you mean {same[0]!r}?" if same else closest(path, self._features, noun="features")
-        raise SourceError(f"{self._spec.name}: {role} {path!r} is not in {self._file}; {hint}")
-
-    def camera(self, camera: Camera) -> Feature:
-        """Return the feature of a camera, which must hold pictures."""
-        feature = self.find(camera.path, "camera")
-        raw = feature.kind == "tensor" and len(feature.shape) in (2, 3) and feature.encoding == "none"
-        if feature.dtype == "uint8" and (raw or (feature.kind == "image" and not feature.sequences)):
-            return feature
-        pictures = [
-            name
-            for name, other in self._features.items()
-            if other.kind == "image" and other.dtype == "uint8" and other.level == "step"
-        ]
-        raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {', '.join(pictures)}")
-
-    def language(self) -> tuple[Feature, ...]:
-        """Return the features of the instruction."""
-        instruction = self._spec.instruction
-        if instruction is None:
-            return ()
-        found = tuple(self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives))
-        for feature in found:
-            is_text = feature.dtype == "string" and feature.size == 1 and not feature.sequences
-            is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
-            if not (is_text if instruction.encoding == "text" else is_codes):
-                fault = f"which encoding {instruction.encoding} does not read"
-                raise self._unfit(f"instruction {feature.name}", feature, fault)
-        return found
-
-    def success(self) -> Feature | None:
-        """Return the text that tells the success; None if a number does, or nothing."""
-        if self._spec.success_path is None:
-            return None
-        feature = self.find(self._spec.success_path, "success_path")
-        return feature if feature.dtype == "string" and f"/{SUCCESS.name}" not in self._features else None
-
-    def check_part(self, part: Part | Term, path: str) -> None:
-        """Raise UsageError unless the feature of a part has its values and is not left out."""
-        feature = self.find(path, "action or state")
-        if feature.dtype == "string" or feature.size is None or feature.sequences:
-            raise self._unfit(path, feature, "not a vector of numbers")
-        if feature.size != part.dims if part.select is None else max(part.select) >= feature.size:
-            wanted = f"values {list(part.select)}" if part.select else f"all {part.dims}"
-            raise UsageError(
-                f"{self._spec.name}: {path} has {feature.size} values {feature.shape}; the registry takes {wanted}"
-            )
-        if self._spec.leaves_out(path):
-            raise UsageError(
-                f"{self._spec.name}: {path} is part of action or state, so it cannot be left out "
-                f"({', '.join(self._spec.leave_out)})"
-            )
-
-    def columns(self, language: tuple[Feature, ...]) -> tuple[Feature, ...]:
-        """Return the features that become columns: all but pictures, left out features and coded instructions."""
-        cameras = {camera.path for camera in self._spec.cameras.values()}
-        codes = self._spec.instruction is not None and self._spec.instruction.encoding == "utf8_codes"
-        found = tuple(
-            feature
-            for name, feature in self._features.items()
-            if feature.kind != "image"
-            and name not in cameras
-            and not self._spec.leaves_out(name)
-            and not (codes and feature in language)
-        )
-        for feature in (*found, *language):
-            if not feature.size:
-                raise UsageError(
-                    f"{self._spec.name}: {_notation(feature)} has the shape {feature.shape}; columns need a fixed size "
-                    "of 1 or more. Leave it out (--leave-out, or leave_out in the registry)"
-                )
-        return found
-
-    def _unfit(self, name: str, feature: Feature, fault: str) -> UsageError:
-        return UsageError(f"{self._spec.name}: {name} is {feature.dtype} {feature.shape}, {fault}")

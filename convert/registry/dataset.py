@@ -233,7 +233,7 @@ def _position(part: Part) -> Part | None:
 
 
 Vector = tuple[Part, ...] | MappedVector | Motion
-"""What one derived column is made of."""
+"""Source of one derived column: parts, or a mapping to a space."""
 
 
 class Vectors(BaseModel):

@@ -1,4 +1,4 @@
-"""What the conversion asks of a source: its shards, its episodes, and what they hold.
+"""The protocol of a source: its shards, its episodes, and their content.
 
 Each kind of source has a room beside this module and two classes: a ``Source``, which is a dataset that was found, and
 a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows the kind.

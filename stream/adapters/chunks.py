@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stream.format.spaces import Space
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -53,10 +54,9 @@ def check_dims(data: MixedData, size: int) -> None:
 
 def dropped_steps(data: MixedData) -> np.ndarray:
     """Return how many steps at either end of an episode have no action in the space of the loader, int64 [M, 2]."""
-    space = data.options.action_space or ""
-    entries = [dataset.manifest.spec.get("spaces", {}).get(space, {}) for dataset in data.datasets]
-    counts = [[int(entry.get(name, 0)) for name in ("drop_first", "drop_last")] for entry in entries]
-    return np.array(counts, np.int64).reshape(-1, 2)
+    space = data.options.action_space
+    found = [dataset.fields.spaces.get(space, Space()) if space else Space() for dataset in data.datasets]
+    return np.array([(each.drop_first, each.drop_last) for each in found], np.int64)
 
 
 def whole_chunks(data: MixedData, *, after: int = 0, drop_last: int = 0) -> dict[str, dict[str, list[list[int]]]]:

@@ -1,4 +1,4 @@
-"""What a batch holds: its members, cameras, windows, vectors and columns, and the shape of each array."""
+"""The content of a batch: its members, cameras, windows, vectors and columns, and the shape of each array."""
 
 from __future__ import annotations
 

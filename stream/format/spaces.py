@@ -58,6 +58,7 @@ class SpaceTerm(BaseModel):
     names: tuple[str, ...] | None = None
 
 
+_Count = Annotated[int, Field(strict=True, ge=0)]
 _Terms = Annotated[tuple[SpaceTerm, ...], Field(max_length=100)]
 
 
@@ -68,12 +69,15 @@ class Space(BaseModel):
         action, state: Terms of the columns ``action_<space>`` and ``state_<space>``.
         unknown_units: Names of the dimensions whose unit is not known.
         unmapped: Reason why the dataset does not map to this space.
+        drop_first, drop_last: Count of steps at either end of an episode without an action.
     """
 
     action: _Terms = ()
     state: _Terms = ()
     unknown_units: tuple[str, ...] = ()
     unmapped: str | None = None
+    drop_first: _Count = 0
+    drop_last: _Count = 0
 
     def names(self, space: SpaceName, vector: VectorName) -> tuple[str, ...]:
         """Return the names of the dimensions of a column, none if there is no column."""

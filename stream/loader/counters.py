@@ -1,4 +1,4 @@
-"""What a loader did so far: batches, seconds of work and of waiting."""
+"""Counters of a loader so far: batches, seconds of work and of waiting."""
 
 from __future__ import annotations
 

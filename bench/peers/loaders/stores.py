@@ -19,7 +19,10 @@ from stream.loader.iterator import LoaderIterator
 
 
 class Ours:
-    """The converted root itself; without metadata batches have the dataset's number."""
+    """The converted root itself; without metadata batches have the dataset's number.
+
+    ``loader`` in ``about.json`` has further arguments of ``make_loader``.
+    """
 
     @staticmethod
     def open_batches(request: Request) -> closing[LoaderIterator]:
@@ -33,6 +36,7 @@ class Ours:
             num_workers=request.num_workers,
             metadata="full" if request.full else "dataset_only",
             seed=request.seed,
+            **about.get("loader", {}),
         )
         return closing(iter(loader))
 

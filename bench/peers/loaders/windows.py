@@ -1,4 +1,4 @@
-"""Loaders of windows, each of whose frames is stored once: ours, plain Grain, LMDB, and LeRobotDataset.
+"""Loaders of windows, each of whose frames is stored once: plain Grain, LMDB, and LeRobotDataset.
 
 ``bench.windows`` exports the steps of one dataset; a sample is a window of frames and actions around each step. At the
 ends of an episode the closest step is repeated and masked, as LeRobot does it.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from bench.peers.loaders.streams import grain_batches
 from bench.peers.loaders.torch import Lmdb as PairsInLmdb
 from bench.peers.loaders.torch import MapStyle, import_torchvision
 from bench.peers.protocol import Request
-
-if TYPE_CHECKING:
-    from stream.loader.iterator import LoaderIterator
 
 LEROBOT = "lerobot"
 """Folder of the export with the same steps as a LeRobot dataset."""
@@ -82,28 +79,6 @@ class WindowMaker:
     def _inside(self, place: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         taken = np.clip(wanted, self._first[place], self._last[place])
         return taken, taken == wanted
-
-
-class Ours:
-    """The converted root itself, in the layout ``frames``."""
-
-    @staticmethod
-    def open_batches(request: Request) -> closing[LoaderIterator]:
-        """Return the loader's batches."""
-        import stream
-
-        about = request.pairs.about
-        loader = stream.make_loader(
-            about["root"],
-            about["mixture"],
-            split=about["split"],
-            batch_size=request.batch_size,
-            num_workers=request.num_workers,
-            seed=request.seed,
-            shuffle="global" if request.order == "shuffled" else "none",
-            **about["loader"],
-        )
-        return closing(iter(loader))
 
 
 class Lmdb(PairsInLmdb):

@@ -1,4 +1,4 @@
-"""What a LeRobot dataset says of itself: registry entry, splits, units of work, and clear errors."""
+"""A LeRobot dataset described by itself: registry entry, splits, units of work, and clear errors."""
 
 from __future__ import annotations
 
