@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 import signal
 import threading
 from collections import Counter
@@ -15,14 +14,15 @@ from contextlib import AbstractContextManager
 import apache_beam as beam
 import psutil
 from apache_beam.metrics import MetricsFilter
-from apache_beam.runners.runner import PipelineResult
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.graph import NAMESPACE, Job, build_graph
-from beam_jobs.options import SCRATCH, choose_runner, open_runner
+from beam_jobs.options import SCRATCH, RunnerChoice, choose_runner, open_runner, temporary_files_in
 from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan
-from convert.storage.staging import staging_base, sweep
+from convert.storage.staging import stage, staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -63,10 +63,7 @@ def run_pipeline(
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
         with progress, open_runner(choice) as (runner, options):
-            pipeline = beam.Pipeline(runner=runner, options=options)
-            if choice.is_local or choice.kind == "DaskRunner":
-                # These runners do not use the staging folder, and nothing would remove it after a kill.
-                shutil.rmtree(pipeline.local_tempdir)
+            pipeline = _make_pipeline(choice, runner, options)
             if choice.is_local and choice.num_workers > 1:
                 with StopSocket() as stop:
                     build_graph(pipeline, jobs, plans, stop=stop.address)
@@ -80,6 +77,14 @@ def run_pipeline(
         _end_children(before)
         # Another run may have been killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
+
+
+def _make_pipeline(choice: RunnerChoice, runner: PipelineRunner, options: PipelineOptions) -> beam.Pipeline:
+    if not choice.is_local and choice.kind != "DaskRunner":
+        return beam.Pipeline(runner=runner, options=options)
+    # These runners do not use the pipeline's temporary folder; that of a killed run is left to the sweep.
+    with stage(staging_base(None), prefix=SCRATCH) as scratch, temporary_files_in(scratch):
+        return beam.Pipeline(runner=runner, options=options)
 
 
 def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:

@@ -6,7 +6,9 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import apache_beam as beam
 import pytest
 
 from beam_jobs.launch import run_pipeline
@@ -47,3 +49,23 @@ def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
 
     run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=meanwhile())
     assert not left[0].exists()
+
+
+def test_the_folder_of_beams_pipeline_lies_where_a_sweep_removes_it(
+    dataset: RldsDataset, place: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def make(**arguments: Any) -> beam.Pipeline:
+        pipeline = real(**arguments)
+        made.append(Path(pipeline.local_tempdir))
+        raise KeyboardInterrupt
+
+    real = beam.Pipeline
+    monkeypatch.setattr(beam, "Pipeline", make)
+    conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
+    quiet = contextlib.nullcontext()
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, known=[], progress=quiet)
+    assert made[0].parent.name.startswith(f"{SCRATCH}{machine()}-")
+    assert list(place.iterdir()) == []
