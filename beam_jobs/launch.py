@@ -18,11 +18,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.graph import NAMESPACE, Job, build_graph
-from beam_jobs.options import SCRATCH, RunnerChoice, choose_runner, open_runner, temporary_files_in
+from beam_jobs.options import SCRATCH, RunnerChoice, choose_runner, open_runner, scratch_for_files
 from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan
-from convert.storage.staging import stage, staging_base, sweep
+from convert.storage.staging import staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -82,8 +82,8 @@ def run_pipeline(
 def _make_pipeline(choice: RunnerChoice, runner: PipelineRunner, options: PipelineOptions) -> beam.Pipeline:
     if not choice.is_local and choice.kind != "DaskRunner":
         return beam.Pipeline(runner=runner, options=options)
-    # These runners do not use the pipeline's temporary folder; that of a killed run is left to the sweep.
-    with stage(staging_base(None), prefix=SCRATCH) as scratch, temporary_files_in(scratch):
+    # These runners do not use the pipeline's temporary folder.
+    with scratch_for_files():
         return beam.Pipeline(runner=runner, options=options)
 
 

@@ -127,7 +127,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         return
     with ExitStack() as stack:
         if choice.name in _LEAVE_FILES:
-            stack.enter_context(temporary_files_in(stack.enter_context(stage(staging_base(None), prefix=SCRATCH))))
+            stack.enter_context(scratch_for_files())
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
         if choice.name in PORTABLE_RUNNERS:
             reach_job_server(choice.name, options)
@@ -152,6 +152,13 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = before
+
+
+@contextmanager
+def scratch_for_files() -> Iterator[None]:
+    """Make the temporary files of this process in a scratch folder: removed at the end, swept after a kill."""
+    with stage(staging_base(None), prefix=SCRATCH) as folder, temporary_files_in(folder):
+        yield
 
 
 @contextmanager
