@@ -1,11 +1,9 @@
-"""The packaged datasets and mixtures, compared with their feature trees and with published facts."""
+"""The packaged datasets, compared with their feature trees and with published tables."""
 
 import json
-import math
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow_datasets as tfds
@@ -17,9 +15,7 @@ from convert.source.rlds.features import flatten_features
 from stream.format.spaces import SpaceName
 from tests.fixtures.datasets.spaces import mapped_vectors
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-CONFIGS = REPOSITORY / "configs"
-FACTS = REPOSITORY.parent / "shared" / "oxe" / "datasets.json"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 # primary camera, its size and storage, number of colour cameras, instruction, lengths of action and state, steps a
 # second, steps an episode, episodes: from features.json, dataset_info.json and the tables named in datasets.yaml.
@@ -306,149 +302,3 @@ def test_dimensions_of_unknown_unit_are_those_whose_parts_have_none(name: str, s
 def test_datasets_that_are_broken_or_no_video_warn() -> None:
     warning = {name for name, spec in REGISTRY.datasets.items() if spec.warning}
     assert warning == {"tidybot", "uiuc_d3field", "vima_converted_externally_to_rlds"}
-
-
-def test_oxe29_has_all_datasets_but_bridge_dataset_with_equal_weights() -> None:
-    members = REGISTRY.mixtures["oxe29"].members
-    wanted = dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
-    assert {name: member.weight for name, member in members.items()} == wanted
-
-
-def test_oxe29_has_the_offsets_of_the_source_project() -> None:
-    offsets = {name: member.offset for name, member in REGISTRY.mixtures["oxe29"].members.items()}
-    assert {name: offset for name, offset in offsets.items() if offset != 5} == {
-        "language_table": 10,
-        "rt1": 3,
-        "robonet": 10,
-    }
-
-
-def test_oxe29_offsets_are_those_of_the_datasets() -> None:
-    assert all(each.offset == each.spec.offset for each in REGISTRY.resolve("oxe29"))
-
-
-def test_oxe29_validates_on_the_last_tenth() -> None:
-    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members.values()]
-    assert splits == [{"train": "train[:90%]", "val": "train[90%:]"}] * 29
-
-
-@pytest.mark.parametrize(("mixture", "count"), [("openvla_magic_soup", 16), ("octo_magic_soup", 17)])
-def test_published_mixtures_have_the_members_that_are_known(mixture: str, count: int) -> None:
-    assert len(REGISTRY.resolve(mixture)) == count
-
-
-@pytest.fixture(scope="module")
-def facts() -> dict[str, dict[str, Any]]:
-    if not FACTS.is_file():
-        pytest.skip(f"{FACTS} is not there")
-    return {dataset["name"]: dataset for dataset in json.loads(FACTS.read_text())["datasets"]}
-
-
-PUBLISHED = sorted(set(NAMES) - {"bridge_dataset"})
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_dataset_agrees_with_the_facts(name: str, facts: dict[str, dict[str, Any]]) -> None:
-    fact, spec = facts[name], REGISTRY.dataset(name)
-    view = fact["pair_view"]
-    assert spec.instruction is not None
-    cameras: dict[str, list[str]] = {}
-    for key, camera in spec.cameras.items():
-        cameras.setdefault(camera.role, []).append(key)
-    published = {role: [key] for role in ("primary", "secondary", "wrist") if (key := fact["cameras"][role])}
-    assert {
-        "tfds_name": spec.tfds_name,
-        "version": spec.version,
-        "splits": spec.splits,
-        "steps": spec.steps_per_episode,
-        "hz": spec.control_frequency,
-        "offset": spec.offset,
-        "cameras": cameras,
-        "primary": f"steps/{spec.primary.path}",
-        "shape": list(spec.primary.shape),
-        "instruction": f"steps/{spec.instruction.path}",
-    } == {
-        "tfds_name": fact["tfds_name"],
-        "version": fact["version"],
-        "splits": fact["splits"],
-        "steps": fact["mean_steps_per_episode"],
-        "hz": fact["control_frequency_hz"],
-        "offset": view["pair_offset_steps"],
-        "cameras": published | ({"other": other} if (other := fact["cameras"]["other_color"]) else {}),
-        "primary": view["image_path"],
-        "shape": view["image_shape"],
-        "instruction": view["instruction"]["path"],
-    }
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_the_instruction_is_sought_where_the_facts_say(name: str, facts: dict[str, dict[str, Any]]) -> None:
-    instruction = REGISTRY.dataset(name).instruction
-    assert instruction is not None
-    sought = [path[1:] if path.startswith("/") else f"steps/{path}" for path in instruction.alternatives]
-    assert sought == facts[name]["pair_view"]["instruction"]["alternatives"]
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_no_value_that_the_source_project_reads_is_lost(name: str, facts: dict[str, dict[str, Any]]) -> None:
-    view, spec = facts[name]["pair_view"], REGISTRY.dataset(name)
-    if view["state_path"]:
-        state = view["state_path"].removeprefix("steps/")
-        assert sum(p.dims for p in spec.state if p.path == state) == math.prod(view["state_true_shape"])
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_wrong_numbers_of_the_source_project_are_told_beside_the_right_ones(
-    name: str, facts: dict[str, dict[str, Any]]
-) -> None:
-    entry = entry_text(name)
-    for finding in facts[name]["discrepancies"]:
-        if finding["field"] == "approx_num_pairs":
-            assert finding["detail"].split()[0] in entry
-        if finding["field"] == "avg_episode_length":
-            assert finding["detail"].split(";")[0].replace("Registry says ", "registry: ") in entry
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_every_kind_of_finding_has_left_its_mark(name: str, facts: dict[str, dict[str, Any]]) -> None:
-    spec, entry = REGISTRY.dataset(name), entry_text(name)
-    marks = {
-        "control_frequency_hz": "registry: 10",
-        "splits": "splits: {",
-        "version": "version",
-        "literal '/' keys": "contain a slash",
-        "image channels": "channels: bgr",
-        "hand_image channels": "channels: bgr",
-        "depth": "depth",
-        "depth image": "image_with_depth",
-        "dataset": "quirks",
-        "action dtype": "float64",
-        "action meaning": "disputed",
-        "state": "gripper_position",
-        "episode_metadata": "episode_metadata",
-        "documentation": "inventory page",
-        "encoding": "asks for PNG",
-        "tfds_name": "spoc_robot",
-        "is_last": "is_last",
-        "pairs": "warning",
-        "image_key": "storage: raw",
-        "episodes": "1,804 episodes",
-        "pair_offset_steps": "offset",
-    }
-    for finding in facts[name]["discrepancies"]:
-        field = finding["field"]
-        if field in marks:
-            assert marks[field] in entry, finding
-        elif field == "image encoding":
-            assert spec.primary.storage in ("undeclared", "png")
-            assert "PNG" in entry
-        elif field == "instruction":
-            assert re.search("instruction|sentence", " ".join(spec.quirks)), finding
-        elif field in ("state_dim", "state_key", "action_key", "action"):
-            assert re.search("registry: |registry's", entry), finding
-
-
-def entry_text(name: str) -> str:
-    """Return the lines of a dataset in datasets.yaml, comments included."""
-    text = (CONFIGS / "datasets.yaml").read_text()
-    return text.split(f"\n  {name}:\n", 1)[1].split("\n\n", 1)[0]

@@ -1,0 +1,37 @@
+"""The packaged mixtures have the members, weights, offsets and splits of their sources."""
+
+import pytest
+
+from convert.registry.registry import load_registry
+
+REGISTRY = load_registry()
+NAMES = sorted(REGISTRY.datasets)
+
+
+def test_oxe29_has_all_datasets_but_bridge_dataset_with_equal_weights() -> None:
+    members = REGISTRY.mixtures["oxe29"].members
+    wanted = dict.fromkeys(set(NAMES) - {"bridge_dataset"}, 0.03)
+    assert {name: member.weight for name, member in members.items()} == wanted
+
+
+def test_oxe29_has_the_offsets_of_the_source_project() -> None:
+    offsets = {name: member.offset for name, member in REGISTRY.mixtures["oxe29"].members.items()}
+    assert {name: offset for name, offset in offsets.items() if offset != 5} == {
+        "language_table": 10,
+        "rt1": 3,
+        "robonet": 10,
+    }
+
+
+def test_oxe29_offsets_are_those_of_the_datasets() -> None:
+    assert all(each.offset == each.spec.offset for each in REGISTRY.resolve("oxe29"))
+
+
+def test_oxe29_validates_on_the_last_tenth() -> None:
+    splits = [member.splits for member in REGISTRY.mixtures["oxe29"].members.values()]
+    assert splits == [{"train": "train[:90%]", "val": "train[90%:]"}] * 29
+
+
+@pytest.mark.parametrize(("mixture", "count"), [("openvla_magic_soup", 16), ("octo_magic_soup", 17)])
+def test_published_mixtures_have_the_members_that_are_known(mixture: str, count: int) -> None:
+    assert len(REGISTRY.resolve(mixture)) == count

@@ -1,0 +1,94 @@
+"""A slot that trainer and worker share, both in this process, and comparison of the batches that come through it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grain
+import numpy as np
+
+from stream.batch.maker import BatchMaker, Setup
+from stream.batch.spec import Batch, Decode
+from stream.loader.mixed import MixedData
+from stream.order.rows import ROW_TYPE, Rows
+from stream.worker import pack
+from stream.workers.protocol import Reply, Request, SlotWriter, read_batch
+from stream.workers.ring import Slot
+
+ROWS = 6
+Change = Callable[[Batch], Any]
+
+
+class Apply(grain.transforms.Map):
+    """A transform that calls a function of this module."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+
+    def map(self, batch: Batch) -> Any:
+        return self._change(batch)
+
+
+def maker_of(data: MixedData, *changes: Change, rows: int = ROWS, decode: Decode = "host") -> BatchMaker:
+    transforms = tuple(Apply(change) for change in changes)
+    return BatchMaker(Setup(data.spec, transforms, seed=0, rank=0, rows=rows, threads=1, decode=decode))
+
+
+class SlotOf:
+    """A slot as trainer and worker share it, both in this process."""
+
+    def __init__(self, maker: BatchMaker) -> None:
+        self.maker = maker
+        self.slot = Slot(maker.layout.nbytes)
+        self.worker = self.new_worker()
+
+    def new_worker(self) -> SlotWriter:
+        return SlotWriter(os.dup(self.slot.fd), self.maker)
+
+    def reply(self, rows: Rows, *, step: int = 0, worker: SlotWriter | None = None) -> Reply:
+        np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
+        request = Request(step, self.slot.fd, self.slot.size, False)
+        reply: Reply = pickle.loads(pack((worker or self.worker).make(request)))
+        return reply
+
+    def batch(self, rows: Rows, **options: Any) -> Batch:
+        reply = self.reply(rows, **options)
+        assert (reply.error, reply.failed) == ("", ())
+        self.slot.refit()
+        return read_batch(reply, self.slot.map)
+
+
+def rows_of(data: MixedData, step: int) -> Rows:
+    return data.plan.rows(data.plan.batch_samples(step, ROWS))
+
+
+def assert_same(found: Any, expected: Any, where: str = "batch") -> None:
+    """Compare values with their types, dtypes and shapes, in lists and dicts too."""
+    assert type(found) is type(expected), where
+    if isinstance(expected, Mapping):
+        assert list(found) == list(expected), where
+        for key, value in expected.items():
+            assert_same(found[key], value, f"{where} {key}")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), where
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert_same(one, other, f"{where} {number}")
+    elif isinstance(expected, np.ndarray):
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape), where
+        if isinstance(expected, np.ma.MaskedArray):
+            np.testing.assert_array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(expected), err_msg=where)
+            np.testing.assert_array_equal(found.data, expected.data, err_msg=where)
+        else:
+            np.testing.assert_array_equal(np.asarray(found), np.asarray(expected), err_msg=where)
+    elif hasattr(expected, "numpy"):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy(), err_msg=where)
+    else:
+        assert found == expected, where
+
+
+def larger(batch: Batch) -> Batch:
+    count = 100_000 * (1 + int(batch["sample"][0]) % 3)
+    return {**batch, "large": np.arange(count), "frames": 255 - batch["frames"], "more": np.ones(count // 2, np.uint8)}
