@@ -20,7 +20,7 @@ from convert.run.command import main
 from stream import make_loader
 from stream.format.names import HOLE, decode_record
 from stream.storage.errors import ArgumentError
-from tests.fixtures.command import flip, run, start, tree, wait_until
+from tests.fixtures.command import flip, is_written, run, start, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import (
     RldsDataset,
     demo_episode,
@@ -276,7 +276,7 @@ def test_a_conversion_that_is_killed_is_completed_by_the_same_command(
 ) -> None:
     journal = tmp_path / FOLDER
     with start(*arguments(dataset, tmp_path, "--num-workers", "1")) as command:
-        assert wait_until(lambda: any(journal.rglob("*.status.json")), seconds=120, poll=0.002)
+        assert wait_until(lambda: is_written(journal, "*.status.json"), seconds=120, poll=0.002)
         command.kill()
     assert not (journal / "dataset.json").exists()
     done = run(*arguments(dataset, tmp_path, "--num-workers", "1"), module="convert.run")

@@ -13,7 +13,6 @@ import yaml
 
 from convert.doctor.command import main as doctor
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from convert.journal.journal import FOLDER
 from convert.reindex import main as reindex
 from convert.run.command import main
 from convert.shard.images import decode_jpeg
@@ -21,7 +20,7 @@ from convert.verify.command import main as verify
 from stream import make_loader
 from stream.fetch.command import main as fetch
 from stream.format.names import HOLE
-from tests.fixtures.command import run, start, tree, wait_until
+from tests.fixtures.command import is_written, run, start, tree, wait_until
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.datasets.lerobot_dataset import (
     CODECS,
@@ -246,8 +245,7 @@ def test_an_interrupted_conversion_goes_on_to_the_same_bytes(sent: signal.Signal
     assert run(*arguments("v3_av1", DATA, tmp_path / "whole", *size)).code == 0
     command = arguments("v3_av1", DATA, tmp_path / "out", *size)
     with start(*command) as started:
-        done = f"demo_v3_av1/3.0.0/{FOLDER}/*.status.json"
-        assert wait_until(lambda: any((tmp_path / "out").glob(done)), seconds=60, poll=0.005)
+        assert wait_until(lambda: is_written(tmp_path / "out", "*.status.json"), seconds=60, poll=0.005)
         started.process.send_signal(sent)
         assert started.wait().code in (EXIT_INTERRUPTED, -sent)
     assert not (tmp_path / "out/demo_v3_av1/3.0.0/dataset.json").exists()

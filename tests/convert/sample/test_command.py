@@ -10,13 +10,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from convert.sample.command import main, make_sample
-from tests.fixtures.command import REPOSITORY
+from tests.fixtures.command import REPOSITORY, is_written, wait_until
 from tests.fixtures.datasets.sampled import REGISTRY
 
 
@@ -92,9 +91,7 @@ def test_several_faults_of_a_configuration_are_a_line_each(tmp_path: Path) -> No
 def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "convert.sample", "--datasets", "toto", "--output", str(tmp_path)]
     process = subprocess.Popen([*command, "--steps", "5000", "--jobs", "1"], cwd=REPOSITORY)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.rglob("*.tfrecord-*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert wait_until(lambda: is_written(tmp_path, "*.tfrecord-*"), seconds=60)
     process.send_signal(signal.SIGKILL)
     process.wait()
     left = os.listdir(tmp_path / "toto")

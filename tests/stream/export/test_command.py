@@ -12,7 +12,7 @@ import pytest
 
 from stream.export.command import main
 from stream.storage.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from tests.fixtures.command import flip, start, wait_until
+from tests.fixtures.command import flip, is_written, start, wait_until
 from tests.stream.index_root import write_dataset
 
 Told = Callable[..., str]
@@ -147,7 +147,7 @@ def test_an_interrupt_leaves_nothing(number: int, tmp_path: Path) -> None:
     output.parent.mkdir()
     arguments = [str(tmp_path / "root"), "--dataset", "arm", "--video", "--output", str(output)]
     with start(*arguments, module="stream.export") as command:
-        assert wait_until(lambda: any(output.parent.glob(".out.*/videos/*/*/*")), seconds=60)
+        assert wait_until(lambda: is_written(output.parent, "*.mp4"), seconds=60)
         command.signal(number)
         done = command.wait()
     assert (done.code, done.err.strip()) == (EXIT_INTERRUPTED, "interrupted; nothing was written")
