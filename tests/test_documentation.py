@@ -93,6 +93,7 @@ def test_every_block_of_python_is_run_below() -> None:
         "curriculum",
         "left_out =",
         "both.yaml",
+        "my_lab_planar_arm",
         "denormalize",
         "unknown_units=",
         "openpi.loader(",
@@ -267,7 +268,7 @@ def test_a_mixture_of_oxe_and_lerobot_with_a_root_each(
     given = ["--datasets", "lerobot:demo/v3_av1", "--source", str(DATA), "--output", str(tmp_path / "data/mix")]
     assert convert([*given, "--layout", "frames", "--image-size", "64", "--num-workers", "1"]) == 0
     (tmp_path / "data/oxe").symlink_to(frames_root)
-    _, text = _blocks("docs/lerobot.md", "yaml")
+    (text,) = [text for text in _blocks("docs/lerobot.md", "yaml") if "both.yaml" in text]
     (tmp_path / "both.yaml").write_text(text.replace("lerobot_aloha_static_coffee", "demo_v3_av1"))
     monkeypatch.chdir(tmp_path)
     names = _run(_block(frames_root, "both.yaml"), {})
@@ -280,6 +281,38 @@ def test_a_mixture_of_oxe_and_lerobot_with_a_root_each(
     sizes = np.array([8, 3])[batch["dataset"]]
     assert (batch["action_mask"][:, 0].sum(axis=1) == sizes).all()
     assert set(batch["dataset"].tolist()) == {0, 1}
+
+
+def test_a_mixture_of_oxe_and_lerobot_in_one_action_space(
+    frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convert.reindex import main as reindex
+    from convert.run.command import main as convert
+    from tests.fixtures.datasets.lerobot_dataset import DATA
+
+    given = ["--datasets", "lerobot:demo/v3_av1", "--source", str(DATA), "--output", str(tmp_path / "data/mix")]
+    assert convert([*given, "--layout", "frames", "--image-size", "64", "--num-workers", "1"]) == 0
+    (text,) = [text for text in _blocks("docs/lerobot.md", "yaml") if "my_lab_planar_arm" in text]
+    (tmp_path / "mine.yaml").write_text(text.replace("my_lab_planar_arm", "demo_v3_av1"))
+    (tmp_path / "data/oxe").symlink_to(frames_root)
+    monkeypatch.chdir(tmp_path)
+    assert reindex(["data/mix", "--config", "mine.yaml"]) == 0
+    code = _block(frames_root, '"planar"', my_lab_planar_arm="demo_v3_av1")
+    names = _run(code, {"make_loader": make_loader})
+    loader, batch = names["loader"], names["batch"]
+    assert batch["action"].shape == (64, 16, 7)
+    is_planar = batch["dataset"] == loader.dataset_names.index("planar")
+    assert 0 < is_planar.sum() < 64
+    for row in np.flatnonzero(is_planar).tolist():
+        steps = loader.episode("planar", int(batch["episode"][row])).table
+        stored, t = np.stack(steps["action"].to_numpy()), int(batch["step"][row])
+        moved = np.diff(stored[:, :2], axis=0, prepend=np.nan)
+        wanted = np.hstack([moved, np.zeros((len(stored), 4)), stored[:, 2:].clip(0, 1)])[t : t + 16]
+        # The first step has no target before it.
+        real = np.isfinite(moved[t : t + 16]).all(axis=1)
+        assert batch["action_mask"][row, : len(wanted)].all(axis=1).tolist() == real.tolist()
+        np.testing.assert_allclose(batch["action"][row, : len(wanted)][real], wanted[real], atol=1e-6)
+        assert not batch["action_mask"][row, len(wanted) :].any()
 
 
 def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
