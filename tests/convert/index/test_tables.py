@@ -195,6 +195,7 @@ def test_few_shards_and_no_rows_are_an_index_too(counts: tuple[int, ...], tmp_pa
         assert open_table(folder / table_file(kind), kind, entry=entries[kind]).rows == read(parts[0][kind]).num_rows
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_index(tmp_path: Path) -> None:
     tables = dict(shard_tables(1, 1))
     rows = 5_000

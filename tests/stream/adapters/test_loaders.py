@@ -11,6 +11,7 @@ import pytest
 
 from stream import ArgumentError, Loader, StateError, digest
 from stream.adapters import gr00t, latent_action, lerobot, normalization, octo, openpi, openvla
+from tests.fixtures.parameters import long_but
 
 UNITS = {"action_space": "eef_delta", "state_space": "eef"}
 ADAPTERS: dict[str, tuple[Callable[..., Loader], str, dict[str, Any]]] = {
@@ -27,7 +28,7 @@ ADAPTERS: dict[str, tuple[Callable[..., Loader], str, dict[str, Any]]] = {
 }
 
 
-FIRST = ("openpi", "oft", "octo", "diffusion", "gr00t")
+FIRST = ("openpi", "octo")
 """Adapters that `make test` runs with workers; the others share their code."""
 
 
@@ -36,9 +37,7 @@ def open_adapter(name: str, root: Path, **arguments: Any) -> Loader:
     return make(root, mixture, **{"batch_size": 4, **own, **arguments})
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.long) for name in ADAPTERS]
-)
+@pytest.mark.parametrize("name", long_but(FIRST, ADAPTERS))
 def test_workers_and_a_resume_give_the_same_batches(name: str, frames_root: Path) -> None:
     expected = [digest(open_adapter(name, frames_root).batch_at(step)) for step in range(4)]
     iterator = iter(open_adapter(name, frames_root))

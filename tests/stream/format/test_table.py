@@ -22,6 +22,7 @@ from stream.format.schema import STEP_FIELDS, TEXT
 from stream.format.table import Table, hash_column, map_file, open_table
 from stream.storage.errors import FormatError
 from tests.fixtures.memory_limit import memory_limit
+from tests.fixtures.parameters import long_but
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 NUMBERS = (*INTEGERS, "uint8", "uint16", "uint32", "uint64", "halffloat", "float", "double", "bool")
@@ -277,7 +278,7 @@ def test_a_table_that_is_not_of_one_batch_is_refused(tmp_path: Path, batches: in
         open_table(path, "steps")
 
 
-@pytest.mark.parametrize("value", [0x01, 0xFF])
+@pytest.mark.parametrize("value", long_but([0x01], [0x01, 0xFF]))
 def test_a_changed_byte_leads_nowhere_but_to_a_format_error(sample: Path, value: int) -> None:
     sound, refused = sample.read_bytes(), 0
     for place in range(len(sound)):

@@ -15,6 +15,7 @@ from stream.format.names import TABLE_KINDS
 from stream.frameworks.grain import PairSource
 from stream.loader.digest import digest
 from stream.storage.errors import FormatError, StreamError
+from tests.fixtures.parameters import long_but
 
 NAMES = ("bridge", "kuka")
 KINDS = ("arrayrecord", *TABLE_KINDS, "dataset.json")
@@ -68,7 +69,7 @@ def places(size: int, count: int) -> Iterator[tuple[int, int]]:
             yield start, min(size, start + length)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", long_but(["flipped", "truncated"], DAMAGES))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_region_is_an_error_or_has_no_effect(root: Path, whole: list[str], kind: str, damage: str) -> None:
     path = paths(root, kind)[0]

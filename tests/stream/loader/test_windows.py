@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stream import make_loader
 from stream.format.names import decode_record
 from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.oxe29_sample import SELECTED
+from tests.fixtures.parameters import long_but
 from tests.fixtures.tfds_reference import Reference
 
 # With and without a wrist camera, rate and state; of several sizes.
@@ -277,8 +279,7 @@ RANDOM: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(("ranks", "workers"), long_but([(1, 2), (2, 0)], product([1, 2, 3], [0, 2])))
 def test_random_frames_are_the_same_on_any_number_of_workers_and_ranks(
     workers: int, ranks: int, frames_root: Path
 ) -> None:

@@ -77,10 +77,10 @@ sys.stdin.readline()
     ("end", "by", "code"),
     [
         ("pass", None, 0),
-        ("raise ValueError('the loss is NaN')", None, 1),
-        ("os._exit(7)", None, 7),
+        pytest.param("raise ValueError('the loss is NaN')", None, 1, marks=pytest.mark.long),
+        pytest.param("os._exit(7)", None, 7, marks=pytest.mark.long),
         ("for batch in iterator: pass", signal.SIGINT, -signal.SIGINT),
-        ("for batch in iterator: pass", signal.SIGTERM, -signal.SIGTERM),
+        pytest.param("for batch in iterator: pass", signal.SIGTERM, -signal.SIGTERM, marks=pytest.mark.long),
         ("for batch in iterator: pass", signal.SIGKILL, -signal.SIGKILL),
     ],
     ids=["normal", "exception", "os._exit", "ctrl-c", "terminate", "kill"],

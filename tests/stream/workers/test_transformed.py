@@ -17,6 +17,7 @@ from stream import make_loader
 from stream.batch.spec import Batch, Decode
 from stream.loader.mixed import MixedData
 from stream.workers.protocol import Place
+from tests.fixtures.parameters import long_but
 from tests.stream.workers.shared_slot import ROWS, Apply, Change, SlotOf, assert_same, larger, maker_of, rows_of
 
 
@@ -218,7 +219,7 @@ def each_in_turn(batch: Batch) -> Any:
     return CHANGES[int(batch["sample"][0]) // ROWS % len(CHANGES)](batch)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", long_but([0], [0, 2]))
 def test_processes_and_threads_give_the_same(root: Path, data: MixedData, num_workers: int) -> None:
     more: dict[str, Any] = {"num_workers": num_workers, "transforms": [Apply(each_in_turn)]}
     loader = make_loader(root, {"arm": 1, "hand": 1}, batch_size=ROWS, **more)
