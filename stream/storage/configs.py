@@ -61,7 +61,7 @@ def list_faults(error: ValidationError, *, where: str) -> str:
     return "\n  ".join(faults)
 
 
-# libyaml, where PyYAML has it: ten times as fast, and each command reads the registry.
+# libyaml, where PyYAML has it: every command reads the registry, which takes 0.07 s with it and 0.36 s without.
 class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
     """A YAML loader of texts, numbers, truth values, nulls, lists and mappings, without repeated keys."""
 
