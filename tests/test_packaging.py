@@ -19,8 +19,10 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
 def pinned(text: str) -> dict[str, Version]:
-    """Versions by library, of lines ``name==version``."""
-    pins = (line.partition("==") for line in text.splitlines() if "==" in line and not line.startswith("#"))
+    """Versions by library, of lines ``name==version``; pip takes no file with another line."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[^=]+", line)] == []
+    pins = (line.partition("==") for line in lines)
     return {re.sub(r"[-_.]+", "-", name).lower(): Version(version.split(";")[0]) for name, _, version in pins}
 
 
