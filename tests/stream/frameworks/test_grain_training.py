@@ -7,9 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -123,9 +121,11 @@ def test_a_training_loop_runs_in_a_command_line(oxe_root: Path) -> None:
 
 @pytest.mark.long
 def test_a_training_loop_runs_in_a_notebook(oxe_root: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
     cells = [DATA_LOADER.replace('if __name__ == "__main__":\n    main(sys.argv[1])', ""), f"main({str(oxe_root)!r})"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=300).execute()
+    nbclient.NotebookClient(notebook, timeout=300).execute()
 
 
 def test_flags_of_a_program_are_left_to_it() -> None:

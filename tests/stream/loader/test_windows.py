@@ -22,7 +22,6 @@ from stream.format.names import decode_record
 from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.oxe29_sample import SELECTED
 from tests.fixtures.parameters import long_but
-from tests.fixtures.tfds_reference import Reference
 
 # With and without a wrist camera, rate and state; of several sizes.
 NAMES = ("bridge", "kuka", "rt1", "taco_play", "viola")
@@ -54,6 +53,9 @@ class SlowDataset:
 def slow_dataset(root: Path, source: Path, name: str) -> SlowDataset:
     (folder,) = (root / name).iterdir()
     spec = SELECTED[name].spec
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    from tests.fixtures.tfds_reference import Reference
+
     reference = Reference(source / spec.tfds_name / spec.version)
     vectors = []
     for episode in reference.of_split("train"):
