@@ -13,6 +13,7 @@ import yaml
 
 from convert.doctor.command import main as doctor
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from convert.journal.journal import FOLDER
 from convert.reindex import main as reindex
 from convert.run.command import main
 from convert.shard.images import decode_jpeg
@@ -246,7 +247,8 @@ def test_an_interrupted_conversion_goes_on_to_the_same_bytes(sent: signal.Signal
     assert run(*arguments("v3_av1", DATA, tmp_path / "whole", *size)).code == 0
     command = arguments("v3_av1", DATA, tmp_path / "out", *size)
     with start(*command) as started:
-        assert wait_until(lambda: is_written(tmp_path / "out", "*.status.json"), seconds=60, poll=0.005)
+        journal = tmp_path / "out/demo_v3_av1/3.0.0" / FOLDER
+        assert wait_until(lambda: is_written(journal, "*.status.json"), seconds=60, poll=0.005)
         started.process.send_signal(sent)
         assert started.wait().code in (EXIT_INTERRUPTED, -sent)
     assert not (tmp_path / "out/demo_v3_av1/3.0.0/dataset.json").exists()
