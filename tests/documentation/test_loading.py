@@ -1,0 +1,74 @@
+"""What the pages say of a loader's batches, files and episodes runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from stream import make_loader
+from tests.documentation.blocks import block_with, blocks, run_block
+
+
+def test_the_first_lines(oxe_root: Path) -> None:
+    names = run_block(block_with(oxe_root, "batch_at(51_234)"), {})
+    assert names["batch"]["frames"].shape[:2] == (64, 2)
+    assert [len(names["refs"]), names["batch"]["sample"][0]] == [64, 51_234 * 64]
+
+
+def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
+    code = block_with(oxe_root, "action_names")
+    names = run_block(code, {"make_loader": make_loader})
+    shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
+    assert sum(shown, ()) == names["loader"].action_names["bridge"]
+    assert [len(names["loader"].action_names[name]) for name in ("bridge", "rt1")] == [8, 13]
+
+
+def test_one_action_space(oxe_root: Path) -> None:
+    names = run_block(block_with(oxe_root, "unknown_units="), {"make_loader": make_loader})
+    loader = names["loader"]
+    assert loader.batch_at(0)["action"].shape[2] == 7
+    assert "tidybot" not in loader.dataset_names and len(loader.dataset_names) > 15
+
+
+def test_normalising_there_and_back(oxe_root: Path, tmp_path: Path) -> None:
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    code = block_with(oxe_root, "denormalize", **{"run/normalize.json": str(tmp_path / "normalize.json")})
+    names = run_block(code, {"loader": loader, "predicted": np.zeros((2, 8), np.float32)})
+    assert names["action"].shape == (2, 8)
+    assert names["action"].any()
+
+
+def test_windows(frames_root: Path) -> None:
+    code = block_with(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
+    batch = run_block(code, {})["batch"]
+    assert [batch[f"frames/{camera}"].shape for camera in ("primary", "wrist")] == [(64, 3, 64, 64, 3)] * 2
+    assert batch["frame_step"].shape == batch["frames_mask/wrist"].shape == (64, 3)
+    assert 0 < batch["frames_mask/wrist"].sum() < batch["frames_mask/primary"].sum()
+
+
+def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change = {"run/loader.json": str(tmp_path / "run/loader.json")}
+    run_block(block_with(oxe_root, "loader.save", **change), {"loader": make_loader(oxe_root, "bridge", batch_size=8)})
+    names = run_block(block_with(oxe_root, "load_loader(", **change), {})
+    assert capsys.readouterr().out.startswith("bridge bridge-train.tfrecord-")
+    assert len(names["episode"].frames) == len(names["episode"].frame_steps) > 1
+
+
+def test_tables_and_records(oxe_root: Path) -> None:
+    names = run_block(block_with(oxe_root, "pa.memory_map"), {})
+    assert {"episode", "step", "language", "action/world_vector"} < set(names["steps"].schema.names)
+    names = run_block(block_with(oxe_root, "ArrayRecordReader"), names)
+    assert names["first"][:3] == names["last"][:3] == b"\xff\xd8\xff"
+
+
+def test_the_dataset_of_ones_own(tmp_path: Path) -> None:
+    from convert.registry.registry import load_registry
+
+    (text,) = blocks("docs/adding-a-dataset.md", "yaml")
+    (tmp_path / "my.yaml").write_text(text)
+    dataset = load_registry(config=[tmp_path / "my.yaml"]).dataset("my_robot")
+    assert dataset.cameras.keys() == yaml.safe_load(text)["datasets"]["my_robot"]["cameras"].keys()

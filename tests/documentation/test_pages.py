@@ -1,0 +1,63 @@
+"""The pages as a whole: links lead somewhere, the site has every page, every block of Python has a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documentation.blocks import PAGES, python_blocks
+from tests.fixtures.command import REPOSITORY
+
+MOST_LINES = {"README.md": 200, "CONTRIBUTING.md": 120}
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
+    prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_block_of_python_is_run_by_a_test() -> None:
+    marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
+    marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
+    marks |= {
+        "tables = make_loader",
+        "loader.save",
+        "load_loader(",
+        "frames_mask/wrist",
+        "curriculum",
+        "left_out =",
+        "both.yaml",
+        "my_lab_planar_arm",
+        "denormalize",
+        "unknown_units=",
+        "openpi.loader(",
+        "openvla.examples(",
+    }
+    blocks = python_blocks()
+    assert len(blocks) == len(marks)
+    for mark in marks:
+        assert sum(mark in code for code in blocks) == 1, mark
+
+
+def test_links_between_pages() -> None:
+    for page in PAGES:
+        here = REPOSITORY / page
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", here.read_text()):
+            if "://" not in target:
+                there = here.parent / target if target else here
+                assert there.exists(), f"{page}: {target}"
+                assert not anchor or anchor in _anchors(there), f"{page}: {target}#{anchor}"
+
+
+def test_every_page_is_in_the_site() -> None:
+    site = (REPOSITORY / "mkdocs.yml").read_text()
+    assert [page for page in PAGES if f" {page}\n" not in site] == []
+
+
+@pytest.mark.parametrize("page", MOST_LINES)
+def test_the_first_pages_stay_short(page: str) -> None:
+    assert len((REPOSITORY / page).read_text().splitlines()) <= MOST_LINES[page]

@@ -1,0 +1,112 @@
+"""The training loops of the pages run: PyTorch, Lightning, JAX, Grain, public trainers."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream import make_loader
+from tests.documentation.blocks import TURNS, block_with, run_block
+
+
+def test_a_policy(oxe_root: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    seen: list[Any] = []
+    code = block_with(oxe_root, "tables = make_loader", **{'"cuda"': '"cpu"'})
+    run_block(code, {"train_step": lambda model, *given: seen.append(given), "model": None})
+    for images, actions, real in seen:
+        assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)
+        assert actions.shape == real.shape == (64, 16, 13)
+        assert not actions[~real].any()
+    assert len(seen) == TURNS
+
+
+def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    seen: list[Any] = []
+    code = block_with(oxe_root, "batches = to_device(", **{'"cuda"': '"cpu"'})
+    closing |= run_block(code, {"train_step": lambda model, batch: seen.append(batch["frames"]), "model": None})
+    assert [type(frames) for frames in seen] == [torch.Tensor] * TURNS
+    assert closing["batches"].get_state()["step"] == TURNS
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+    from tests.stream.frameworks.test_lightning import _Model
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    given = {
+        "Trainer": functools.partial(pl.Trainer, **quiet, default_root_dir=tmp_path),
+        "ModelCheckpoint": pl.callbacks.ModelCheckpoint,
+    }
+    shorter = {"batch_size=64": "batch_size=16", "val_steps=20": "val_steps=2", "100_000": "4", "1000": "2"}
+    code = block_with(oxe_root, "PairDataModule", **shorter, **{'"oxe29"': halves, "runs/one": str(tmp_path)})
+    (later,) = re.findall(r"# later: (.*)", code)
+    model = _Model()
+    run_block(code, {**given, "model": model})
+    assert len(model.trained) == 4
+    resumed = _Model()
+    code = code.replace("max_steps=4", "max_steps=6").replace("trainer.fit(model, datamodule=data)  #", f"{later}  #")
+    run_block(code, {**given, "model": resumed})
+    # Its own numbers are of batches of 4.
+    assert [step // 4 for step in resumed.trained] == [4, 5]
+
+
+def test_a_jax_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    seen: list[Any] = []
+
+    def train_step(state: int, frames: Any, action: Any) -> tuple[int, float]:
+        seen.append((frames, action))
+        return state + 1, 0.0
+
+    given = {"NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec, "train_step": train_step, "state": 0}
+    closing |= run_block(block_with(oxe_root, "stream.jax"), {**given, "mesh": jax.make_mesh((1,), ("data",))})
+    assert closing["state"] == len(seen) == TURNS
+    assert all(isinstance(array, jax.Array) for pair in seen for array in pair)
+
+
+def test_a_loop_of_grain(oxe_root: Path) -> None:
+    names = run_block(block_with(oxe_root, "PairSource", **{"worker_count=2": "worker_count=0"}), {})
+    assert names["batch"]["frames"].shape[:2] == (8, 2)
+    assert isinstance(names["state"], bytes)
+
+
+def test_an_augmentation(oxe_root: Path) -> None:
+    loader = run_block(block_with(oxe_root, "Brighten"), {})["loader"]
+    plain = make_loader(oxe_root, "oxe29", batch_size=64).batch_at(0)["frames"]
+    assert loader.batch_at(0)["frames"].dtype == plain.dtype
+    assert (loader.batch_at(0)["frames"] != plain).any()
+
+
+def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
+    root = {"build/demo/frames": str(frames_root)}
+    names = run_block(block_with(frames_root, "openpi.loader(", **root), {})
+    assert names["batch"]["image"]["base_0_rgb"].shape == (32, 224, 224, 3)
+    assert names["batch"]["actions"].shape == (32, 50, 32)
+    pytest.importorskip("torch", reason="torch is not installed")
+    names = run_block(block_with(frames_root, "openvla.examples(", **root, **{"run/": f"{tmp_path}/"}), {})
+    assert len(names["rows"]) == 16 and (tmp_path / "dataset_statistics.json").is_file()
+    assert names["tensors"]["observation.images.wrist"].shape == (8, 2, 3, 64, 64)
+    assert set(names["stats"]) >= {"action", "observation.state"}
+
+
+def test_validation(oxe_root: Path, halves: str) -> None:
+    code = block_with(oxe_root, 'split="val"', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
+    names = run_block(code, {"make_loader": make_loader, "root": oxe_root})
+    assert names["step"] == TURNS - 1
+    assert names["held_out"]["sample"][0] == (TURNS - 1) * 64
+
+
+def test_resuming(oxe_root: Path, closing: dict[str, Any]) -> None:
+    with_loader = {"loader": make_loader(oxe_root, "bridge", batch_size=8, num_workers=1)}
+    closing |= run_block(block_with(oxe_root, "iterator.get_state()"), with_loader)
+    assert closing["iterator"].step == closing["state"]["step"] == 0
