@@ -220,9 +220,11 @@ class Journal:
         suffixes = (STATUS, FAILURE, LOCK, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
         mine = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
         mine |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
-        self._store.remove(f"{FOLDER}/{name}" for name in mine & self._store.names(FOLDER))
-        if self._store.names(FOLDER) <= {PARAMETERS, MANIFEST + LOCK}:
+        existing = self._store.names(FOLDER)
+        if existing - mine <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
+        else:
+            self._store.remove(f"{FOLDER}/{name}" for name in mine & existing)
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""

@@ -30,6 +30,7 @@ FOLDER = ".convert"
 """Name of the journal's folder."""
 LOCK = ".lock"
 _TEMPORARY = ".tmp"
+_REMOVED = ".removed"
 _STALE = 24 * 3600.0
 """Seconds after which a temporary folder of another machine counts as left behind."""
 _THREADS = 8
@@ -46,6 +47,7 @@ class LocalStore:
     def __init__(self, root: str | Path) -> None:
         self.scratch = Path(root)
         self._journal = self.scratch / FOLDER
+        self._removed = self.scratch / (FOLDER + _REMOVED)
 
     def exists(self) -> bool:
         """Return whether the journal exists."""
@@ -124,8 +126,12 @@ class LocalStore:
                 folder.rmdir()
 
     def remove_journal(self, last: str) -> None:
-        """Remove the journal."""
-        shutil.rmtree(self._journal, ignore_errors=True)
+        """Remove the journal: it goes as a whole, so that no other process finds half of it."""
+        # A kill may have left one.
+        shutil.rmtree(self._removed, ignore_errors=True)
+        with writing(self.scratch), contextlib.suppress(FileNotFoundError):
+            self._journal.replace(self._removed)
+        shutil.rmtree(self._removed, ignore_errors=True)
 
     @contextlib.contextmanager
     def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
@@ -164,7 +170,8 @@ class LocalStore:
             shutil.rmtree(folder, ignore_errors=True)
 
     def remove_stale(self) -> None:
-        """Remove what killed processes left half-written, except under locks that are held."""
+        """Remove what killed processes left half-written or half-removed, except under locks that are held."""
+        shutil.rmtree(self._removed, ignore_errors=True)
         for owner in {_owner(name) for name in self.names(FOLDER)} - {""}:
             try:
                 with self.lock(owner):

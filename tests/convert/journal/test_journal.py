@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -287,6 +288,19 @@ def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: J
     finally:
         stop.set()
         thread.join()
+
+
+def test_no_other_process_finds_half_of_a_journal_that_is_removed(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exists = []
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: exists.append(journal.exists()))
+    journal.clear([STEM], ["train"])
+    assert not exists[-1]
+    monkeypatch.undo()
+    assert (Path(journal.output) / f"{FOLDER}.removed").exists(), "as after a kill"
+    journal.remove_stale()
+    assert os.listdir(journal.output) == []
 
 
 def test_a_finished_shard_has_a_status_that_is_read_back(journal: Journal) -> None:
