@@ -1,5 +1,6 @@
-"""Grain, imported without its warning that jax is missing."""
+"""Grain, imported without two warnings that users cannot act on: that jax is missing, that its protobuf code is old."""
 
+import warnings
 from logging import LogRecord
 
 from absl import logging
@@ -11,6 +12,8 @@ def _is_wanted(record: LogRecord) -> bool:
 
 logging.get_absl_logger().addFilter(_is_wanted)
 try:
-    import grain as grain
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
+        import grain as grain
 finally:
     logging.get_absl_logger().removeFilter(_is_wanted)
