@@ -175,7 +175,10 @@ class Source(ABC):
             )
         except (ValueError, KeyError, AssertionError, NotImplementedError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UsageError(f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()})") from None
+            raise UsageError(
+                f"{self.path}: episodes {expression!r}: {reason} (splits: {self._listed()}; "
+                "a list of episodes is a file that ends in .json)"
+            ) from None
         ranges: dict[str, list[slice]] = {}
         for term in terms:
             ranges.setdefault(term.splitname, []).append(slice(term.from_, term.to))

@@ -100,7 +100,7 @@ class Catalog:
         return {name: sorted(inner, key=version_key) for name, inner in versions.items() if inner}
 
     def check_converted(self, *folders: str) -> None:
-        """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``.
+        """Raise ArgumentError if the root holds a TFDS dataset, the input of ``convert.run``, or is no root.
 
         Args:
             folders: Patterns of folders to check; by default the root and two levels below it, unless the root holds a
@@ -112,6 +112,13 @@ class Catalog:
                     f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
                     f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
                 )
+        if folders or self.complete:
+            return
+        if (self.root / MANIFEST_NAME).exists() or any(self.root.glob(f"*/{MANIFEST_NAME}")):
+            raise ArgumentError(f"{self.root}: is the folder of one dataset; give the root that holds all of them")
+        raise ArgumentError(
+            f"{self.root}: holds no complete conversion; expected <dataset>/<version>/{MANIFEST_NAME} below the root"
+        )
 
     @property
     def complete(self) -> list[str]:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from stream.format.catalog import Catalog
 from stream.format.mixture_file import MixtureFile, SizePower, Weight, in_folder, member_content
-from stream.format.names import MANIFEST_NAME
 from stream.storage.configs import CONFIGS, list_faults, read_yaml
 from stream.storage.errors import ArgumentError, closest
 
@@ -88,21 +87,16 @@ def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
     if not isinstance(split, str):
         raise ArgumentError(f"split={split!r:.100}; expected a text, such as 'train' or 'train[:90%]'")
     if isinstance(mixture, Mapping):
-        found = _read({"members": dict(mixture)}, split, where=f"mixture {dict(mixture)!r:.200}")
-    elif isinstance(mixture, list | tuple):
-        found = _read(_scheduled(mixture), split, where="mixture")
-    elif isinstance(mixture, Path) or (isinstance(mixture, str) and mixture.endswith((".yaml", ".yml"))):
-        found = _read(_read_file(Path(mixture)), split, where=str(mixture), folder=Path(mixture).parent)
-    elif not isinstance(mixture, str):
+        return _read({"members": dict(mixture)}, split, where=f"mixture {dict(mixture)!r:.200}")
+    if isinstance(mixture, list | tuple):
+        return _read(_scheduled(mixture), split, where="mixture")
+    if isinstance(mixture, Path) or (isinstance(mixture, str) and mixture.endswith((".yaml", ".yml"))):
+        return _read(_read_file(Path(mixture)), split, where=str(mixture), folder=Path(mixture).parent)
+    if not isinstance(mixture, str):
         raise ArgumentError(f"mixture={mixture!r:.100}; expected {_EXPECTED}")
-    elif mixture in packaged_mixtures():
-        found = _read(_read_file(_MIXTURES / f"{mixture}.yaml"), split, where=mixture, folder=_MIXTURES)
-    else:
-        found = Mixture(tuple(Member(name, split) for name in _names(mixture, catalog)))
-    own = [member.dataset.partition(":")[0] for member in found.members if member.root is None]
-    if any(name not in catalog.versions for name in own):
-        catalog.check_converted()
-    return found
+    if mixture in packaged_mixtures():
+        return _read(_read_file(_MIXTURES / f"{mixture}.yaml"), split, where=mixture, folder=_MIXTURES)
+    return Mixture(tuple(Member(name, split) for name in _names(mixture, catalog)))
 
 
 def _names(text: str, catalog: Catalog) -> list[str]:
@@ -115,10 +109,8 @@ def _names(text: str, catalog: Catalog) -> list[str]:
             raise ArgumentError(f"mixture {text!r:.200}: {name!r} is a mixture; only names of datasets can be listed")
         catalog.check_converted()
         known = {*catalog.versions, *(packaged_mixtures() if len(names) == 1 else ())}
-        inside = (catalog.root / MANIFEST_NAME).exists() or any(catalog.root.glob(f"*/{MANIFEST_NAME}"))
-        hint = f"; {catalog.root} is the folder of one dataset, give the root that holds all of them" if inside else ""
         raise ArgumentError(
-            f"no {'mixture or ' if len(names) == 1 else ''}dataset {name!r}; {closest(name, known, noun='names')}{hint}"
+            f"no {'mixture or ' if len(names) == 1 else ''}dataset {name!r}; {closest(name, known, noun='names')}"
         )
     twice = [name for name in names if names.count(name) > 1]
     if twice:

@@ -27,6 +27,7 @@ def catalog(tmp_path: Path) -> Catalog:
     """Return a root with two datasets; their manifests are not read."""
     for name in ("bridge", "kuka"):
         (tmp_path / name / "0.1.0").mkdir(parents=True)
+        (tmp_path / name / "0.1.0" / "dataset.json").touch()
     return Catalog(tmp_path)
 
 
@@ -200,10 +201,16 @@ def test_an_unknown_name_lists_the_closest(catalog: Catalog, name: str, message:
 def test_a_root_that_is_one_of_its_datasets_is_said(oxe_root: Path, levels: int) -> None:
     (version,) = (oxe_root / "bridge").iterdir()
     inside = Catalog([version.parent, version][levels - 1])
-    with pytest.raises(
-        ArgumentError, match=f"{inside.root} is the folder of one dataset, give the root that holds all of them"
-    ):
+    message = f"{inside.root}: is the folder of one dataset; give the root that holds all of them"
+    with pytest.raises(ArgumentError, match=message):
         resolve_mixture("bridge", "train", inside)
+
+
+def test_a_root_without_a_conversion_says_so_in_place_of_the_names_of_its_folders(oxe_root: Path) -> None:
+    above = Catalog(oxe_root.parent)
+    message = f"{above.root}: holds no complete conversion; expected <dataset>/<version>/dataset.json below the root"
+    with pytest.raises(ArgumentError, match=message):
+        resolve_mixture("bridge", "train", above)
 
 
 def test_a_mapping_with_an_unknown_dataset_lists_the_closest(oxe_root: Path) -> None:

@@ -201,9 +201,11 @@ def test_a_range_that_leaves_nothing_says_how_many_episodes_there_are(source: Rl
     ["", "train[", "train[a:b]", "train[5]", "train[:200%]", "nope", "train+nope", "all[:3]", "+", "train[:99]"],
 )
 def test_what_is_not_in_the_grammar_is_refused_with_the_splits(source: RldsSource, expression: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes\)$"
-    ):
+    message = (
+        r"episodes .*: .* \(splits: test: 0 episodes, train: 10 episodes, val: 2 episodes; a list of episodes "
+        r"is a file that ends in \.json\)$"
+    )
+    with pytest.raises(UsageError, match=message):
         source.select_episodes(expression)
 
 
