@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import resource
 import signal
 import sys
 import traceback
@@ -32,6 +33,9 @@ def main(arguments: list[str]) -> int:
     parent = os.getppid()
     setup_fd, connection_fd = (int(argument) for argument in arguments)
     connection: Connection = Connection(connection_fd)
+    # Shards stay open, of which a mixture has more than the usual limit of 1,024.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         # Opened again, as each worker needs a position of its own in the file.
         with open(f"/proc/self/fd/{setup_fd}", "rb") as file:

@@ -336,7 +336,7 @@ def test_the_default_number_of_open_files_leaves_handles_to_others() -> None:
     try:
         for limit in (used, used + 100, used + 1000, min(hard, 100_000)):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-            assert 4 <= default_max_open() <= max(4, min(1024, (limit - used) // 2 + 1))
+            assert 4 <= default_max_open() <= max(4, min(1 << 15, (limit - used) // 2 + 1))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tests.fixtures.command import LIGHT, wait_until
 from tests.stream.transforms import FailsAt, Slow
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-GONE_S = 2.0
+GONE_S = 10.0
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
@@ -139,6 +140,19 @@ def test_a_dropped_iterator_ends_its_workers(oxe_root: Path, num_workers: int) -
     gc.collect()
     assert wait_until(lambda: not alive(workers), seconds=GONE_S)
     assert digest(kept) == content
+
+
+def test_workers_may_keep_more_files_open_than_the_trainer(oxe_root: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        iterator = batches(oxe_root, num_workers=1)
+        next(iterator)
+        (worker,) = workers_of(os.getpid())
+        assert worker.rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
+        iterator.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.long
