@@ -49,4 +49,5 @@ def writing(where: Path) -> Iterator[None]:
             raise ShardError(f"{where}: the disk is full; make room and run the same command again") from error
         if error.errno in _NOT_WRITABLE:
             raise UsageError(f"{where} cannot be written: {error.strerror}; choose another --output") from error
-        raise ConvertError(f"{where}: {error.strerror or error} ({error.filename or ''})") from error
+        file = f" ({error.filename})" if error.filename else ""
+        raise ConvertError(f"{where}: {error.strerror or error}{file}") from error

@@ -392,3 +392,5 @@ def test_a_full_disk_says_so_and_that_the_same_command_goes_on(tmp_path: Path) -
 def test_another_error_of_the_file_system_keeps_its_reason(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=r"Input/output error \(/file\)"), writing(tmp_path):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "/file")
+    with pytest.raises(ConvertError, match=r"Too many open files$"), writing(tmp_path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
