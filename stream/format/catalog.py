@@ -106,13 +106,15 @@ class Catalog:
             folders: Patterns of folders to check; by default the root and two levels below it, unless the root holds a
                 converted dataset.
         """
-        for folder in folders or (("*/*", "*", ".") if not self.complete else ()):
+        if not folders and self.complete:
+            return
+        for folder in folders or ("*/*", "*", "."):
             for file in self.root.glob(f"{folder}/{_TFDS_FILE}"):
                 raise ArgumentError(
                     f"{file.parent}: is a TFDS dataset that is not converted; convert it with `python -m convert.run "
                     f"--datasets NAMES --source {file.parent.parent.parent} --output OUTPUT`, and open OUTPUT"
                 )
-        if folders or self.complete:
+        if folders:
             return
         if (self.root / MANIFEST_NAME).exists() or any(self.root.glob(f"*/{MANIFEST_NAME}")):
             raise ArgumentError(f"{self.root}: is the folder of one dataset; give the root that holds all of them")

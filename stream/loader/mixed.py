@@ -268,9 +268,8 @@ def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset
         for member in members
         if member.dataset.partition(":")[0] not in catalogs[member.root].versions and member.root is None
     ]
-    if missing:
-        catalog.check_converted()
     if len(missing) > 1:
+        catalog.check_converted()
         raise ArgumentError(
             f"{catalog.root}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
             f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"

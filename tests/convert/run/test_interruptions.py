@@ -81,7 +81,7 @@ def wait_for(shards: float, command: Command, output: Path) -> None:
 def kill(command: Command) -> None:
     """``kill -9`` of the main process; whatever it started has to go by itself."""
     command.kill()
-    assert wait_until(lambda: not command.processes(), seconds=10), command.processes()
+    assert wait_until(lambda: not command.processes(), seconds=2), command.processes()
 
 
 def assert_same_command_completes(command: list[str], output: Path, reference: dict[str, str]) -> Result:

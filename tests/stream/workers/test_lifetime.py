@@ -25,7 +25,7 @@ from tests.fixtures.command import LIGHT, wait_until
 from tests.stream.transforms import FailsAt, Slow
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-GONE_S = 10.0
+GONE_S = 2.0
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
