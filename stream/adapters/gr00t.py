@@ -12,6 +12,7 @@ import numpy as np
 
 from stream.adapters.chunks import whole_chunks
 from stream.adapters.opening import open_loader
+from stream.adapters.statistics import vector_statistics
 from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def loader(
     Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are no samples, as in GR00T.
 
     Sources: ``gr00t/data/types.py`` and ``gr00t/data/dataset/sharded_single_step_dataset.py``. Not done: the processor,
-    with normalisation, image size and tokenizer; and the embodiment tag, which you give to ``VLAStepData``.
+    with normalisation (by ``statistics``), image size and tokenizer; and the embodiment tag, which you give to
+    ``VLAStepData``.
 
     Args:
         root: As for ``make_loader``.
@@ -95,6 +97,26 @@ def steps(batch: Batch) -> list[dict[str, Any]]:
         }
         for row, text in enumerate(batch["text"])
     ]
+
+
+def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return the statistics of one embodiment for GR00T's ``StateActionProcessor``, of all members together.
+
+    Args:
+        loader: Loader of this module.
+        split: TFDS split of the statistics.
+
+    Returns:
+        ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` of each key, of ``state`` and ``action``.
+    """
+    made: ToGr00t = loader.running.transforms[-1]
+    keys = {"state": made.states, "action": made.actions}
+    return {
+        name: {
+            key: {kind: values[dims].tolist() for kind, values in numbers.items()} for key, dims in keys[name].items()
+        }
+        for name, numbers in vector_statistics(loader, split=split).items()
+    }
 
 
 @dataclass(frozen=True)

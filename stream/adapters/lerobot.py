@@ -13,6 +13,7 @@ import numpy as np
 from stream.adapters.chunks import repeat_edges, whole_chunks
 from stream.adapters.images import as_float
 from stream.adapters.opening import open_loader
+from stream.adapters.statistics import vector_statistics
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -123,16 +124,8 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
     Raises:
         ArgumentError: The members have different dimensions; load them in one space.
     """
-    from stream.loader.normalize import Normalize
-
-    found: dict[str, dict[str, np.ndarray]] = {}
-    names: tuple[tuple[Literal["action", "state"], str], ...] = (("action", "action"), ("state", "observation.state"))
-    for key, name in names:
-        if any(vector.size for vector in loader.data.spec.vectors(key)):
-            made = Normalize(loader, per="mixture", keys=(key,), split=split).statistics[key]
-            numbers = next(iter(made.values()))
-            kinds = ("mean", "std", "min", "max", "q01", "q99")
-            found[name] = {kind: getattr(numbers, kind).astype(np.float32) for kind in kinds}
+    names = {"action": "action", "state": "observation.state"}
+    found = {names[key]: numbers for key, numbers in vector_statistics(loader, split=split).items()}
     image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
     return found | dict.fromkeys(loader.running.transforms[-1].views, image)
 
