@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-import simplejpeg
 
 from bench.measure.child import ask
 from bench.measure.command import Result, tell, work_folder
@@ -29,7 +28,7 @@ from bench.measure.points import Point, Prepared, Repeated, study
 from bench.measure.tables import Table, figure, point_table
 from bench.synthetic import DATASETS, Scale, make_root
 from stream import Normalize, make_loader
-from stream.batch.encoded import encoded_frames
+from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 from stream.storage.arguments import whole
 
@@ -96,8 +95,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         first_batch_s: From ``iter`` on, workers started.
         plan_ms: Planning 256 samples, median over steps all over the order; plan_first_ms: the first time.
         batch_cpu_ms: CPU time of a batch, trainer and workers, after the first half.
-        decode_cpu_ms: CPU time of decoding as many frames, in this process.
-        beside_cpu_ms: Their difference.
+        beside_cpu_ms: The same of batches whose frames stay encoded (``decode="device"``).
         resume_s: From ``set_state`` to the batch of step 10^8.
         describe_ms: ``describe`` of a batch at 10^8.
         normalize_ms: Making the tables of all statistics.
@@ -127,12 +125,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     first_plan = plan(0)
     planned = [plan(place) for place in np.random.default_rng(0).integers(0, FAR, 50).tolist()]
     iterator = iter(loader)
-    for _ in range(request["batches"] - half):
-        next(iterator)
-    cpu = _cpu_seconds()
-    for _ in range(half):
-        next(iterator)
-    cpu = (_cpu_seconds() - cpu) / half
+    cpu = _batch_cpu_seconds(iterator, half)
     processes = (psutil.Process(), *psutil.Process().children())
     own, shared = ([measured(process.pid) for process in processes] for measured in (own_set, proportional_set))
     state = {**iterator.get_state(), "step": FAR}
@@ -145,7 +138,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         _timed(work)[0] for work in (resume, lambda: loader.describe(FAR), lambda: Normalize(loader))
     )
     iterator.close()
-    decode = _decode_seconds(loader)
+    encoded = iter(Loader(loader.data, dataclasses.replace(loader.running, decode="device")))
+    beside = _batch_cpu_seconds(encoded, half)
+    encoded.close()
     return {
         "records": sum(loader.sizes.values()),
         "shards": sum(len(split.shards) for split in loader.data.views.splits),
@@ -159,8 +154,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "plan_first_ms": 1000 * first_plan,
         "plan_ms": 1000 * float(np.median(planned)),
         "batch_cpu_ms": 1000 * cpu,
-        "decode_cpu_ms": 1000 * decode,
-        "beside_cpu_ms": 1000 * (cpu - decode),
+        "beside_cpu_ms": 1000 * beside,
         "resume_s": resumed,
         "describe_ms": 1000 * described,
         "normalize_ms": 1000 * normalized,
@@ -193,18 +187,14 @@ def _take_hundred(loader: Loader) -> tuple[float, float]:
     return first, hundred
 
 
-def _decode_seconds(loader: Loader) -> float:
-    """Return the CPU time of decoding the frames of a batch; a thread of the loader maps the index meanwhile."""
-    encoded = Loader(loader.data, dataclasses.replace(loader.running, num_workers=0, decode="device")).batch_at(0)
-    jpegs = [jpeg.tobytes() for _, _, jpeg in encoded_frames(encoded)]
-    pixels = np.empty((*loader.data.spec.frame_shape, 3), np.uint8)
-    times = []
-    for _ in range(50):
-        began = time.thread_time()
-        for jpeg in jpegs:
-            simplejpeg.decode_jpeg(jpeg, buffer=pixels)
-        times.append(time.thread_time() - began)
-    return float(np.median(times))
+def _batch_cpu_seconds(iterator: LoaderIterator, count: int) -> float:
+    """Return the CPU time of a batch, the mean of ``count`` of them after as many."""
+    for _ in range(count):
+        next(iterator)
+    began = _cpu_seconds()
+    for _ in range(count):
+        next(iterator)
+    return (_cpu_seconds() - began) / count
 
 
 def _largest(sizes: Sequence[int | None]) -> int | None:
@@ -218,10 +208,9 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _cpu_seconds() -> float:
-    # In nanoseconds; the kernel's figures of complete processes count in hundredths of a second.
-    processes = (psutil.Process(), *psutil.Process().children())
-    threads = (file for process in processes for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
-    return sum(int(file.read_text().split()[0]) for file in threads) / 1e9
+    # Of processes, because threads that end take their own figures along.
+    children = psutil.Process().children()
+    return time.process_time() + sum(sum(child.cpu_times()[:2]) for child in children)
 
 
 def _table(result: Result) -> Table:

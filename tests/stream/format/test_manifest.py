@@ -1,4 +1,5 @@
 import functools
+import gc
 import hashlib
 import json
 import operator
@@ -160,6 +161,7 @@ def test_what_is_not_json_is_refused(tmp_path: Path, content: bytes) -> None:
     write(tmp_path, content)
     with pytest.raises(FormatError, match=r"dataset\.json: not a JSON file"):
         read_manifest(tmp_path)
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b"3", b'"text"', b"{}"])
