@@ -22,10 +22,10 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FIXED = 0x10
-_MADV_POPULATE_READ = 22
+_MADV_NORMAL, _MADV_RANDOM, _MADV_POPULATE_READ = 0, 1, 22
 _CHUNK = 64 << 20
 """Bytes mapped at a time; a smaller region is left to page faults."""
-_PAUSE_S = 0.5
+_PAUSE_S = 2.0
 
 
 class Region:
@@ -53,6 +53,8 @@ class Region:
         for path, size, start in zip(paths, sizes, self.starts, strict=True):
             if size:
                 self._map(path, size, base + start)
+        # By default the kernel reads 128 kB for each of the numbers of a batch.
+        _libc.madvise(base, len(self._bytes), _MADV_RANDOM)
         available = available_memory()
         if len(self._bytes) > _CHUNK and (available is None or len(self._bytes) < available // 2):
             threading.Thread(target=self._map_pages, name="stream-map", daemon=True).start()
@@ -64,6 +66,7 @@ class Region:
         time.sleep(_PAUSE_S)
         for start in range(0, size, _CHUNK):
             # Before Linux 5.14 this fails, and pages are mapped as they are used.
+            _libc.madvise(base + start, min(_CHUNK, size - start), _MADV_NORMAL)
             if _libc.madvise(base + start, min(_CHUNK, size - start), _MADV_POPULATE_READ):
                 return
 
