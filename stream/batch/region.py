@@ -65,9 +65,10 @@ class Region:
         # The first batches come first.
         time.sleep(_PAUSE_S)
         for start in range(0, size, _CHUNK):
+            length = min(_CHUNK, size - start)
+            _libc.madvise(base + start, length, _MADV_NORMAL)
             # Before Linux 5.14 this fails, and pages are mapped as they are used.
-            _libc.madvise(base + start, min(_CHUNK, size - start), _MADV_NORMAL)
-            if _libc.madvise(base + start, min(_CHUNK, size - start), _MADV_POPULATE_READ):
+            if _libc.madvise(base + start, length, _MADV_POPULATE_READ):
                 return
 
     def view(self, dtype: str) -> np.ndarray:
