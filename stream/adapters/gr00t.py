@@ -12,7 +12,7 @@ import numpy as np
 
 from stream.adapters.chunks import whole_chunks
 from stream.adapters.opening import open_loader
-from stream.adapters.statistics import vector_statistics
+from stream.adapters.statistics import mixture_statistics
 from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
         name: {
             key: {kind: values[dims].tolist() for kind, values in numbers.items()} for key, dims in keys[name].items()
         }
-        for name, numbers in vector_statistics(loader, split=split).items()
+        for name, numbers in mixture_statistics(loader, split=split).items()
     }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from stream.adapters.chunks import repeat_edges, whole_chunks
 from stream.adapters.images import as_float
 from stream.adapters.opening import open_loader
-from stream.adapters.statistics import vector_statistics
+from stream.adapters.statistics import mixture_statistics
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
         ArgumentError: The members have different dimensions; load them in one space.
     """
     names = {"action": "action", "state": "observation.state"}
-    found = {names[key]: numbers for key, numbers in vector_statistics(loader, split=split).items()}
+    found = {names[key]: numbers for key, numbers in mixture_statistics(loader, split=split).items()}
     image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
     return found | dict.fromkeys(loader.running.transforms[-1].views, image)
 

@@ -43,7 +43,6 @@ def open_loader(
         ArgumentError: As for ``make_loader`` and ``Normalize``; or ``keep_ranges`` is taken.
     """
     # Workers import the modules of the conversions, and need no Grain.
-    from stream.format.names import VECTORS
     from stream.loader.loader import make_loader
     from stream.loader.normalize import Normalize
 
@@ -59,7 +58,6 @@ def open_loader(
         given["keep_ranges"] = ranges
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if normalize is True:
-        exist = [key for key in VECTORS if any(vector.size for vector in data.spec.vectors(key))]
-        kept = [{**each, "keys": [key for key in exist if key in each["keys"]]} for each in settings]
+        kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]
         steps = [Normalize(data, **each) for each in kept if each["keys"]]
     return make_loader(root, mixture, **given, transforms=[*steps, *transforms, convert(data, steps)])

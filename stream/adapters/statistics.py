@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stream.format.names import VECTORS, VectorName
+from stream.format.names import VectorName
 from stream.format.statistics import NUMBERS
 
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
 
 
-def vector_statistics(loader: Loader, *, split: str) -> dict[VectorName, dict[str, np.ndarray]]:
+def mixture_statistics(loader: Loader, *, split: str) -> dict[VectorName, dict[str, np.ndarray]]:
     """Return the statistics of all members together.
 
     Args:
@@ -29,10 +29,7 @@ def vector_statistics(loader: Loader, *, split: str) -> dict[VectorName, dict[st
     # Workers import this module, and need no Grain.
     from stream.loader.normalize import Normalize
 
-    found = {}
-    for key in VECTORS:
-        if any(vector.size for vector in loader.data.spec.vectors(key)):
-            made = Normalize(loader, per="mixture", keys=(key,), split=split).statistics[key]
-            members = next(iter(made.values()))
-            found[key] = {kind: getattr(members, kind).astype(np.float32) for kind in NUMBERS}
-    return found
+    names = loader.data.spec.vector_names
+    made = Normalize(loader, per="mixture", keys=names, split=split).statistics
+    members = {name: next(iter(made[name].values())) for name in names}
+    return {name: {kind: getattr(each, kind).astype(np.float32) for kind in NUMBERS} for name, each in members.items()}

@@ -90,6 +90,11 @@ class BatchSpec:
         return self.actions if which == "action" else self.states
 
     @property
+    def vector_names(self) -> list[VectorName]:
+        """Vectors of which a member has dimensions."""
+        return [name for name in VECTORS if any(vector.size for vector in self.vectors(name))]
+
+    @property
     def window(self) -> int:
         """Steps of an action window, W."""
         return self.horizon or max(self.offsets)
