@@ -53,10 +53,12 @@ class Region:
         for path, size, start in zip(paths, sizes, self.starts, strict=True):
             if size:
                 self._map(path, size, base + start)
+        if len(self._bytes) <= _CHUNK:
+            return
         # By default the kernel reads 128 kB for each of the numbers of a batch.
         _libc.madvise(base, len(self._bytes), _MADV_RANDOM)
         available = available_memory()
-        if len(self._bytes) > _CHUNK and (available is None or len(self._bytes) < available // 2):
+        if available is None or len(self._bytes) < available // 2:
             threading.Thread(target=self._map_pages, name="stream-map", daemon=True).start()
 
     def _map_pages(self) -> None:
