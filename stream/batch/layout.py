@@ -29,24 +29,26 @@ class Layout:
     Attributes:
         nbytes: Bytes of header and arrays.
         offsets: Byte offset of each array.
+        kinds: dtype and shape of each array.
     """
 
     def __init__(self, fields: Fields, *, rows: int, header: int = 0) -> None:
         self.nbytes = header
         self.offsets: dict[str, int] = {}
-        self._arrays: list[tuple[str, tuple[int, ...], np.dtype]] = []
+        self.kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
         for name, (kind, shape) in fields.items():
             dtype = np.dtype(kind)
             start = aligned(self.nbytes)
             if dtype == np.uint8 and len(shape) >= 3:
                 start += IMAGE_SHIFT
             self.offsets[name] = start
-            self._arrays.append((name, (rows, *shape), dtype))
+            self.kinds[name] = dtype, (rows, *shape)
             self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
 
     def arrays(self, buffer: Any) -> dict[str, np.ndarray]:
         """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
-        return {name: np.ndarray(shape, dtype, buffer, self.offsets[name]) for name, shape, dtype in self._arrays}
+        kinds = self.kinds.items()
+        return {name: np.ndarray(shape, dtype, buffer, self.offsets[name]) for name, (dtype, shape) in kinds}
 
 
 def aligned(offset: int) -> int:

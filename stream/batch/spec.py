@@ -75,12 +75,12 @@ class BatchSpec:
     offsets: tuple[int, ...]
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def action_size(self) -> int:
         """Dimensions of the largest action, A."""
         return max(vector.size for vector in self.actions)
 
-    @property
+    @cached_property
     def state_size(self) -> int:
         """Dimensions of the largest state, S."""
         return max(vector.size for vector in self.states)
@@ -94,7 +94,7 @@ class BatchSpec:
         """Vectors of which a member has dimensions."""
         return [name for name in VECTORS if any(vector.size for vector in self.vectors(name))]
 
-    @property
+    @cached_property
     def window(self) -> int:
         """Steps of an action window, W."""
         return self.horizon or max(self.offsets)

@@ -173,7 +173,7 @@ class PairSource:
         plan = self._samples.data.plan
         zero = np.zeros(1, np.int64)
         split, record = plan.views.locate(zero + member, zero, zero + position, seed=0, shuffle=False)
-        rows = Rows(zero + index, (zero + member).astype(np.int16), zero, split, record)
+        rows = Rows.of(sample=zero + index, member=zero + member, epoch=zero, split=split, record=record)
         return self._samples.make(rows)
 
     def __repr__(self) -> str:

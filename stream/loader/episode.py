@@ -181,8 +181,9 @@ def _assemble(
     assembler: Assembler, place: _Place, samples: range
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the arrays of some samples of an episode, and those of variable size."""
-    zeros = np.zeros(len(samples), np.int64)
-    rows = Rows(zeros, zeros + place.member, zeros, zeros + place.split, np.arange(samples.start, samples.stop))
+    zero = np.zeros(len(samples), np.int64)
+    records = np.arange(samples.start, samples.stop)
+    rows = Rows.of(sample=zero, member=zero + place.member, epoch=zero, split=zero + place.split, record=records)
     arrays = assembler.empty(len(samples))
     done = assembler.assemble(rows, arrays)
     kind = "steps" if assembler.spec.layouts[place.member] == "frames" else "records"

@@ -128,4 +128,4 @@ class Plan:
 
     def _rows(self, samples: np.ndarray, member: np.ndarray, epoch: np.ndarray, place: np.ndarray) -> Rows:
         split, record = self.views.locate(member, epoch, place, seed=self.seed, shuffle=self.shuffle.block > 0)
-        return Rows(samples, member.astype(np.int16), epoch, split, record)
+        return Rows.of(sample=samples, member=member, epoch=epoch, split=split, record=record)

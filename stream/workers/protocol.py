@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stream.batch.assemble import Work
-from stream.batch.layout import aligned
+from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
 from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
@@ -39,9 +39,13 @@ class Request(NamedTuple):
 class Place(NamedTuple):
     """Location of an array in a slot."""
 
-    dtype: np.dtype
+    dtype: np.dtype | None
     shape: tuple[int, ...]
     offset: int
+
+
+LAID_OUT = Place(None, (), -1)
+"""Place of an array that the layout has under the same key; a description of each would cost more than its content."""
 
 
 class Reply(NamedTuple):
@@ -60,11 +64,16 @@ class Reply(NamedTuple):
     error: str = ""
 
 
-def read_batch(reply: Reply, buffer: Any) -> Batch:
+def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
     """Return the batch of a reply, with arrays over the memory of its slot."""
+    arrays = layout.arrays(buffer)
 
-    def read(_: str, value: Any) -> Any:
-        return np.ndarray(value.shape, value.dtype, buffer, value.offset) if isinstance(value, Place) else value
+    def read(key: str, value: Any) -> Any:
+        if not isinstance(value, Place):
+            return value
+        if value == LAID_OUT:
+            return arrays[key]
+        return np.ndarray(value.shape, value.dtype, buffer, value.offset)
 
     return map_values(read, reply.batch)
 
@@ -103,11 +112,12 @@ class SlotWriter:
             # Another worker enlarged the slot.
             self._map()
         maker = self._maker
-        rows = Rows.unpacked(np.frombuffer(self._memory, ROW_TYPE, maker.setup.rows))
-        batch, done = maker.make(request.step, rows, maker.layout.arrays(self._memory))
+        rows = Rows(np.frombuffer(self._memory, ROW_TYPE, maker.setup.rows))
+        arrays = maker.layout.arrays(self._memory)
+        batch, done = maker.make(request.step, rows, arrays)
         if done.failed:
             return Reply(failed=done.failed, work=done.work)
-        placed, others, needed = self._place(batch)
+        placed, others, needed = self._place(batch, arrays)
         if needed > len(self._memory):
             try:
                 self._enlarge(needed)
@@ -118,24 +128,31 @@ class SlotWriter:
             np.ndarray(place.shape, place.dtype, self._memory, place.offset)[...] = array
         return Reply(placed, work=done.work)
 
-    def _place(self, batch: Batch) -> tuple[Batch, list[tuple[Place, np.ndarray]], int]:
+    def _place(
+        self, batch: Batch, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[Batch, list[tuple[Place, np.ndarray]], int]:
         """Assign a place in the slot to each array of a batch.
 
-        Arrays of the layout, and contiguous views of them, stay in their place. Other arrays go behind the layout.
+        ``arrays`` of the layout, and contiguous views of them, stay in their place. Others go behind the layout.
 
         Returns:
             The batch with the places of its arrays; the arrays to copy; the bytes that the slot needs.
         """
-        end = within = self._maker.layout.nbytes
+        layout = self._maker.layout
+        end = within = layout.nbytes
         others: list[tuple[Place, np.ndarray]] = []
 
-        def place(_: str, value: Any) -> Any:
+        def place(key: str, value: Any) -> Any:
             nonlocal end
             # Subclasses, such as masked arrays, have more than numbers.
             if type(value) is not np.ndarray or value.dtype.hasobject:
                 return value
+            is_contiguous = value.flags.c_contiguous
+            # A transform may have changed the shape or type of an array in place.
+            if value is arrays.get(key) and is_contiguous and layout.kinds[key] == (value.dtype, value.shape):
+                return LAID_OUT
             found = Place(value.dtype, value.shape, value.ctypes.data - self._memory.ctypes.data)
-            if not (value.flags.c_contiguous and 0 <= found.offset <= within - value.nbytes):
+            if not (is_contiguous and 0 <= found.offset <= within - value.nbytes):
                 found = found._replace(offset=aligned(end))
                 end = found.offset + value.nbytes
                 others.append((found, value))

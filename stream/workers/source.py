@@ -108,6 +108,7 @@ class ProcessSource:
     def __init__(self, maker: BatchMaker, *, workers: int, replacer: Replacer, ring: Ring) -> None:
         self._replacer = replacer
         self._ring = ring
+        self._layout = maker.layout
         self._submitted: dict[int, _Submitted] = {}
         self._pool = WorkerPool(maker.setup, workers)
 
@@ -152,7 +153,7 @@ class ProcessSource:
 
     def _send(self, submitted: _Submitted, step: int, slot: Slot, worker: Worker) -> None:
         rows = submitted.made.rows
-        np.frombuffer(slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
+        np.frombuffer(slot.map, ROW_TYPE, len(rows))[:] = rows.table
         submitted.job, submitted.worker = Job(step, slot), worker
         worker.send(submitted.job)
 
@@ -186,7 +187,7 @@ class ProcessSource:
             self._replacer.replace(made, reply.failed, step=job.step)
             self._send(submitted, job.step, job.slot, worker)
         else:
-            made.batch = read_batch(reply, self._ring.lend(job.slot))
+            made.batch = read_batch(reply, self._layout, self._ring.lend(job.slot))
 
 
 class ThreadSource:

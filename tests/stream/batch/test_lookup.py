@@ -264,8 +264,8 @@ def all_rows(data: MixedData) -> Rows:
         position = np.arange(size)[::-1]
         members, epochs = np.full(size, member), np.zeros(size, np.int64)
         split, record = data.views.locate(members, epochs, position, seed=0, shuffle=False)
-        parts.append(Rows(position, members.astype(np.int16), epochs, split, record))
-    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+        parts.append(Rows.of(sample=position, member=members, epoch=epochs, split=split, record=record))
+    return Rows(np.concatenate([part.table for part in parts]))
 
 
 def test_columns_that_a_member_lacks_are_zero_and_not_there(root: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the rows of a batch, in columns and packed."""
+"""Tests of the rows of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ KINDS: dict[str, Any] = {
 def some_rows(count: int, seed: int = 0) -> Rows:
     """Return rows of random numbers up to the limits of their types."""
     random = np.random.default_rng(seed)
-    return Rows(**{name: random.integers(0, np.iinfo(kind).max, count, dtype=kind) for name, kind in KINDS.items()})
+    return Rows.of(**{name: random.integers(0, np.iinfo(kind).max, count, dtype=kind) for name, kind in KINDS.items()})
+
+
+def columns_of(rows: Rows) -> dict[str, np.ndarray]:
+    return {name: getattr(rows, name).copy() for name in ROW_NAMES}
 
 
 def assert_equal(found: Rows, expected: dict[str, Any]) -> None:
@@ -33,19 +37,20 @@ def assert_equal(found: Rows, expected: dict[str, Any]) -> None:
 
 
 @given(st.integers(0, 50), st.integers(0, 1 << 32))
-def test_packed_rows_are_the_rows(count: int, seed: int) -> None:
-    rows = some_rows(count, seed)
-    packed = rows.packed()
-    assert len(packed) == len(rows) == count
-    again = Rows.unpacked(np.frombuffer(packed.tobytes(), ROW_TYPE))
-    assert_equal(again, vars(rows))
+def test_rows_of_columns_are_the_columns(count: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    columns = {name: random.integers(0, np.iinfo(kind).max, count, dtype=kind) for name, kind in KINDS.items()}
+    rows = Rows.of(**columns)
+    assert len(rows) == count
+    assert_equal(rows, columns)
+    assert_equal(Rows(np.frombuffer(rows.table.tobytes(), ROW_TYPE)), columns)
 
 
-def test_unpacked_rows_follow_the_memory_that_they_are_in() -> None:
+def test_rows_follow_the_memory_of_their_table() -> None:
     memory = bytearray(ROW_TYPE.itemsize * 3)
-    rows = Rows.unpacked(np.frombuffer(memory, ROW_TYPE))
-    np.frombuffer(memory, ROW_TYPE)[:] = some_rows(3).packed()
-    assert_equal(rows, vars(some_rows(3)))
+    rows = Rows(np.frombuffer(memory, ROW_TYPE))
+    np.frombuffer(memory, ROW_TYPE)[:] = some_rows(3).table
+    assert_equal(rows, columns_of(some_rows(3)))
 
 
 @given(st.integers(0, 20), st.integers(0, 20))
@@ -59,9 +64,9 @@ def test_a_cut_is_a_part_without_a_copy(start: int, stop: int) -> None:
 @given(st.sets(st.integers(0, 9)))
 def test_replaced_rows_stand_at_their_places_and_the_others_stay(places: set[int]) -> None:
     rows, others = some_rows(10), some_rows(len(places), seed=1)
-    before = {name: values.copy() for name, values in vars(rows).items()}
+    before = columns_of(rows)
     found = rows.replaced(np.array(sorted(places), np.int64), others)
-    expected = {name: values.copy() for name, values in before.items()}
+    expected = columns_of(rows)
     for number, place in enumerate(sorted(places)):
         for name in ROW_NAMES:
             expected[name][place] = getattr(others, name)[number]
@@ -70,5 +75,5 @@ def test_replaced_rows_stand_at_their_places_and_the_others_stay(places: set[int
 
 
 @pytest.mark.parametrize("name", ROW_NAMES)
-def test_a_packed_row_has_room_for_the_largest_number(name: str) -> None:
+def test_a_row_has_room_for_the_largest_number(name: str) -> None:
     assert ROW_TYPE[name] == KINDS[name]

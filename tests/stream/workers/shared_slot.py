@@ -49,7 +49,7 @@ class SlotOf:
         return SlotWriter(os.dup(self.slot.fd), self.maker)
 
     def reply(self, rows: Rows, *, step: int = 0, worker: SlotWriter | None = None) -> Reply:
-        np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.packed()
+        np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.table
         request = Request(step, self.slot.fd, self.slot.size, False)
         reply: Reply = pickle.loads(pack((worker or self.worker).make(request)))
         return reply
@@ -58,7 +58,7 @@ class SlotOf:
         reply = self.reply(rows, **options)
         assert (reply.error, reply.failed) == ("", ())
         self.slot.refit()
-        return read_batch(reply, self.slot.map)
+        return read_batch(reply, self.maker.layout, self.slot.map)
 
 
 def rows_of(data: MixedData, step: int) -> Rows:
