@@ -55,7 +55,7 @@ class Lookup:
     def __init__(self, spec: BatchSpec) -> None:
         self._spec = spec
         splits = spec.splits
-        index = self._index = MappedIndex(splits)
+        index = self._index = MappedIndex(splits, spec.used_columns)
         self._finder = FrameFinder(spec, index)
         is_pairs = self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
 

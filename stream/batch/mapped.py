@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from stream.batch.region import Region
 from stream.format.index import SplitIndex
-from stream.format.names import TABLE_KINDS
+from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.table import Table
 from stream.storage.errors import FormatError
 
@@ -18,6 +18,7 @@ class MappedIndex:
 
     Args:
         splits: Splits.
+        used: Returns the columns of a split that batches need, which are read ahead.
 
     Attributes:
         int32, int64, float32: The region as numbers of a type.
@@ -27,12 +28,22 @@ class MappedIndex:
         OSError: A table cannot be mapped.
     """
 
-    def __init__(self, splits: Sequence[SplitIndex]) -> None:
+    def __init__(
+        self, splits: Sequence[SplitIndex], used: Callable[[SplitIndex], Iterable[tuple[TableKind, str]]]
+    ) -> None:
         self._splits = splits
         tables = [split.table(kind) for split in splits for kind in TABLE_KINDS]
         region = Region([table.path for table in tables])
         self._starts = {table.path: start for table, start in zip(tables, region.starts, strict=True)}
         self.int32, self.int64, self.float32 = region.view("<i4"), region.view("<i8"), region.view("<f4")
+        region.read_ahead(
+            [
+                (self._starts[table.path] + start, self._starts[table.path] + stop)
+                for split in splits
+                for table, name in ((split.table(kind), name) for kind, name in used(split))
+                for start, stop in table.columns[name].spans
+            ]
+        )
         self.rows = {kind: np.array([len(split.table(kind)) for split in splits], np.int64) for kind in TABLE_KINDS}
 
     def starts(self, table: Callable[[SplitIndex], Table | None], column: str, size: int) -> np.ndarray:

@@ -22,10 +22,10 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FIXED = 0x10
-_MADV_NORMAL, _MADV_RANDOM, _MADV_POPULATE_READ = 0, 1, 22
+_MADV_POPULATE_READ = 22
 _CHUNK = 64 << 20
-"""Bytes mapped at a time; a smaller region is left to page faults."""
-_PAUSE_S = 2.0
+"""Bytes mapped at a time; fewer are left to page faults."""
+_PAUSE_S = 0.5
 
 
 class Region:
@@ -53,25 +53,33 @@ class Region:
         for path, size, start in zip(paths, sizes, self.starts, strict=True):
             if size:
                 self._map(path, size, base + start)
-        if len(self._bytes) <= _CHUNK:
+
+    def read_ahead(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Read bytes that batches need into the page cache and map them, in a thread, while memory allows.
+
+        Args:
+            spans: (start, stop) of bytes of the region, in the order in which they are needed.
+        """
+        size = sum(stop - start for start, stop in spans)
+        if size <= _CHUNK:
             return
         # By default the kernel reads 128 kB for each of the numbers of a batch.
-        _libc.madvise(base, len(self._bytes), _MADV_RANDOM)
+        _libc.madvise(self._bytes.ctypes.data, len(self._bytes), mmap.MADV_RANDOM)
         available = available_memory()
-        if available is None or len(self._bytes) < available // 2:
-            threading.Thread(target=self._map_pages, name="stream-map", daemon=True).start()
+        if available is None or size < available // 2:
+            threading.Thread(target=self._map_pages, args=(spans,), name="stream-map", daemon=True).start()
 
-    def _map_pages(self) -> None:
-        """Map all pages, which spares every batch a page fault for each number that it takes."""
-        base, size = self._bytes.ctypes.data, len(self._bytes)
-        # The first batches come first.
+    def _map_pages(self, spans: Sequence[tuple[int, int]]) -> None:
+        base = self._bytes.ctypes.data
+        # The first batch comes first.
         time.sleep(_PAUSE_S)
-        for start in range(0, size, _CHUNK):
-            length = min(_CHUNK, size - start)
-            _libc.madvise(base + start, length, _MADV_NORMAL)
-            # Before Linux 5.14 this fails, and pages are mapped as they are used.
-            if _libc.madvise(base + start, length, _MADV_POPULATE_READ):
-                return
+        for first, stop in spans:
+            for start in range(first // mmap.PAGESIZE * mmap.PAGESIZE, stop, _CHUNK):
+                length = min(_CHUNK, stop - start)
+                _libc.madvise(base + start, length, mmap.MADV_NORMAL)
+                # Before Linux 5.14 this fails, and pages are mapped as they are used.
+                if _libc.madvise(base + start, length, _MADV_POPULATE_READ):
+                    return
 
     def view(self, dtype: str) -> np.ndarray:
         """Return the region as numbers of a type; an index is a byte offset divided by the type's size."""

@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stream.batch.region
 from stream.batch.region import Region
 from tests.fixtures.memory_limit import memory_limit
 from tests.fixtures.open_files import open_files
@@ -37,6 +39,12 @@ def write_files(folder: Path, sizes: list[int]) -> list[Path]:
 def mappings(folder: Path) -> int:
     """Count the mapped files of a folder."""
     return len(re.findall(rf" {folder}/", Path("/proc/self/maps").read_text()))
+
+
+def resident(path: Path) -> int:
+    """Return the bytes of a mapped file whose pages are mapped too."""
+    _, *parts = Path("/proc/self/smaps").read_text().split(f" {path}\n")
+    return sum(1024 * int(re.findall(r"Rss: +([0-9]+) kB", part)[0]) for part in parts)
 
 
 SIZES = st.one_of(st.integers(0, 100), st.integers(PAGE - 1, PAGE + 1), st.integers(0, 5 * PAGE))
@@ -81,6 +89,27 @@ def test_the_files_are_mapped_until_the_last_view_is_gone(tmp_path: Path) -> Non
     assert part.tobytes() == paths[0].read_bytes()[4:] + bytes(2)
     del part
     assert mappings(tmp_path) == 0
+
+
+def test_spans_that_are_read_ahead_are_mapped_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream.batch.region, "_CHUNK", 4 * PAGE)
+    monkeypatch.setattr(stream.batch.region, "_PAUSE_S", 0)
+    paths = write_files(tmp_path, [64 * PAGE] * 3)
+    region = Region([str(path) for path in paths])
+    _, start, _ = region.starts
+    region.read_ahead([(start + 10 * PAGE + 5, start + 30 * PAGE), (start + 40 * PAGE, start + 40 * PAGE + 1)])
+    for thread in threading.enumerate():
+        if thread.name == "stream-map":
+            thread.join(10)
+    assert [resident(path) for path in paths] == [0, 21 * PAGE, 0]
+
+
+def test_few_bytes_are_not_read_ahead(tmp_path: Path) -> None:
+    [path] = write_files(tmp_path, [64 * PAGE])
+    Region([str(path)]).read_ahead([(0, 64 * PAGE)])
+    assert "stream-map" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_file_that_takes_the_place_of_another_does_not_change_what_is_mapped(tmp_path: Path) -> None:
