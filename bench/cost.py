@@ -1,17 +1,13 @@
-"""``python -m bench.cost``: hours and dollars of converting datasets on a workstation, a Slurm cluster and Dataflow.
+"""``python -m bench.cost``: core hours of converting datasets, and the bytes that come out.
 
 - Measured here: seconds of one core for a step of each dataset, on a sample with the datasets' true features and image
   sizes (`make demo` leaves one; see ``measure``).
 - Published: bytes, shards, episodes and, for most datasets, steps.
-- Assumed: prices and rates of reading; all have options.
-
-``--measured FILE`` takes the output of ``--json`` to try other prices without measuring again.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import statistics
 import tempfile
@@ -24,8 +20,7 @@ from typing import Any
 import yaml
 
 from bench.measure.command import Command, Output, Result, say
-from bench.measure.machine import describe_machine
-from bench.measure.options import number, option, options_of
+from bench.measure.options import option
 from bench.measure.tables import markdown_table
 from convert.errors import ConvertError, DamagedEpisode
 from convert.journal.status import ShardStatus
@@ -35,59 +30,17 @@ from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
 from stream.storage.arguments import whole
 from stream.storage.configs import CONFIGS
-from stream.storage.errors import ArgumentError
 
 _LIBRARIES = ("array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
-_ASSUMED = "assumed in November 2026, not looked up; check today's price"
-_PRICES = ("core_hour", "memory_hour", "disk_hour", "storage_month", "egress", "cluster_core_hour")
-"""Options that are prices in dollars."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostOptions(Output):
     """Options of the command."""
 
-    source: str | None = option(None, str, "sample, as `make demo` leaves in build/demo/source", metavar="DIR")
-    measured: Path | None = option(None, Path, "output of --json, instead of measuring", metavar="FILE")
+    source: str = option("build/demo/source", str, "sample, as `make demo` leaves it", metavar="DIR")
     datasets: str = option("oxe29", str, "mixture, or names separated by commas")
     repeat: int = option(3, whole(1), "measurements of each dataset")
-    busy: float = option(0.85, number(0.001, 1), "share of time in which cores convert")
-    workstation_cores: int = option(16, whole(1), "cores of the workstation")
-    slurm_tasks: int = option(64, whole(1), "Slurm tasks at a time")
-    slurm_cores: int = option(4, whole(1), "cores of a Slurm task")
-    dataflow_workers: int = option(64, whole(1), "Dataflow workers")
-    dataflow_cores: int = option(4, whole(1), "cores of a Dataflow worker")
-    dataflow_memory: float = option(16.0, number(0.001), "GB of memory of a Dataflow worker")
-    dataflow_disk: float = option(30.0, number(0.001), "GB of disk of a Dataflow worker")
-    workstation_read: float = option(500.0, number(0.001), "MB/s of source that the workstation reads")
-    cluster_read: float = option(5000.0, number(0.001), "MB/s of source that the cluster reads")
-    cloud_read: float = option(5000.0, number(0.001), "MB/s of source that Dataflow reads")
-    core_hour: float = option(0.056, number(0), "a Dataflow batch worker's core for an hour")
-    memory_hour: float = option(0.003557, number(0), "a GB of its memory for an hour")
-    disk_hour: float = option(0.000054, number(0), "a GB of its disk for an hour")
-    storage_month: float = option(0.020, number(0), "a GB of output in the bucket for a month")
-    egress: float = option(0.12, number(0), "a GB of output taken out of the cloud")
-    cluster_core_hour: float = option(0.0, number(0), "a core of the Slurm cluster for an hour")
-
-    def __post_init__(self) -> None:
-        if (self.source is None) == (self.measured is None):
-            raise ArgumentError("give one of --source and --measured")
-
-    @property
-    def places(self) -> list[Place]:
-        """Return the places to convert at."""
-        cloud = self.dataflow_cores * self.core_hour
-        cloud += self.dataflow_memory * self.memory_hour + self.dataflow_disk * self.disk_hour
-        slurm = self.slurm_cores * self.cluster_core_hour
-        sizes = [
-            ("workstation", 1, self.workstation_cores, self.workstation_read, 0.0),
-            ("Slurm", self.slurm_tasks, self.slurm_cores, self.cluster_read, slurm),
-            ("Dataflow", self.dataflow_workers, self.dataflow_cores, self.cloud_read, cloud),
-        ]
-        return [
-            Place(name=name, workers=workers, cores_per_worker=cores, read=read * 1e6, busy=self.busy, worker_hour=hour)
-            for name, workers, cores, read, hour in sizes
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,62 +81,14 @@ class DatasetWork:
         return max(0, self.steps - self.episodes * self.offset)
 
     @property
-    def core_seconds(self) -> float:
-        """Return the seconds of one core."""
-        return self.steps * self.seconds_per_step + self.shards * self.seconds_per_shard
+    def core_hours(self) -> float:
+        """Return the hours of one core."""
+        return (self.steps * self.seconds_per_step + self.shards * self.seconds_per_shard) / 3600
 
     @property
     def bytes_out(self) -> float:
         """Return the bytes written."""
         return self.pairs * self.bytes_out_per_pair
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A place to convert at.
-
-    Attributes:
-        name: Name in the table.
-        workers, cores_per_worker: Counts.
-        read: Bytes of source that the place reads in a second, over all workers.
-        busy: Share of the time in which cores convert; they also start, wait for files and for the last shards.
-        worker_hour: Dollars of a worker for an hour.
-    """
-
-    name: str
-    workers: int
-    cores_per_worker: int
-    read: float
-    busy: float
-    worker_hour: float = 0.0
-
-
-def cost(works: Sequence[DatasetWork], place: Place) -> dict[str, Any]:
-    """Return the hours of computing, of reading, and in all, and the dollars of converting all datasets at a place.
-
-    Reading and computing overlap. No conversion takes less time than a shard of mean size on one core.
-
-    >>> work = DatasetWork(name="a", codec="png", source_bytes=10**12, shards=100, episodes=1000, offset=5,
-    ...     published_steps=360_000, seconds_per_step=0.1, seconds_per_shard=0.0, bytes_out_per_pair=1.0,
-    ...     bytes_per_step=1.0)
-    >>> found = cost([work], Place(name="here", workers=2, cores_per_worker=4, read=1e9, busy=1.0))
-    >>> round(found["hours"], 2), round(found["read_hours"], 2)
-    (1.25, 0.28)
-    """
-    cores = place.workers * place.cores_per_worker
-    core_hours = sum(work.core_seconds for work in works) / 3600
-    compute = core_hours / cores / place.busy
-    read = sum(work.source_bytes for work in works) / place.read / 3600
-    hours = max(compute, read, *(work.core_seconds / work.shards / 3600 for work in works))
-    return {
-        "place": place.name,
-        "cores": cores,
-        "compute_hours": compute,
-        "read_hours": read,
-        "hours": hours,
-        "core_hours": core_hours,
-        "dollars": hours * place.workers * place.worker_hour,
-    }
 
 
 def measure(selected: Selected, source: Path, *, repeat: int) -> DatasetWork:
@@ -258,66 +163,41 @@ def _codec(conversion: Conversion, *, passed: bool) -> str:
 
 
 def _work(given: CostOptions) -> Iterator[dict[str, Any]]:
-    """Yield the costs, of new measurements or of earlier ones."""
+    """Yield the work on all datasets."""
     works: list[DatasetWork] = []
-    machine = describe_machine(_LIBRARIES)
-    if given.measured is not None:
-        works, machine = _read(given.measured)
-    else:
-        for selected in load_registry().resolve(given.datasets):
-            work = measure(selected, Path(str(given.source)), repeat=given.repeat)
-            works.append(work)
-            rates = f"{work.seconds_per_step * 1e3:.2f} ms a step, {work.seconds_per_shard * 1e3:.0f} ms a shard"
-            say(f"{work.name}: {work.codec}, {rates}")
-    out = sum(work.bytes_out for work in works)
+    for selected in load_registry().resolve(given.datasets):
+        work = measure(selected, Path(given.source), repeat=given.repeat)
+        works.append(work)
+        rates = f"{work.seconds_per_step * 1e3:.2f} ms a step, {work.seconds_per_shard * 1e3:.0f} ms a shard"
+        say(f"{work.name}: {work.codec}, {rates}")
+    totals = ("core_hours", "source_bytes", "bytes_out")
     yield {
-        "machine": machine,
+        **{name: sum(getattr(work, name) for work in works) for name in totals},
         "datasets": [
             {
                 "work": dataclasses.asdict(work),
                 "steps": work.steps,
                 "pairs": work.pairs,
-                "core_hours": work.core_seconds / 3600,
+                "core_hours": work.core_hours,
                 "bytes_out": work.bytes_out,
             }
             for work in works
         ],
-        "places": [cost(works, place) for place in given.places],
-        "bytes_in": sum(work.source_bytes for work in works),
-        "bytes_out": out,
-        "storage_dollars_a_month": out / 1e9 * given.storage_month,
-        "egress_dollars": out / 1e9 * given.egress,
     }
 
 
-def _read(path: Path) -> tuple[list[DatasetWork], dict[str, Any]]:
-    try:
-        found = json.loads(path.read_text())
-        return [DatasetWork(**entry["work"]) for entry in found["datasets"]], found["machine"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConvertError(f"{path}: not the output of --json of this command ({error!r})") from None
-
-
 def format_result(result: Result) -> str:
-    """Return the tables of a result, in Markdown."""
+    """Return the table of a result, in Markdown."""
     works = [DatasetWork(**entry["work"]) for entry in result["datasets"]]
-    given, machine = result["parameters"], result["machine"]
-    what = {field.name: field.metadata["what"] for field in options_of(CostOptions)}
-    prices = [f"${f'{given[name]:.6f}'.rstrip('0').rstrip('.')} {what[name]}" for name in _PRICES]
+    machine = result["machine"]
     paragraphs = [
-        _places_table(result["places"]),
-        f"In: {result['bytes_in'] / 1e12:.2f} TB. Out: about {result['bytes_out'] / 1e12:.2f} TB, which in a bucket "
-        f"costs ${result['storage_dollars_a_month']:,.0f} a month and to take out of the cloud "
-        f"${result['egress_dollars']:,.0f}.",
-        _codec_table(works),
+        f"{result['core_hours']:,.0f} core hours. In: {result['source_bytes'] / 1e12:.2f} TB. Out: about "
+        f"{result['bytes_out'] / 1e12:.2f} TB.",
         f"Rates: CPU time of one core of {machine['cpu']}, load average {machine['load_average'][0]:.1f} on "
-        f"{machine['cores']} cores, smallest of {given['repeat']}.",
-        f"Prices ({_ASSUMED}): {'; '.join(prices)}. Reading (assumed): {given['workstation_read']:g}, "
-        f"{given['cluster_read']:g} and {given['cloud_read']:g} MB/s. Cores convert {given['busy']:.0%} of the time "
-        "(assumed).",
+        f"{machine['cores']} cores, smallest of {result['parameters']['repeat']}.",
     ]
     if guessed := [work for work in works if work.published_steps is None]:
-        share = sum(work.core_seconds for work in guessed) / max(sum(work.core_seconds for work in works), 1e-9)
+        share = sum(work.core_hours for work in guessed) / max(result["core_hours"], 1e-9)
         paragraphs.append(
             f"Steps of {', '.join(work.name for work in guessed)} are not published: their bytes, divided by those "
             f"of a step of the sample ({share:.0%} of all core hours).{_sample_note(works)}"
@@ -342,26 +222,6 @@ def _sample_note(works: Sequence[DatasetWork]) -> str:
     )
 
 
-def _places_table(costs: Sequence[dict[str, Any]]) -> str:
-    rows = []
-    for one in costs:
-        hours = [f"{one[key]:,.1f}" for key in ("compute_hours", "read_hours", "hours")]
-        dollars = f"${one['dollars']:,.0f}" if one["dollars"] else "own"
-        rows.append([one["place"], f"{one['cores']:,}", f"{one['core_hours']:,.0f}", *hours, dollars])
-    return markdown_table(["place", "cores", "core hours", "computing h", "reading h", "takes h", "machines"], rows)
-
-
-def _codec_table(works: Sequence[DatasetWork]) -> str:
-    rows = []
-    for codec in sorted({work.codec for work in works}):
-        group = [work for work in works if work.codec == codec]
-        rates = sorted(_rate(work) for work in group)
-        hours = sum(work.core_seconds for work in group) / 3600
-        spread = f"{rates[0]:,.0f} to {rates[-1]:,.0f}"
-        rows.append([codec, len(group), f"{statistics.median(rates):,.0f}", spread, f"{hours:,.0f}"])
-    return markdown_table(["frames", "datasets", "steps/s a core, median", "range", "core hours"], rows)
-
-
 def _datasets_table(works: Sequence[DatasetWork]) -> str:
     rows = [
         [
@@ -370,24 +230,19 @@ def _datasets_table(works: Sequence[DatasetWork]) -> str:
             f"{work.source_bytes / 1e9:,.0f}",
             f"{work.episodes:,}",
             f"{work.steps / 1e6:,.2f}" + ("" if work.published_steps else " (est.)"),
-            f"{_rate(work):,.0f}",
-            f"{work.core_seconds / 3600:,.1f}",
+            f"{1 / max(work.seconds_per_step, 1e-9):,.0f}",
+            f"{work.core_hours:,.1f}",
             f"{work.bytes_out / 1e9:,.0f}",
         ]
-        for work in sorted(works, key=lambda work: -work.core_seconds)
+        for work in sorted(works, key=lambda work: -work.core_hours)
     ]
     header = ["dataset", "frames", "GB in", "episodes", "10^6 steps", "steps/s a core", "core hours", "GB out"]
     return markdown_table(header, rows)
 
 
-def _rate(work: DatasetWork) -> float:
-    return 1 / max(work.seconds_per_step, 1e-9)
-
-
 COMMAND = Command(
     name="cost",
-    about="Estimate hours and dollars of converting datasets, from rates measured on a sample of them.",
-    epilog=f"Prices in dollars, and rates of reading: {_ASSUMED}.",
+    about="Estimate the core hours of converting datasets, from rates measured on a sample of them.",
     options=CostOptions,
     work=_work,
     show=format_result,
