@@ -6,11 +6,12 @@ import errno
 import math
 import os
 import resource
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import simplejpeg
@@ -103,8 +104,9 @@ class Assembler:
             for camera in spec.cameras:
                 del self.fields[camera.frames]
         self._is_encoded = decode == "device"
-        # A file that leaves the cache closes when the last thread has finished with it.
-        self._open = lru_cache(max_open or default_max_open())(partial(_open_file, spec.splits))
+        self._files: dict[tuple[int, int], RecordFile] = {}
+        self._lock = threading.Lock()
+        self._max_open = max_open or default_max_open()
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
         self._lookup = Lookup(spec)
@@ -191,8 +193,8 @@ class Assembler:
     def _read(self, share: Sequence[int], rows: Rows, frames: Frames, done: Assembled) -> list[EncodedRow]:
         began = time.perf_counter()
         found: list[EncodedRow] = []
-        splits, members, open_file = rows.split.tolist(), rows.member.tolist(), self._open
-        begins = frames.begins
+        keys = list(zip(rows.split.tolist(), frames.shards, strict=True))
+        members, begins = rows.member.tolist(), frames.begins
         for row in share:
             here = slice(begins[row], begins[row + 1])
             if here.start == here.stop:
@@ -200,7 +202,7 @@ class Assembler:
             jpegs: list[tuple[int, int, memoryview]] = []
             expected = self._expected[members[row]]
             try:
-                file = open_file(splits[row], frames.shards[row])
+                file = self._files.get(keys[row]) or self._open(*keys[row])
                 records = file.read_all(frames.positions[here], frames.num_bytes[here], frames.xxh3_64[here])
                 for data, uses in zip(records, frames.uses[here], strict=True):
                     stored = frame_views(data)
@@ -211,11 +213,21 @@ class Assembler:
             except (FormatError, OSError) as error:
                 self._fail(rows, done, row, error)
                 # A file that is repaired is opened again.
-                open_file.cache_clear()
+                with self._lock:
+                    self._files.pop(keys[row], None)
                 continue
             found.append((row, jpegs))
         done.work.read_s += time.perf_counter() - began
         return found
+
+    def _open(self, split: int, shard: int) -> RecordFile:
+        """Open a shard, which closes with its last user after it has left ``_files``."""
+        file = _open_file(self.spec.splits, split, shard)
+        with self._lock:
+            while len(self._files) >= self._max_open:
+                self._files.pop(next(iter(self._files)))
+            self._files[split, shard] = file
+        return file
 
     def _decode(self, encoded: Sequence[EncodedRow], rows: Rows, images: Sequence[np.ndarray], done: Assembled) -> None:
         """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] for each camera."""

@@ -19,6 +19,7 @@ from convert.shard.record_file import RecordWriter, encode_record
 from convert.storage.durable import describe_file
 from stream.batch.assemble import Assembled, Assembler, default_max_open
 from stream.format.manifest import FileEntry, ShardEntry, encode_manifest, read_manifest
+from stream.format.record_file import RecordFile
 from stream.loader.mixed import MixedData
 from stream.order.rows import Rows
 from stream.storage.errors import LimitError, RecordError, RingError
@@ -249,10 +250,12 @@ def test_a_damaged_file_fails_its_records_until_it_is_repaired(folder: Path, dam
         path.write_bytes(content[:-1] if damage == "cut" else bytes(len(content)))
     # The file that was read is open still, and sound.
     assert not assembled(assembler, rows)[1].failed
-    fresh = Assembler(data.spec, threads=threads)
+    fresh, opened = Assembler(data.spec, threads=threads), set[RecordFile]()
     for _ in range(2):
         _, done = assembled(fresh, rows)
         assert failed_records(data, done, rows) == {(SECOND, record) for record in range(11)}
+        before, opened = opened, set(fresh._files.values())
+    assert opened == before != set(), "the others stay open"
     if damage == "a folder":
         path.rmdir()
     path.write_bytes(content)
