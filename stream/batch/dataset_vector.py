@@ -77,7 +77,9 @@ def _chosen_part(column: Any, steps: Table, where: str) -> Part:
     name = column.get("path")
     found = steps.columns.get(feature_column("steps", str(name)))
     if found is None:
-        known = [column for column in steps.columns if column not in DERIVED]
+        known = [
+            name for name, column in steps.columns.items() if name not in DERIVED and column.dtype and not column.texts
+        ]
         raise ArgumentError(f"{where}: no column {name!r}; {closest(str(name), known, noun='columns')}")
     if found.dtype is None or found.texts is not None:
         raise ArgumentError(f"{where}: column {name!r} is not of numbers, one or a fixed number a step")

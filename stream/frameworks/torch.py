@@ -155,7 +155,10 @@ def to_device(
         RecordError: From ``next``, a frame cannot be decoded.
         RuntimeError: From ``next``, torch cannot pin memory.
     """
-    device = torch.device(device)
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(f"device={device!r:.100}: {str(error).splitlines()[0]}") from None
     on_cuda = device.type == "cuda"
     if on_cuda:
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():

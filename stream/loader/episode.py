@@ -11,6 +11,7 @@ from stream.batch.assemble import Assembler
 from stream.batch.encoded import encoded_frames
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
@@ -142,9 +143,10 @@ def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Pl
     numbers = {index.split: number for number, index in enumerate(data.views.splits) if index.member == member}
     if split is None and len(numbers) == 1:
         (split,) = numbers
-    if split not in numbers:
+    if not isinstance(split, str) or split not in numbers:
         raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(numbers)}")
     index = data.views.splits[numbers[split]]
+    episode = check_whole("episode", episode, least=None)
     if not 0 <= episode < len(index.episodes):
         raise ArgumentError(f"dataset {dataset}, split {split}: episode {episode} of {len(index.episodes):,}")
     first, count, steps_row, steps = (

@@ -24,11 +24,12 @@ from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import parse_filters
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.plan import Plan, Shuffle
+from stream.order.plan import MAX_SAMPLE, Plan, Shuffle
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.views import Views, member_ranges
 from stream.order.window import resolve_windows
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
 
 _log = logging.getLogger("stream")
@@ -105,7 +106,11 @@ class MixedData:
             tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
         except ValueError as error:
             raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
-        self.mix = MixSchedule(tables, [until * (batch_size or 0) for until in mixture.until])
+        ends = [until * (batch_size or 0) for until in mixture.until]
+        if max(ends, default=0) > MAX_SAMPLE:
+            most = MAX_SAMPLE // (batch_size or 1)
+            raise ArgumentError(f"mixture: a phase ends at step {mixture.until[-1]:,}; expected at most {most:,}")
+        self.mix = MixSchedule(tables, ends)
         self.plan = Plan(self.mix, self.views, names=self.names, seed=options.seed, shuffle=shuffle)
         self._warn_of_offsets()
 
@@ -116,6 +121,7 @@ class MixedData:
 
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
+        step = check_whole("step", step, least=0)
         phase = sum(until <= step for until in self.mixture.until)
         return dict(zip(self.names, self.mix.tables[phase].weights.tolist(), strict=True))
 
@@ -151,7 +157,7 @@ class MixedData:
             stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
             cameras=self.cameras,
             windows=self.windows,
-            chooses_frames=options.frames is not None or options.cameras is not None,
+            chooses_frames=options.frames is not None or options.cameras is not None or options.bounds == "clamp",
             seed=options.seed,
             metadata=options.metadata,
             actions=vectors["action"],
@@ -289,7 +295,8 @@ def _choices(members: Sequence[Member], names: Sequence[str], options: Options) 
     """Return the choices among the samples of each member: those of the options, then its own."""
     found: dict[str, list[Choice]] = {}
     for what, parse in (("filters", parse_filters), ("episodes", parse_episodes), ("keep_ranges", parse_keep_ranges)):
-        own = {name: value for name, member in zip(names, members, strict=True) if (value := getattr(member, what))}
+        own = {name: getattr(member, what) for name, member in zip(names, members, strict=True)}
+        own = {name: value for name, value in own.items() if value is not None}
         for given in (getattr(options, what), own):
             for name, choice in parse(given, names).items():
                 found.setdefault(name, []).append(choice)

@@ -29,7 +29,12 @@ from stream.loader.statistics_file import (
 from stream.storage.errors import ArgumentError
 
 Method = Literal["mean_std", "q01_q99", "min_max"]
-METHODS: tuple[Method, ...] = ("mean_std", "q01_q99", "min_max")
+METHODS: dict[str, tuple[str, str]] = {
+    "mean_std": ("mean", "std"),
+    "q01_q99": ("q01", "q99"),
+    "min_max": ("min", "max"),
+}
+"""Numbers of the statistics that each method takes."""
 Per = Literal["dataset", "robot", "mixture"]
 PER: tuple[Per, ...] = ("dataset", "robot", "mixture")
 _EPSILON = 1e-8
@@ -77,22 +82,18 @@ class Normalize(grain.transforms.Map):
         keys: Sequence[Key] = ("action", "state"),
         statistics: Mapping[str, Mapping[str, VectorStatistics]] | None = None,
     ) -> None:
-        if isinstance(data, Loader):
-            data = data.data
-        for name, value, choices in (("method", method, METHODS), ("per", per, PER)):
+        data = _data_of(data)
+        for name, value, choices in (("method", method, tuple(METHODS)), ("per", per, PER)):
             if value not in choices:
                 raise ArgumentError(f"{name}={value!r}; expected one of {', '.join(choices)}")
-        if isinstance(keys, str) or not set(keys) <= {"action", "state"}:
-            raise ArgumentError(f"keys={keys!r:.100}; expected a list of 'action', 'state' or both")
-        if isinstance(leave, str) or not all(isinstance(name, str) for name in leave):
-            raise ArgumentError(f"leave={leave!r:.100}; expected a list of names of dimensions")
-        if data.options.metadata != "full":
-            raise ArgumentError(f"metadata={data.options.metadata!r} has no action and state; load with 'full'")
-        if "action" in keys and data.options.action == "sum":
-            raise ArgumentError(
-                "actions with action='sum' have no statistics, as statistics are of single steps; take 'window', "
-                "'mean' or 'first', or normalise keys=('state',)"
-            )
+        for name, values in (("keys", keys), ("leave", leave)):
+            texts = isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+            if not texts or (name == "keys" and not set(values) <= set(VECTORS)):
+                expected = "names of dimensions" if name == "leave" else "'action', 'state' or both"
+                raise ArgumentError(f"{name}={values!r:.100}; expected a list of {expected}")
+        if not isinstance(split, str):
+            raise ArgumentError(f"split={split!r:.100}; expected the name of a split")
+        _check_options(data, keys)
         self.method, self.per, self.leave, self.split = method, per, tuple(leave), split
         self.clip = _bound(clip, method)
         self.keys = tuple(keys)
@@ -122,6 +123,7 @@ class Normalize(grain.transforms.Map):
                 f"Normalize belongs to the datasets {', '.join(self._names)}, the loader has {', '.join(data.names)}; "
                 "make it from a loader of the same mixture"
             )
+        _check_options(data, self.keys)
         check_fingerprint(self.fingerprint, fingerprint(data, self.split))
 
     def normalize(self, values: Any, key: Key = "action", *, dataset: Any) -> Any:
@@ -173,9 +175,17 @@ class Normalize(grain.transforms.Map):
             if dataset not in self._names:
                 raise ArgumentError(f"dataset={dataset!r}; expected one of {', '.join(self._names)}")
             dataset = self._names.index(dataset)
-        table, dims = self.tables[key], int(values.shape[-1])
+        table, shape = self.tables[key], getattr(values, "shape", ())
+        if not shape or shape[-1] > table.centre.shape[1]:
+            found = f"an array of shape {tuple(shape)}" if shape else f"{values!r:.100}"
+            raise ArgumentError(
+                f"values: {found}; expected an array [..., dims] of at most {table.centre.shape[1]} dims"
+            )
+        dims = int(shape[-1])
         rows = np.asarray(dataset)
-        rows = rows.reshape(rows.shape + (1,) * (len(values.shape) - 1 - rows.ndim))
+        if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0 or rows.max(initial=0) >= len(self._names):
+            raise ArgumentError(f"dataset={dataset!r:.100}; expected names or numbers below {len(self._names)}")
+        rows = rows.reshape(rows.shape + (1,) * (len(shape) - 1 - rows.ndim))
         parts = [part[rows][..., :dims] for part in vars(table).values()]
         # Tensors of torch take no numpy arrays.
         return [values.new_tensor(part) for part in parts] if hasattr(values, "new_tensor") else parts
@@ -193,7 +203,9 @@ class Normalize(grain.transforms.Map):
         for member, (name, vector) in enumerate(zip(data.names, vectors, strict=True)):
             if not vector.size:
                 continue
-            found = self.statistics[key][name]
+            found = self.statistics.get(key, {}).get(name)
+            if found is None:
+                raise ArgumentError(f"the statistics have no {key} of {name}")
             centre, half = _centre(found, self.method)
             with np.errstate(invalid="ignore"):
                 changes = np.isfinite(centre) & (half > _EPSILON)
@@ -230,7 +242,7 @@ def load_normalize(
     Raises:
         ArgumentError: The file is not one, or belongs to other data; the message names the difference.
     """
-    data = data.data if isinstance(data, Loader) else data
+    data = _data_of(data)
     if format != "stream":
         if format not in ("openpi", "openvla"):
             raise ArgumentError(f"format={format!r}; expected 'stream', 'openpi' or 'openvla'")
@@ -238,7 +250,8 @@ def load_normalize(
             key: {name: each.names for name, each in zip(data.names, data.spec.vectors(key), strict=True) if each.size}
             for key in VECTORS
         }
-        statistics = (import_openpi if format == "openpi" else import_openvla)(path, names)
+        read = import_openpi if format == "openpi" else import_openvla
+        statistics = read(path, names, needed=METHODS.get(settings.get("method", "mean_std"), ()))
         return Normalize(data, statistics=statistics, **{"keys": tuple(statistics), **settings})
     if settings:
         raise ArgumentError(f"{', '.join(settings)}: the file has its own settings")
@@ -252,6 +265,13 @@ def load_normalize(
     return Normalize(data, statistics=saved.statistics, **saved.settings)
 
 
+def _data_of(data: Any) -> MixedData:
+    found = data.data if isinstance(data, Loader) else data
+    if not isinstance(found, MixedData):
+        raise ArgumentError(f"data={data!r:.100}; expected a loader, or its `data`")
+    return found
+
+
 def fingerprint(data: MixedData, split: str) -> dict[str, Any]:
     """Return everything that statistics of a mixture belong to, as a small JSON object."""
     options, spec = data.options, data.spec
@@ -263,10 +283,25 @@ def fingerprint(data: MixedData, split: str) -> dict[str, Any]:
             name: {
                 "data": dataset.manifest.checksum[:16],
                 **{key: list(spec.vectors(key)[member].names) for key in VECTORS},
+                **{
+                    f"{key}_columns": [[column, list(indices)] for column, indices in chosen]
+                    for key in VECTORS
+                    if (chosen := spec.vectors(key)[member].chosen) is not None
+                },
             }
             for member, (name, dataset) in enumerate(zip(data.names, data.datasets, strict=True))
         },
     }
+
+
+def _check_options(data: MixedData, keys: Sequence[str]) -> None:
+    if data.options.metadata != "full":
+        raise ArgumentError(f"metadata={data.options.metadata!r} has no action and state; load with 'full'")
+    if "action" in keys and data.options.action == "sum":
+        raise ArgumentError(
+            "actions with action='sum' have no statistics, as statistics are of single steps; take 'window', 'mean' or "
+            "'first', or normalise keys=('state',)"
+        )
 
 
 def check_fingerprint(saved: Mapping[str, Any], here: Mapping[str, Any], *, where: str = "") -> None:
@@ -309,9 +344,9 @@ def _group(data: MixedData, member: int, per: Per) -> Any:
 
 def _centre(found: VectorStatistics, method: Method) -> tuple[np.ndarray, np.ndarray]:
     """Return the values that become 0, and half of the range that becomes -1 to 1, float64 [dims]."""
+    low, high = (getattr(found, name) for name in METHODS[method])
     if method == "mean_std":
-        return found.mean, found.std
-    low, high = (found.q01, found.q99) if method == "q01_q99" else (found.min, found.max)
+        return low, high
     return (low + high) / 2, (high - low) / 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ _SETTINGS = ("method", "per", "leave", "clip", "split", "keys")
 _OPENPI = {"action": "actions", "state": "state"}
 _OPENVLA = {"action": "action", "state": "proprio"}
 
+Names = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Names of dimensions by key (``action``, ``state``) and dataset."""
 Statistics = Mapping[str, Mapping[str, VectorStatistics]]
 """Statistics by key (``action``, ``state``) and dataset."""
 
@@ -106,40 +108,60 @@ def export_openvla(path: str | Path, statistics: Statistics, *, masks: Mapping[s
     write_json(Path(path), content)
 
 
-def import_openpi(path: str | Path, names: Mapping[str, Mapping[str, tuple[str, ...]]]) -> dict[str, Any]:
+def import_openpi(path: str | Path, names: Names, *, needed: Sequence[str]) -> dict[str, Any]:
     """Return the statistics of openpi's ``norm_stats.json`` for every dataset.
 
     Args:
         path: File.
         names: Names of the dimensions, by key and dataset.
+        needed: Numbers that the file must have, such as ``q01``.
+
+    Raises:
+        ArgumentError: The file is not one, or lacks a number.
     """
-    content = _read(Path(path)).get("norm_stats", {})
-    found = {_key: content[name] for _key, name in _OPENPI.items() if name in content}
+    content = _read(Path(path)).get("norm_stats")
+    content = content if isinstance(content, dict) else {}
+    found = _OPENPI.values() & content.keys()
+    if not found:
+        raise ArgumentError(
+            f"{path}: not a norm_stats.json of openpi, which has `norm_stats` with `actions` or `state`"
+        )
     return {
-        key: {dataset: _foreign(found[key], dims, f"{path}: {key}") for dataset, dims in each.items()}
-        for key, each in names.items()
-        if key in found
+        key: {dataset: _foreign(content[name], dims, f"{path}: {name}", needed) for dataset, dims in names[key].items()}
+        for key, name in _OPENPI.items()
+        if name in found
     }
 
 
-def import_openvla(path: str | Path, names: Mapping[str, Mapping[str, tuple[str, ...]]]) -> dict[str, Any]:
-    """Return the statistics of OpenVLA's ``dataset_statistics.json``; arguments as of ``import_openpi``."""
+def import_openvla(path: str | Path, names: Names, *, needed: Sequence[str]) -> dict[str, Any]:
+    """Return the statistics of OpenVLA's ``dataset_statistics.json``; arguments and errors as of ``import_openpi``."""
     content = _read(Path(path))
     found: dict[str, Any] = {}
     for key, each in names.items():
         for dataset, dims in each.items():
-            if dataset not in content:
+            if not isinstance(content.get(dataset), dict):
                 raise ArgumentError(f"{path}: no statistics of {dataset}; datasets there: {', '.join(content)}")
             if _OPENVLA[key] in content[dataset]:
-                one = _foreign(content[dataset][_OPENVLA[key]], dims, f"{path}: {dataset}: {key}")
+                one = _foreign(content[dataset][_OPENVLA[key]], dims, f"{path}: {dataset}: {key}", needed)
                 found.setdefault(key, {})[dataset] = one
+    if not found:
+        raise ArgumentError(f"{path}: not a dataset_statistics.json of OpenVLA: no dataset has `action` or `proprio`")
+    for key, each in found.items():
+        if lacking := names[key].keys() - each.keys():
+            raise ArgumentError(
+                f"{path}: {', '.join(sorted(lacking))} has no {_OPENVLA[key]}, as {next(iter(each))} has"
+            )
     return found
 
 
-def _foreign(content: Any, names: tuple[str, ...], where: str) -> VectorStatistics:
+def _foreign(content: Any, names: tuple[str, ...], where: str, needed: Sequence[str] = ()) -> VectorStatistics:
+    if not isinstance(content, dict):
+        raise ArgumentError(f"{where}: {content!r:.100}; expected a set of statistics")
+    if missing := [name for name in needed if content.get(name) is None]:
+        raise ArgumentError(f"{where}: no {' and no '.join(missing)}, which this method takes; take another method")
     try:
         numbers = {name: np.array(content.get(name) or [math.nan] * len(names), np.float64) for name in NUMBERS}
-    except (AttributeError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise ArgumentError(f"{where}: not a set of statistics ({error!r:.100})") from None
     for name, values in numbers.items():
         if values.shape != (len(names),):

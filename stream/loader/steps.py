@@ -16,6 +16,7 @@ from stream.loader.running import Running
 from stream.loader.state import make_state, read_state
 from stream.order.reference import SampleRef
 from stream.order.rows import Rows
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 from stream.workers.ring import Ring
 from stream.workers.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
@@ -82,10 +83,8 @@ class Steps:
 
     def samples(self, step: int) -> np.ndarray:
         """Return the global sample numbers of a step, int64 [rows]."""
-        if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
-            raise ArgumentError(f"step {step!r}; expected a whole number >= 0")
-        running = self.running
-        return self.data.plan.batch_samples(int(step), running.batch_size, running.rank, running.world_size)
+        step, running = check_whole("step", step, least=0), self.running
+        return self.data.plan.batch_samples(step, running.batch_size, running.rank, running.world_size)
 
     def plan(self, steps: Sequence[int]) -> Rows:
         """Return the rows of some steps, one step after the other."""
@@ -101,7 +100,12 @@ class Steps:
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state whose next batch is that of ``step``."""
-        return make_state(int(step), self.running.batch_size, self._order, random_ranks=self.running.random_ranks)
+        return make_state(
+            check_whole("step", step, least=0),
+            self.running.batch_size,
+            self._order,
+            random_ranks=self.running.random_ranks,
+        )
 
     def step_of(self, state: Any) -> int:
         """Return the step of a state; raises StateError if it belongs to another order of samples."""

@@ -63,12 +63,15 @@ class _ByEpisode(Choice):
     def unknown_in(self, splits: Sequence[SplitIndex]) -> list[str]:
         found = np.zeros(len(self.ids), bool)
         for index in splits:
-            numbers = self._numbers(index, 0, len(index.episodes))
-            found[numbers[numbers >= 0]] = True
+            for numbers in self._numbers(index, 0, len(index.episodes)):
+                found[numbers[numbers >= 0]] = True
         return [name for name, is_known in zip(self.ids, found.tolist(), strict=True) if not is_known]
 
-    def _numbers(self, index: SplitIndex, first: int, stop: int) -> np.ndarray:
-        """Return the number in ``ids`` of each episode from ``first`` to ``stop``, int64, -1 if it is not named."""
+    def _numbers(self, index: SplitIndex, first: int, stop: int) -> Iterator[np.ndarray]:
+        """Yield numbers in ``ids`` of the episodes from ``first`` to ``stop``, int64, -1 for one that is not named.
+
+        An array for each way to name an episode: its id, openpi's key, and each pattern.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -77,25 +80,23 @@ class _ByEpisode(Choice):
         if _has_openpi_keys(index):
             folder, path = (table.column(name).cast(pa.large_string()) for name in OPENPI)
             keys.append(pc.binary_join_element_wise(folder, path, pa.scalar("--", pa.large_string())))
-        numbers = np.full(stop - first, -1, np.int64)
         for key in keys:
             texts = key.slice(first, stop - first).cast(pa.large_string())
-            found = pc.index_in(texts, pa.array(self.ids, pa.large_string())).fill_null(-1).to_numpy()
-            numbers = np.where(numbers < 0, found, numbers)
+            exact = pc.index_in(texts, pa.array(self.ids, pa.large_string())).fill_null(-1).to_numpy()
+            yield exact.astype(np.int64)
             for number, name in enumerate(self.ids):
                 if "*" in name:
                     like = name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%").replace("*", "%")
                     is_like = pc.match_like(texts, like).fill_null(False).to_numpy(zero_copy_only=False)
-                    numbers[is_like & (numbers < 0)] = number
-        return numbers
+                    yield np.where(is_like, number, -1)
 
-    def _of_samples(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
-        """Return the number in ``ids`` of each sample's episode, int64 [n], -1 if it is not named."""
+    def _of_samples(self, index: SplitIndex, rows: slice, samples: Samples) -> Iterator[np.ndarray]:
+        """Yield numbers in ``ids`` of each sample's episode, int64 [n] each, as ``_numbers`` does."""
         episodes = index.table(samples).array("episode")[rows]
-        if not len(episodes):
-            return np.zeros(0, np.int64)
-        first = int(episodes.min())
-        return self._numbers(index, first, int(episodes.max()) + 1)[episodes - first]
+        if len(episodes):
+            first = int(episodes.min())
+            for numbers in self._numbers(index, first, int(episodes.max()) + 1):
+                yield numbers[episodes - first]
 
 
 def _has_openpi_keys(index: SplitIndex) -> bool:
@@ -121,12 +122,17 @@ class EpisodeChoice(_ByEpisode):
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        return (self._of_samples(index, rows, samples) >= 0) == self.listed.keeps
+        named = np.zeros(rows.stop - rows.start, bool)
+        for numbers in self._of_samples(index, rows, samples):
+            named |= numbers >= 0
+        return named == self.listed.keeps
 
 
 @dataclass(frozen=True)
 class KeepRanges(_ByEpisode):
     """Ranges of steps to keep; episodes that are not named are left out.
+
+    An episode that is named in several ways keeps the ranges of all of them.
 
     Attributes:
         ranges: Ranges [start, stop) of t by episode, sorted and apart.
@@ -159,13 +165,13 @@ class KeepRanges(_ByEpisode):
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        number = self._of_samples(index, rows, samples)
-        place = (number << _STEP_BITS) + index.table(samples).array("step")[rows]
+        kept = np.zeros(rows.stop - rows.start, bool)
         starts, stops = self._edges
-        if not len(starts):
-            return np.zeros(len(number), bool)
-        before = np.searchsorted(starts, place, side="right") - 1
-        return (number >= 0) & (before >= 0) & (place < stops[before])
+        for number in self._of_samples(index, rows, samples) if len(starts) else ():
+            place = (number << _STEP_BITS) + index.table(samples).array("step")[rows]
+            before = np.searchsorted(starts, place, side="right") - 1
+            kept |= (number >= 0) & (before >= 0) & (place < stops[before])
+        return kept
 
 
 def parse_episodes(given: Any, members: Sequence[str]) -> dict[str, EpisodeChoice]:

@@ -22,7 +22,8 @@ from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.views import Views
 from stream.storage.errors import ArgumentError
 
-_MAX_SAMPLE = 1 << 61
+MAX_SAMPLE = 1 << 61
+"""Samples of a mixture; sums of sample numbers stay within int64."""
 _SHUFFLE = re.compile(r"global|none|block:([1-9][0-9]{0,8})")
 
 
@@ -116,8 +117,8 @@ class Plan:
         """
         rows = batch_size // world_size
         first = step * batch_size + rank * rows
-        if not 0 <= first < _MAX_SAMPLE:
-            raise ArgumentError(f"step {step}: expected 0 to {_MAX_SAMPLE // batch_size - 1:,}")
+        if not 0 <= first < MAX_SAMPLE:
+            raise ArgumentError(f"step {step}: expected 0 to {MAX_SAMPLE // batch_size - 1:,}")
         return np.arange(first, first + rows, dtype=np.int64)
 
     def _keys(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:

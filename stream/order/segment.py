@@ -139,6 +139,10 @@ def steps_with_holes(index: SplitIndex, window: Window, cameras: Sequence[int]) 
     rows, steps, episodes = (records.take(name, holes) for name in ("steps_row", "step", "episode"))
     num_steps = index.episodes.take("num_steps", episodes)
     found = [rows[:0]]
+    if window.takes_last:
+        # A sample of any step of the episode takes its last step.
+        at = steps == num_steps - 1
+        found += [np.arange(row - step, row + 1) for row, step in zip(rows[at], steps[at], strict=True)]
     for distance in window.fixed:
         inside = (steps - distance >= 0) & (steps - distance < num_steps)
         found.append(rows[inside] - distance)

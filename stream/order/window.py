@@ -56,6 +56,11 @@ class Window:
         return before, after
 
     @property
+    def takes_last(self) -> bool:
+        """Whether a frame is the last step of the episode."""
+        return bool((self.kinds == _LAST).any())
+
+    @property
     def first(self) -> Window:
         """The window of the first frame alone."""
         return Window(self.low[:1], self.high[:1], self.kinds[:1])

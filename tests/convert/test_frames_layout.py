@@ -193,6 +193,24 @@ def test_windows_inside_avoid_holes_and_random_frames_mask_them(root: Path, came
     assert loader.describe()["demo"]["left_out"].get("holes", 0) > 0
 
 
+def test_a_hole_in_the_last_frame_leaves_out_every_sample_that_takes_it(root: Path) -> None:
+    loader = make_loader(root, "demo", batch_size=1, frames=[0, "last"], cameras="wrist")
+    without_last = {5}
+    size = loader.sizes["demo"]
+    for batch in map(loader.batch_at, range(size)):
+        assert batch["frames_mask"].all()
+        assert int(batch["episode"][0]) not in without_last
+    assert loader.describe()["demo"]["left_out"]["holes"] > 0
+
+
+def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> None:
+    loader = make_loader(root, "demo", batch_size=4, bounds="clamp")
+    found = [loader.batch_at(step) for step in range(loader.sizes["demo"] // 4)]
+    masks = np.concatenate([batch["frames_mask"] for batch in found])
+    assert masks.any() and not masks.all()
+    assert not np.concatenate([batch["frames"] for batch in found])[~masks].any(axis=(1, 2)).all()
+
+
 def test_bounds_clamp_keeps_every_step_and_masks_holes(root: Path) -> None:
     loader = make_loader(root, "demo", batch_size=6 * STEPS, cameras="wrist", frames=(0,), bounds="clamp")
     batch = loader.batch_at(0)

@@ -320,6 +320,81 @@ def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, con
         load_normalize(tmp_path / "nowhere.json", load(oxe_root))
 
 
+@pytest.mark.parametrize(
+    ("format", "content", "told"),
+    [
+        ("openpi", {}, "not a norm_stats.json of openpi"),
+        ("openpi", {"norm_stats": {}}, "not a norm_stats.json of openpi"),
+        ("openpi", {"norm_stats": 5}, "not a norm_stats.json of openpi"),
+        ("openpi", {"bridge": {"action": {"mean": [0.0]}}}, "not a norm_stats.json of openpi"),
+        ("openpi", {"norm_stats": {"actions": {}}}, "actions: no mean and no std, which this method takes"),
+        ("openpi", {"norm_stats": {"actions": 5}}, "actions: 5; expected a set of statistics"),
+        ("openvla", {"bridge": {}}, "not a dataset_statistics.json of OpenVLA"),
+        ("openvla", {"bridge": 5}, "no statistics of bridge"),
+        ("openvla", {"bridge": {"action": {"mean": [0.0] * 8}}}, "action: no std, which this method takes"),
+    ],
+)
+def test_a_file_without_the_statistics_that_are_needed_is_refused(
+    oxe_root: Path, tmp_path: Path, format: Any, content: Any, told: str
+) -> None:
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    with pytest.raises(ArgumentError, match=told):
+        load_normalize(tmp_path / "other.json", make_loader(oxe_root, "bridge", batch_size=4), format=format)
+
+
+@pytest.mark.parametrize("method", ["q01_q99", "min_max"])
+def test_a_file_without_the_numbers_of_the_method_is_refused(oxe_root: Path, tmp_path: Path, method: str) -> None:
+    numbers = {"mean": [0.5] * 8, "std": [2.0] * 8, "q01": None}
+    (tmp_path / "norm_stats.json").write_text(json.dumps({"norm_stats": {"actions": numbers}}))
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    assert load_normalize(tmp_path / "norm_stats.json", loader, format="openpi").keys == ("action",)
+    with pytest.raises(ArgumentError, match=r"actions: no (q01 and no q99|min and no max), which this method takes"):
+        load_normalize(tmp_path / "norm_stats.json", loader, format="openpi", method=method)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"action": "sum"}, "actions with action='sum' have no statistics"),
+        ({"metadata": "none"}, "metadata='none' has no action and state"),
+        ({"action_columns": {"bridge": [("action/rotation_delta", [0])]}}, r"bridge\.action"),
+    ],
+)
+def test_a_loader_of_other_vectors_refuses_the_statistics(oxe_root: Path, arguments: Any, told: str) -> None:
+    normalize = Normalize(make_loader(oxe_root, "bridge", batch_size=4))
+    with pytest.raises(ArgumentError, match=told):
+        make_loader(oxe_root, "bridge", batch_size=4, transforms=[normalize], **arguments)
+
+
+def test_statistics_belong_to_the_columns_that_were_chosen_whatever_their_names(oxe_root: Path) -> None:
+    def load_column(path: str, **more: Any) -> Loader:
+        columns = {"bridge": [{"path": path, "names": ["x", "y", "z"]}]}
+        return make_loader(oxe_root, "bridge", batch_size=4, action_columns=columns, **more)
+
+    normalize = Normalize(load_column("action/world_vector"))
+    load_column("action/world_vector", transforms=[normalize])
+    with pytest.raises(ArgumentError, match=r"bridge\.action_columns is .*world_vector.* and .*rotation_delta"):
+        load_column("action/rotation_delta", transforms=[normalize])
+
+
+@pytest.mark.parametrize("dataset", [5, -1, None, [0, 9], 0.0])
+def test_a_dataset_that_does_not_exist_has_no_statistics(oxe_root: Path, dataset: Any) -> None:
+    with pytest.raises(ArgumentError, match="expected names or numbers below 5"):
+        Normalize(load(oxe_root)).normalize(np.zeros((2, 3), np.float32), dataset=dataset)
+
+
+@pytest.mark.parametrize("values", [[0.0], np.zeros(14), np.float32(0)])
+def test_values_of_no_vector_are_refused(oxe_root: Path, values: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"values: .*; expected an array .* of at most 13 dims"):
+        Normalize(load(oxe_root)).normalize(values, dataset="kuka")
+
+
+@pytest.mark.parametrize("arguments", [{"keys": 5}, {"leave": 5}, {"leave": "gripper"}, {"split": []}, {"keys": ["x"]}])
+def test_wrong_arguments_are_named(oxe_root: Path, arguments: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"{next(iter(arguments))}="):
+        Normalize(load(oxe_root), **arguments)
+
+
 def test_statistics_go_to_openvla_and_back(oxe_root: Path, tmp_path: Path) -> None:
     loader = load(oxe_root)
     normalize = Normalize(loader, method="q01_q99")

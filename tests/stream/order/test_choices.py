@@ -76,6 +76,34 @@ def test_ranges_of_steps_are_kept_and_other_episodes_left_out(root: Path, every:
     assert overview["samples"] + overview["left_out"]["keep_ranges"] == len(every)
 
 
+def test_an_episode_that_is_named_in_several_ways_keeps_the_ranges_of_all(root: Path) -> None:
+    every = samples(make_loader(root, {"droid": 1}, batch_size=4))
+    loader = make_loader(root, {"droid": 1}, batch_size=2)
+    ref = next(r for step in range(len(every)) for r in loader.describe(step) if (r.episode_id, r.step) == every[0])
+    table = loader.episode("droid", ref.episode).table
+    name = "--".join(table[column][0].as_py() for column in OPENPI) if OPENPI[0] in table.column_names else None
+    ranges = {ref.episode_id: [[0, 1]], f"{ref.episode_id[:-1]}*": [[2, 3]], **({name: [[4, 5]]} if name else {})}
+    loader = make_loader(root, {"droid": 1}, batch_size=1, keep_ranges={"droid": ranges})
+    here = {step for episode, step in samples(loader) if episode == ref.episode_id}
+    assert here == {0, 2} | ({4} if name else set())
+    assert loader.describe()["droid"]["unknown_episodes"] == {}
+    named = make_loader(root, {"droid": 1}, batch_size=1, episodes={"droid": list(ranges)})
+    assert named.describe()["droid"]["unknown_episodes"] == {}
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "told"),
+    [
+        ("episodes", [], "expected a list of texts"),
+        ("keep_ranges", {}, "all samples are left out"),
+        ("filters", 0, "0"),
+    ],
+)
+def test_an_empty_choice_of_a_member_keeps_nothing_or_is_refused(root: Path, what: str, value: Any, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        make_loader(root, {"bridge": {what: value}}, batch_size=4)
+
+
 def test_choices_add_up_and_are_counted_by_reason(root: Path, every: list[tuple[str, int]]) -> None:
     names = sorted({name for name, _ in every})
     loader = make_loader(
