@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 
 import apache_beam as beam
 import psutil
@@ -47,7 +47,7 @@ def run_pipeline(
         arguments: Beam's options as on the command line.
         num_workers: Worker processes of a local runner, at most one for each job.
         known: The program's own options, to suggest one for a typo.
-        progress: Context manager that is entered while the pipeline runs.
+        progress: Context manager that is entered once the runner is ready, while the pipeline runs.
 
     Returns:
         The counters of ``beam_jobs.graph`` that are not zero; None if the runner has no counters.
@@ -59,11 +59,14 @@ def run_pipeline(
     # A killed run may have left a folder, also if it left nothing to convert.
     sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
-        return {}
+        with progress:
+            return {}
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
-        with progress, open_runner(choice) as (runner, options):
+        with ExitStack() as stack:
+            runner, options = stack.enter_context(open_runner(choice))
             pipeline = _make_pipeline(choice, runner, options)
+            stack.enter_context(progress)
             if choice.is_local and choice.num_workers > 1:
                 with StopSocket() as stop:
                     build_graph(pipeline, jobs, plans, stop=stop.address)

@@ -58,7 +58,8 @@ class VersionFolder:
         spec = load_registry().datasets.get(self.manifest.dataset) if self.manifest is not None else None
         if self.manifest is None or spec is None or spec.version != self.manifest.version:
             return None
-        return reindex_hint(self.manifest.spec, spec, root=self.folder.absolute().parent.parent)
+        hint = reindex_hint(self.manifest.spec, spec, root=self.folder.absolute().parent.parent)
+        return hint and f"{hint}, unless the entry came from a --config of your own"
 
 
 def find_datasets(root: str | os.PathLike[str], names: Sequence[str] | None) -> list[Path]:

@@ -314,12 +314,13 @@ def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options)
     return tuple(found)
 
 
-def check_cameras(selection: Sequence[Selected], cameras: Sequence[str]) -> None:
+def check_cameras(selection: Sequence[Selected], options: Options) -> None:
     """Raise UsageError for the first camera that no dataset has."""
     known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in (name, each.role)}
-    for camera in cameras:
-        if camera != "all" and camera not in known:
-            raise UsageError(f"--cameras: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}, or all")
+    for option, cameras in (("cameras", options.cameras), ("image-size", options.image_sizes)):
+        for camera in cameras:
+            if camera not in known and (option, camera) != ("cameras", "all"):
+                raise UsageError(f"--{option}: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}")
 
 
 def _jobs(dataset: str, source: Source, options: Options) -> Iterator[ShardJob]:

@@ -24,7 +24,7 @@ from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import MANIFEST_NAME
 from stream.storage.errors import FormatError
 
-_DAMAGE = ("unreadable", "malformed", "missing_feature")
+_DAMAGE = ("unreadable", "malformed", "missing_feature", "missing_frames")
 """Reasons for leaving out an episode that mean damaged input."""
 _LEAST_OF_A_SPLIT = 4
 """Pairs to look at, however small a split is beside the others."""

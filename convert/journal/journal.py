@@ -175,8 +175,14 @@ class Journal:
         names = {f"{FOLDER}/{stem}{FAILURE}": stem for stem in stems if stem + FAILURE in existing}
         return self._read(ShardFailure, names)
 
+    def placed(self) -> set[str]:
+        """Return the stems of the shards of which a file was moved into place, from one listing."""
+        suffixes = (STATUS, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
+        names = self._store.names(FOLDER)
+        return {name.removesuffix(suffix) for suffix in suffixes for name in names if name.endswith(suffix)}
+
     def place(self, stem: str, folder: Path) -> None:
-        """Move the complete files of a shard, each named by its kind, from a stage into place."""
+        """Move the complete files of a shard, each named by its kind, from a stage into place, parts first."""
         for kind in TABLE_KINDS:
             self._store.place(folder / kind, part_file(stem, kind))
         if (folder / RECORDS).exists():

@@ -128,9 +128,15 @@ class LocalStore:
     def remove_journal(self, last: str) -> None:
         """Remove the journal: it goes as a whole, so that no other process finds half of it."""
         # A kill may have left one.
-        shutil.rmtree(self._removed, ignore_errors=True)
+        self._remove_removed()
         with writing(self.scratch), contextlib.suppress(FileNotFoundError):
             self._journal.replace(self._removed)
+        self._remove_removed()
+
+    def _remove_removed(self) -> None:
+        # A file that somebody made in the journal's place goes too.
+        with contextlib.suppress(OSError):
+            self._removed.unlink()
         shutil.rmtree(self._removed, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -171,7 +177,7 @@ class LocalStore:
 
     def remove_stale(self) -> None:
         """Remove what killed processes left half-written or half-removed, except under locks that are held."""
-        shutil.rmtree(self._removed, ignore_errors=True)
+        self._remove_removed()
         for owner in {_owner(name) for name in self.names(FOLDER)} - {""}:
             try:
                 with self.lock(owner):

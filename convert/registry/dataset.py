@@ -6,7 +6,7 @@ Paths of features are the flattened names of TFDS. One notation serves both leve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -357,13 +357,16 @@ class DatasetSpec(Entry):
         return self.camera("primary")
 
 
-def reindex_hint(old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path) -> str | None:
+def reindex_hint(
+    old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path, config: Sequence[str] = ()
+) -> str | None:
     """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
 
     Args:
         old: Registry entry in the manifest.
         spec: Registry entry now.
         root: Root of the dataset.
+        config: Files that the registry was read with.
     """
     try:
         before = DatasetSpec.model_validate(old)
@@ -372,7 +375,8 @@ def reindex_hint(old: Mapping[str, Any], spec: DatasetSpec, *, root: str | Path)
         changed = ["all"]
     if not changed:
         return None
+    more = "".join(f" --config {file}" for file in config)
     return (
-        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); "
-        f"`python -m convert.reindex {root} --datasets {spec.name}` brings derived columns and statistics up to date"
+        f"was converted with another registry entry of {spec.name} ({', '.join(changed)} differ); `python -m "
+        f"convert.reindex {root} --datasets {spec.name}{more}` brings derived columns and statistics up to date"
     )

@@ -14,11 +14,11 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from convert.command import run_command
+from convert.command import print_result, run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, ConvertError, ShardError, UsageError
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
 from convert.registry.registry import load_registry
@@ -70,11 +70,8 @@ def _run(parsed: Any) -> int:
         works = _find_work(_plan(parsed, options), parsed)
         if parsed.dry_run:
             rows = [describe_plan(work) for work in works]
-            print(json.dumps(rows, indent=1) if parsed.json else format_plan(rows))
+            print_result(json.dumps(rows, indent=1) if parsed.json else format_plan(rows))
             return 0
-        if parsed.overwrite and not only_translates:
-            for work in works:
-                work.conversion.journal.remove_output()
         if parsed.finalize:
             return _finish(works, parsed, counters={})
         counters = _convert(works, parsed, begin=not only_translates)
@@ -125,7 +122,7 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
     lists = read_episode_lists(parsed.episodes, [selected.spec.name for selected in selection])
     options = replace(options, episode_lists=lists)
     if options.layout == "frames":
-        check_cameras(selection, (*options.cameras, *options.image_sizes))
+        check_cameras(selection, options)
     conversions = []
     for selected in selection:
         spec = selected.spec
@@ -139,7 +136,7 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
 
 def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[Survey]:
     if not parsed.overwrite:
-        return find_work(conversions, parsed.redo)
+        return find_work(conversions, parsed.redo, config=parsed.config)
     given = [f"--{name} {value}" for name in ("splits", "episodes") if (value := getattr(parsed, name)) is not None]
     return [overwriting_work(conversion, given[0] if given else None) for conversion in conversions]
 
@@ -150,16 +147,29 @@ def _convert(works: Sequence[Survey], parsed: Any, *, begin: bool) -> dict[str, 
     everything = [(work, (job.dataset, job.stem)) for work in works for job in work.conversion.jobs]
     share = everything[parsed.task_index :: parsed.task_count]
     jobs = [(unfinished[key], work) for work, key in share if key in unfinished]
-    if begin:
-        for work in works:
-            if not work.complete:
-                work.conversion.journal.begin(work.conversion.journal_parameters)
-                work.conversion.journal.remove_stale()
-        for job, work in jobs:
-            if job.stem in work.again or job.stem in work.finished:
-                work.conversion.journal.forget(job.stem)
-    progress = Progress([(job, work.conversion.plan.output) for job, work in jobs])
-    return _run_jobs([job for job, _ in jobs], works, parsed, progress=progress)
+
+    @contextlib.contextmanager
+    def started() -> Iterator[None]:
+        # Only now, as a runner that cannot start must not cost an earlier conversion.
+        if begin:
+            _begin(works, jobs, overwrite=parsed.overwrite)
+        with Progress([(job, work.conversion.plan.output) for job, work in jobs]) if jobs else contextlib.nullcontext():
+            yield
+
+    return _run_jobs([job for job, _ in jobs], works, parsed, progress=started())
+
+
+def _begin(works: Sequence[Survey], jobs: Sequence[tuple[ShardJob, Survey]], *, overwrite: bool) -> None:
+    """Remove what ``--overwrite`` replaces, and begin the journals."""
+    for work in works:
+        if overwrite:
+            work.conversion.journal.remove_output()
+        if not work.complete:
+            work.conversion.journal.begin(work.conversion.journal_parameters)
+            work.conversion.journal.remove_stale()
+    for job, work in jobs:
+        if job.stem in work.again or job.stem in work.finished:
+            work.conversion.journal.forget(job.stem)
 
 
 def _merge(works: Sequence[Survey], parsed: Any) -> dict[str, int] | None:
@@ -246,14 +256,13 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
     ]
     if parsed.json:
         result = {"complete": rows, "waiting": waiting, "counters": counters}
-        print(json.dumps(result | ({"missing": missing} if parsed.finalize else {}), indent=1))
+        print_result(json.dumps(result | ({"missing": missing} if parsed.finalize else {}), indent=1))
     else:
-        if rows:
-            print(format_result(rows))
-            if done := sum(work.complete for work in works):
-                print(f"{done} of {len(works)} were complete already")
-        for one in missing:
-            print(format_missing(one))
+        lines = [format_result(rows)] if rows else []
+        if rows and (done := sum(work.complete for work in works)):
+            lines.append(f"{done} of {len(works)} were complete already")
+        if lines or missing:
+            print_result("\n".join([*lines, *map(format_missing, missing)]))
     for message in barren.values():
         _tell(f"error: {message}")
     if barren:

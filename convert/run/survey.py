@@ -173,7 +173,7 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
     others = {
         entry.name for name, split in manifest.splits.items() if name not in conversion.splits for entry in split.shards
     }
-    if changed := others & journal.finished():
+    if changed := others & journal.placed():
         raise ConflictError(
             f"{journal.output}: an earlier command was interrupted while it made {min(changed)} again; run that one "
             f"first, with --splits {','.join(manifest.splits)}"

@@ -14,17 +14,17 @@ from convert.run.survey import Survey, find_redo, repaired_sources, survey
 _LISTED = 5
 
 
-def find_work(conversions: Sequence[Conversion], redo: Sequence[str]) -> list[Survey]:
+def find_work(conversions: Sequence[Conversion], redo: Sequence[str], *, config: Sequence[str] = ()) -> list[Survey]:
     """Return the work on each dataset, and print which shards of complete datasets are converted again, and why.
 
-    ``redo`` are the stems of shards to convert again.
+    ``redo`` are the stems of shards to convert again, ``config`` the files that the registry was read with.
 
     Raises:
         UsageError: There is no such shard.
         ConflictError: The output holds another conversion, or one with another registry entry that is not complete.
     """
     named = find_redo(conversions, redo)
-    return [_find_work(conversion, named[conversion.name]) for conversion in conversions]
+    return [_find_work(conversion, named[conversion.name], config) for conversion in conversions]
 
 
 def overwriting_work(conversion: Conversion, selection: str | None) -> Survey:
@@ -45,7 +45,7 @@ def overwriting_work(conversion: Conversion, selection: str | None) -> Survey:
     return Survey(conversion=conversion, todo=list(conversion.jobs), removes=list(existing))
 
 
-def _find_work(conversion: Conversion, redo: frozenset[str]) -> Survey:
+def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[str]) -> Survey:
     found = survey(conversion, again=redo, redo=redo)
     if (started := conversion.journal.parameters()) is not None:
         check_parameters(started, conversion.journal_parameters, where=conversion.plan.output)
@@ -54,7 +54,7 @@ def _find_work(conversion: Conversion, redo: frozenset[str]) -> Survey:
     if repaired := repaired_sources(conversion, before):
         found = survey(conversion, again=redo | set(repaired), redo=redo)
     output = conversion.plan.output
-    if hint := reindex_hint(before.spec, conversion.spec, root=output.rsplit("/", 2)[0]):
+    if hint := reindex_hint(before.spec, conversion.spec, root=output.rsplit("/", 2)[0], config=config):
         if not found.complete:
             raise ConflictError(f"{output} {hint}. Run it before anything is added, or use the entry as it was")
         print(f"warning: {output} {hint}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -255,15 +256,33 @@ def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whol
     assert convert(dataset=dataset, output=output).code == 0
 
 
+def test_a_shard_that_was_replaced_just_before_a_kill_keeps_other_splits_waiting(
+    convert: Convert, whole: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "other"
+    assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED
+    shutil.copyfile(whole.shard(index=1, count=3), dataset.shard(index=1, count=3))
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "finish", lambda *_: sys.exit("killed"))
+        with contextlib.suppress(SystemExit):
+            convert(dataset=dataset, output=output)
+    before = tree(output)
+    result = convert("--splits", "val", dataset=dataset, output=output)
+    assert result.code == EXIT_USAGE
+    assert "interrupted while it made train-00001-of-00003 again; run that one first" in result.error()
+    assert tree(output) == before
+    assert convert(dataset=dataset, output=output).code == 0
+
+
 def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
     whole: RldsDataset, output: Path, complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = arguments(whole, output)
-    whole.registry(control_frequency=10)
+    config = whole.registry(control_frequency=10)
     assert main(command) == 0
     told = capsys.readouterr().err
     assert f"warning: {output / FOLDER} was converted with another registry entry of demo (control_frequency" in told
-    assert f"`python -m convert.reindex {output} --datasets demo`" in told
+    assert f"`python -m convert.reindex {output} --datasets demo --config {config}`" in told
     assert tree(output) == tree(complete)
 
 

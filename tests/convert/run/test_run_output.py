@@ -177,6 +177,31 @@ def test_overwrite_takes_the_place_of_a_broken_manifest(convert: Convert, done: 
     assert tree(done) == before
 
 
+@pytest.mark.parametrize(
+    "runner",
+    [
+        ("--runner", "PortableRunner", "--job_endpoint", "localhost:1"),
+        ("--runner", "DataflowRunner", "--project", "p", "--temp_location", "gs://b/t"),
+    ],
+    ids=lambda value: value[1],
+)
+def test_overwrite_removes_nothing_where_the_runner_cannot_start(
+    convert: Convert, done: Path, runner: tuple[str, ...]
+) -> None:
+    before = tree(done)
+    result = convert("--overwrite", *runner)
+    assert result.code in (EXIT_FAILED, EXIT_USAGE)
+    assert result.error()
+    assert tree(done) == before
+
+
+def test_a_file_in_the_place_of_the_journal_is_overwritten(convert: Convert, done: Path) -> None:
+    (done / ".convert").write_text("")
+    assert convert("--overwrite").code == 0
+    assert not list(done.glob(".convert*"))
+    assert convert().code == 0
+
+
 def test_overwrite_removes_what_other_parameters_left(convert: Convert, done: Path, output: Path) -> None:
     assert convert("--overwrite", "--offset", "3").code == 0
     assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "train", "val"]
