@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ def open_loader(
     from stream.loader.loader import make_loader
     from stream.loader.normalize import Normalize
 
+    if not isinstance(normalize, Normalize) and not _is_bool(normalize):
+        raise ArgumentError(
+            f"normalize={normalize!r:.100}; expected True for the statistics of the data, False for raw values, or a "
+            "stream.Normalize"
+        )
     given = dict(arguments)
     given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
     data = make_loader(root, mixture, **given).data
@@ -57,7 +64,12 @@ def open_loader(
             )
         given["keep_ranges"] = ranges
     steps = [normalize] if isinstance(normalize, Normalize) else []
-    if normalize is True:
+    if not steps and normalize:
         kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]
         steps = [Normalize(data, **each) for each in kept if each["keys"]]
     return make_loader(root, mixture, **given, transforms=[*steps, *transforms, convert(data, steps)])
+
+
+def _is_bool(value: Any) -> bool:
+    """Return whether a value is True or False, or the number 1 or 0."""
+    return isinstance(value, bool | int | np.bool_) and value in (0, 1)
