@@ -11,9 +11,10 @@ import numpy as np
 from PIL import Image
 
 from stream.adapters.chunks import dropped_steps, repeat_edges, take_steps, whole_chunks
-from stream.adapters.images import resize
-from stream.adapters.opening import open_loader
+from stream.adapters.images import check_size, resize
+from stream.adapters.opening import check_mapping, open_loader
 from stream.order.random_numbers import row_random
+from stream.storage.arguments import check_whole
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -79,12 +80,16 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
+    window_size = check_whole("window_size", window_size, least=1)
+    action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    sizes = check_mapping("sizes", sizes, example="{'primary': (256, 256)}")
+    sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
     settings = [
         {"method": "mean_std", "keys": ("action",)},
         {"method": "mean_std", "keys": ("state",), "leave": ()},
     ]
-    given = {
+    own = {
         "batch_size": batch_size,
         "cameras": list(sizes),
         "frames": [*history, "goal"] if goals else history,
@@ -95,14 +100,13 @@ def loader(
         "state_horizon": window_size,
         "action_space": "oxe",
         "state_space": "eef" if proprio else None,
-        **arguments,
     }
     return open_loader(
         root,
         mixture,
         convert=lambda data, _: ToOcto(
             names=tuple(name.encode() for name in data.names),
-            sizes=dict(sizes),
+            sizes=sizes,
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
@@ -114,7 +118,8 @@ def loader(
         keep=whole_chunks,
         transforms=transforms,
         columns=("num_steps",),
-        arguments=given,
+        own=own,
+        arguments=arguments,
     )
 
 
