@@ -34,6 +34,17 @@ def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.n
     return np.take_along_axis(values, steps[:, :, None], axis=1), ~real
 
 
+def take_steps(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return steps of windows by their numbers: [b, W, ...] and int64 [b, ...] give [b, ..., ...].
+
+    >>> take_steps(np.array([[1, 2, 3], [4, 5, 6]]), np.array([[0, 0], [1, 2]])).tolist()
+    [[1, 1], [5, 6]]
+    """
+    rows = np.arange(len(values)).reshape(-1, *[1] * (places.ndim - 1))
+    taken: np.ndarray = values[rows, places]
+    return taken
+
+
 def pad_dims(values: np.ndarray, size: int) -> np.ndarray:
     """Return vectors with zeros up to a count of dimensions, float32 [..., size]."""
     out = np.zeros((*values.shape[:-1], size), values.dtype)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.adapters.chunks import whole_chunks
-from stream.adapters.opening import open_loader
+from stream.adapters.opening import check_mapping, conversion, open_loader
 from stream.adapters.statistics import mixture_statistics
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
@@ -62,18 +63,20 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names none of them.
     """
-    views = dict(views or {"primary": "primary"})
+    if not isinstance(frames, list | tuple | range):
+        raise ArgumentError(f"frames={frames!r:.100}; expected a list of steps from t, such as [-1, 0]")
+    action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    views = check_mapping("views", views or {"primary": "primary"}, example="{'front': 'primary'}")
 
     def convert(data: Any, _: Any) -> ToGr00t:
         states = _dims(data, "state", state_keys)
         return ToGr00t(views, states, _dims(data, "action", action_keys))
 
-    given = {
+    own = {
         "batch_size": batch_size,
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(frames),
         "horizon": action_horizon,
-        **arguments,
     }
     return open_loader(
         root,
@@ -82,7 +85,9 @@ def loader(
         normalize=False,
         keep=partial(whole_chunks, after=action_horizon - 1),
         transforms=transforms,
-        arguments=given,
+        own=own,
+        free=("bounds", "state_from", "state_horizon"),
+        arguments=arguments,
     )
 
 
@@ -108,8 +113,11 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
 
     Returns:
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` of each key, of ``state`` and ``action``.
+
+    Raises:
+        ArgumentError: The loader is not one of this module.
     """
-    made: ToGr00t = loader.running.transforms[-1]
+    made = conversion(loader, ToGr00t)
     keys = {"state": made.states, "action": made.actions}
     return {
         name: {

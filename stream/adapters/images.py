@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
+
+
+def check_size(name: str, size: Any) -> tuple[int, int]:
+    """Return a size as (height, width); raise ArgumentError if it is not two whole numbers of at least 1.
+
+    >>> check_size("image_size", [224, 224])
+    (224, 224)
+    """
+    try:
+        height, width = (check_whole(name, each, least=1) for each in size)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={size!r:.100}; expected (height, width) in pixels") from None
+    return height, width
 
 
 def resize(frames: np.ndarray, size: tuple[int, int], method: Image.Resampling) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from stream.adapters.images import as_float, resize
+from stream.adapters.images import as_float, check_size, resize
 from stream.adapters.opening import open_loader
 
 if TYPE_CHECKING:
@@ -50,21 +50,23 @@ def lapa_loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    given = {
+    size = check_size("image_size", image_size)
+    own = {
         "batch_size": batch_size,
         "cameras": "primary",
         "frames": [0, offset],
         "bounds": "clamp",
         "metadata": "dataset_only",
-        **arguments,
     }
     return open_loader(
         root,
         mixture,
-        convert=lambda _, __: ToLapa(image_size),
+        convert=lambda _, __: ToLapa(size),
         normalize=False,
         transforms=transforms,
-        arguments=given,
+        own=own,
+        free=("bounds",),
+        arguments=arguments,
     )
 
 
@@ -103,21 +105,23 @@ def univla_loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    given = {
+    size = check_size("image_size", image_size)
+    own = {
         "batch_size": batch_size,
         "cameras": "primary",
         "frames": [0, offset],
         "bounds": "clamp",
         "filters": [("language", "!=", "")],
-        **arguments,
     }
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToUnivla(image_size, data.names),
+        convert=lambda data, _: ToUnivla(size, data.names),
         normalize=False,
         transforms=transforms,
-        arguments=given,
+        own=own,
+        free=("bounds",),
+        arguments=arguments,
     )
 
 

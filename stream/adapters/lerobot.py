@@ -12,8 +12,9 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges, whole_chunks
 from stream.adapters.images import as_float
-from stream.adapters.opening import open_loader
+from stream.adapters.opening import check_mapping, conversion, open_loader
 from stream.adapters.statistics import mixture_statistics
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class Window:
     history: int | None
     actions: int
     drop_last: int = 0
+
+    def __post_init__(self) -> None:
+        if self.history is not None:
+            check_whole("history", self.history, least=1)
+        check_whole("actions", self.actions, least=1)
+        check_whole("drop_last", self.drop_last, least=0)
 
 
 WINDOWS: dict[Policy, Window] = {
@@ -84,12 +91,15 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``; or the policy is not known.
     """
-    if not isinstance(policy, Window) and policy not in WINDOWS:
+    if not isinstance(policy, Window) and (not isinstance(policy, str) or policy not in WINDOWS):
         raise ArgumentError(f"policy={policy!r}; expected {', '.join(WINDOWS)}, or a Window(history, actions)")
     window = policy if isinstance(policy, Window) else WINDOWS[policy]
-    views = dict(cameras) if isinstance(cameras, Mapping) else {f"observation.images.{name}": name for name in cameras}
+    if isinstance(cameras, list | tuple):
+        views = {f"observation.images.{name}": name for name in cameras}
+    else:
+        views = check_mapping("cameras", cameras, example="{'observation.images.top': 'primary'}, or a list")
     first = 1 - (window.history or 1)
-    given = {
+    own = {
         "batch_size": batch_size,
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(range(first, 1)),
@@ -98,7 +108,6 @@ def loader(
         "horizon": window.actions,
         "state_from": first,
         "state_horizon": 1 - first,
-        **arguments,
     }
     return open_loader(
         root,
@@ -107,7 +116,8 @@ def loader(
         normalize=False,
         keep=partial(whole_chunks, drop_last=window.drop_last),
         transforms=transforms,
-        arguments=given,
+        own=own,
+        arguments=arguments,
     )
 
 
@@ -122,12 +132,14 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
         ``mean``, ``std``, ``min``, ``max``, ``q01`` and ``q99`` by key, float32 [dims]; of images [3, 1, 1].
 
     Raises:
-        ArgumentError: The members have different dimensions; load them in one space.
+        ArgumentError: The members have different dimensions; load them in one space. Or the loader is not one of this
+            module.
     """
+    views = conversion(loader, ToLeRobot).views
     names = {"action": "action", "state": "observation.state"}
     found = {names[key]: numbers for key, numbers in mixture_statistics(loader, split=split).items()}
     image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
-    return found | dict.fromkeys(loader.running.transforms[-1].views, image)
+    return found | dict.fromkeys(views, image)
 
 
 @dataclass(frozen=True)

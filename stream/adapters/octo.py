@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from stream.adapters.chunks import dropped_steps, repeat_edges, whole_chunks
-from stream.adapters.images import resize
-from stream.adapters.opening import open_loader
+from stream.adapters.chunks import dropped_steps, repeat_edges, take_steps, whole_chunks
+from stream.adapters.images import check_size, resize
+from stream.adapters.opening import check_mapping, open_loader
 from stream.order.random_numbers import row_random
+from stream.storage.arguments import check_whole
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -52,7 +53,11 @@ def loader(
     - ``dataset_name``: array of b bytes.
 
     With ``goals`` each row keeps its goal images (with ``keep_image_prob``, or if it has no instruction) or its
-    instruction. The goal is a random later step, and of the last step the step itself; Octo may also draw t.
+    instruction. The goal is a random later step, or t itself if the draw gives a step without an action or t is the
+    last step; Octo may draw t anywhere.
+
+    As in Octo, an episode is first cut to its steps with an action. Steps cut off at either end are neither history nor
+    goals, and ``timestep`` counts from the first step with an action.
 
     Sources: ``octo/data/traj_transforms.py``, ``obs_transforms.py``, ``utils/goal_relabeling.py`` and
     ``utils/task_augmentation.py``. Not done: the text processor, paraphrases, image augmentation, and the
@@ -75,12 +80,16 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
+    window_size = check_whole("window_size", window_size, least=1)
+    action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    sizes = check_mapping("sizes", sizes, example="{'primary': (256, 256)}")
+    sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
     settings = [
         {"method": "mean_std", "keys": ("action",)},
         {"method": "mean_std", "keys": ("state",), "leave": ()},
     ]
-    given = {
+    own = {
         "batch_size": batch_size,
         "cameras": list(sizes),
         "frames": [*history, "goal"] if goals else history,
@@ -91,18 +100,17 @@ def loader(
         "state_horizon": window_size,
         "action_space": "oxe",
         "state_space": "eef" if proprio else None,
-        **arguments,
     }
     return open_loader(
         root,
         mixture,
         convert=lambda data, _: ToOcto(
             names=tuple(name.encode() for name in data.names),
-            sizes=dict(sizes),
+            sizes=sizes,
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
-            dropped=tuple(dropped_steps(data)[:, 1].tolist()),
+            dropped=dropped_steps(data),
             seed=data.options.seed,
         ),
         normalize=normalize,
@@ -110,11 +118,12 @@ def loader(
         keep=whole_chunks,
         transforms=transforms,
         columns=("num_steps",),
-        arguments=given,
+        own=own,
+        arguments=arguments,
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ToOcto:
     """Conversion of a batch.
 
@@ -124,7 +133,7 @@ class ToOcto:
         shape: Observations of a sample, and actions from each.
         goal_prob: Probability of goal images, None for no goals.
         proprio: Whether the batch has the state.
-        dropped: Count of the last steps of an episode that are left out, by dataset.
+        dropped: Count of the steps that are cut off at either end of an episode, int64 [datasets, 2].
         seed: Seed of the choice between goal and instruction.
     """
 
@@ -133,52 +142,62 @@ class ToOcto:
     shape: tuple[int, int]
     goal_prob: float | None
     proprio: bool
-    dropped: tuple[int, ...]
+    dropped: np.ndarray
     seed: int
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of Octo."""
         width, ahead = self.shape
-        rows, t = len(batch["step"]), batch["step"][:, None]
-        history = t + np.arange(1 - width, 1)
-        inside = history >= 0
-        last = batch["num_steps"].astype(np.int64) - 1 - np.array(self.dropped)[batch["dataset"]]
-        images, present = self._images(batch, inside)
+        rows, t = len(batch["step"]), batch["step"]
+        first, after = self.dropped[batch["dataset"]].T
+        last = batch["num_steps"].astype(np.int64) - 1 - after
+        history = t[:, None] + np.arange(1 - width, 1)
+        inside = history >= first[:, None]
+        # Number of each observation in the window; those before the episode are its first step.
+        places = np.maximum(np.arange(width), (first - t)[:, None] + width - 1)
+        images, present = self._images(batch, places, last)
         real = np.ones((rows, width), bool)
         seen: Batch = {f"image_{name}": frames[:, :width] for name, frames in images.items()}
-        seen["timestep"] = np.maximum(history, 0).astype(np.int32)
+        seen["timestep"] = (np.maximum(history, first[:, None]) - first[:, None]).astype(np.int32)
         masks = {f"image_{name}": mask[:, :width] for name, mask in present.items()} | {"timestep": real}
         if self.proprio:
             state, mask = (each.reshape(rows, width, -1) for each in (batch["state"], batch["state_mask"]))
-            seen["proprio"], masks["proprio"] = repeat_edges(state, mask)[0], real
-        task, goal = self._task(batch, images, present, last)
+            filled, _ = repeat_edges(state, mask)
+            seen["proprio"], masks["proprio"] = take_steps(filled, places), real
+        task, goal = self._task(batch, images, present, first, last)
         completed = (history[:, :, None] + np.arange(ahead)) - 2 >= goal[:, None, None]
         action, mask = batch["action"], batch["action_mask"]
         filled, _ = repeat_edges(action, mask)
-        chosen = np.maximum(history, 0)[:, :, None] + np.arange(ahead) - (t - width + 1)[:, :, None]
-        chosen = np.minimum(chosen, action.shape[1] - 1).reshape(rows, -1, 1)
-        chunks = np.take_along_axis(filled, chosen, axis=1).reshape(rows, width, ahead, -1)
+        chosen = np.minimum(places[:, :, None] + np.arange(ahead), action.shape[1] - 1)
         return {
             "observation": {**seen, "timestep_pad_mask": inside, "pad_mask_dict": masks, "task_completed": completed},
             "task": task,
-            "action": chunks,
+            "action": take_steps(filled, chosen),
             "action_pad_mask": mask.any(axis=1)[:, None, None, :] & ~completed[..., None],
             "dataset_name": np.array([self.names[number] for number in batch["dataset"].tolist()], object),
         }
 
-    def _images(self, batch: Batch, inside: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return frames and whether they are real, by camera; a repeated frame of the episode is real."""
+    def _images(
+        self, batch: Batch, places: np.ndarray, last: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the frames of observations and goal, and whether they are real, by camera."""
+        if self.goal_prob is not None:
+            drawn, now = batch["frame_step"][:, -1], self.shape[0] - 1
+            own = (drawn > last) | (drawn == batch["step"])
+            places = np.column_stack([places, np.where(own, now, now + 1)])
         images, present = {}, {}
         for name, size in self.sizes.items():
-            mask = batch[f"frames_mask/{name}"]
-            repeated = batch["frame_step"] == batch["step"][:, None]
-            repeated[:, : inside.shape[1]] |= ~inside
-            images[name] = resize(batch[f"frames/{name}"], size, Image.Resampling.LANCZOS)
-            present[name] = mask | (repeated & mask[:, inside.shape[1] - 1, None])
+            images[name] = resize(take_steps(batch[f"frames/{name}"], places), size, Image.Resampling.LANCZOS)
+            present[name] = take_steps(batch[f"frames_mask/{name}"], places)
         return images, present
 
     def _task(
-        self, batch: Batch, images: dict[str, np.ndarray], present: dict[str, np.ndarray], last: np.ndarray
+        self,
+        batch: Batch,
+        images: dict[str, np.ndarray],
+        present: dict[str, np.ndarray],
+        first: np.ndarray,
+        last: np.ndarray,
     ) -> tuple[Batch, np.ndarray]:
         """Return the task of each row and the step at which it is done, int64 [b]."""
         texts = np.array([text.encode() for text in batch["language"]], object)
@@ -186,9 +205,11 @@ class ToOcto:
         if self.goal_prob is None:
             return {"language_instruction": texts, "pad_mask_dict": {"language_instruction": told}}, last
         keeps = (row_random(batch, seed=self.seed)[:, 0] < self.goal_prob) | ~told
-        goal = np.where(keeps, np.minimum(batch["frame_step"][:, -1], last), last)
+        drawn = batch["frame_step"][:, -1]
+        goal = np.where(keeps, np.where(drawn > last, batch["step"], drawn), last)
         task: Batch = {f"image_{name}": frames[:, -1] * keeps[:, None, None, None] for name, frames in images.items()}
         masks = {f"image_{name}": mask[:, -1] & keeps for name, mask in present.items()}
         masks |= {"language_instruction": told & ~keeps, "timestep": np.ones(len(goal), bool)}
-        task |= {"language_instruction": np.where(keeps, b"", texts).astype(object), "timestep": goal.astype(np.int32)}
-        return {**task, "pad_mask_dict": masks}, goal
+        task |= {"language_instruction": np.where(keeps, b"", texts).astype(object)}
+        task |= {"timestep": (goal - first).astype(np.int32), "pad_mask_dict": masks}
+        return task, goal

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from stream.adapters.chunks import check_dims, pad_dims, repeat_edges, whole_chunks
-from stream.adapters.images import resize_with_pad
-from stream.adapters.opening import open_loader
+from stream.adapters.images import check_size, resize_with_pad
+from stream.adapters.opening import check_mapping, open_loader
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -74,13 +75,18 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``; or a vector has more dimensions than the model.
     """
-    if model not in CAMERAS:
+    if not isinstance(model, str) or model not in CAMERAS:
         raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
     if tokenizer is not None and model == "pi0_fast":
         raise ArgumentError(
             "tokenizer: pi0_fast tokenises actions too; take the prompt, and openpi's TokenizeFASTInputs"
         )
-    views = dict(CAMERAS[model] if cameras is None else cameras)
+    action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    action_dim = check_whole("action_dim", action_dim, least=1)
+    image_size = check_size("image_size", image_size)
+    views = dict(CAMERAS[model])
+    if cameras is not None:
+        views = check_mapping("cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}")
     roles = list(dict.fromkeys(role for role in views.values() if role))
 
     def convert(data: Any, _: Any) -> ToOpenpi:
@@ -88,7 +94,7 @@ def loader(
         return ToOpenpi(views, image_size, None if model == "pi0_fast" else action_dim, model == "pi05", tokenizer)
 
     method = "mean_std" if model == "pi0" else "q01_q99"
-    given = {"frames": [0], "batch_size": batch_size, "cameras": roles, "horizon": action_horizon, **arguments}
+    own = {"frames": [0], "batch_size": batch_size, "cameras": roles, "horizon": action_horizon}
     return open_loader(
         root,
         mixture,
@@ -97,7 +103,8 @@ def loader(
         settings=[{"method": method, "per": "mixture", "leave": (), "clip": False, "keys": ("action", "state")}],
         keep=whole_chunks,
         transforms=transforms,
-        arguments=given,
+        own=own,
+        arguments=arguments,
     )
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from PIL import Image
 
 from stream.adapters.chunks import whole_chunks
-from stream.adapters.images import resize
+from stream.adapters.images import check_size, resize
 from stream.adapters.opening import open_loader
+from stream.storage.arguments import check_whole
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -70,9 +71,10 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
+    chunk, image_size = check_whole("chunk", chunk, least=1), check_size("image_size", image_size)
     common = {"method": "q01_q99", "per": "dataset"}
     settings = [{**common, "keys": ("action",)}, {**common, "keys": ("state",), "leave": ()}]
-    given = {
+    own = {
         "batch_size": batch_size,
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "frames": [0],
@@ -80,7 +82,6 @@ def loader(
         "action_space": "oxe",
         "state_space": "eef" if proprio else None,
         "filters": [("language", "!=", "")],
-        **arguments,
     }
     return open_loader(
         root,
@@ -90,7 +91,8 @@ def loader(
         settings=settings[: 1 + proprio],
         keep=partial(whole_chunks, after=chunk - 1),
         transforms=transforms,
-        arguments=given,
+        own=own,
+        arguments=arguments,
     )
 
 

@@ -100,3 +100,41 @@ def test_proprio_repeats_the_first_state(frames_root: Path) -> None:
     for row, (episode, _) in enumerate(places(loader)):
         states = [raw.value("state", episode, step) for step in seen["timestep"][row].tolist()]
         np.testing.assert_array_equal(seen["proprio"][row], states)
+
+
+@pytest.mark.parametrize(("width", "ahead"), [(1, 1), (2, 4), (3, 5)])
+def test_steps_without_an_action_are_no_part_of_the_episode(frames_root: Path, width: int, ahead: int) -> None:
+    arguments: dict[str, Any] = {"window_size": width, "action_horizon": ahead, "sizes": {"primary": (64, 64)}}
+    loader = open_octo(frames_root, "bridge", proprio=True, unknown_units="keep", **arguments)
+    raw = Raw(frames_root, "bridge", action_space="oxe", state_space="eef", unknown_units="keep")
+    batch = loader.batch_at(0)
+    seen, cut = batch["observation"], 0
+    for row, (episode, t) in enumerate(places(loader)):
+        last = raw.length[episode] - 2
+        for w, wanted in enumerate(range(t - width + 1, t + 1)):
+            step = max(wanted, 1)
+            cut += wanted == 0
+            assert (seen["timestep"][row, w], seen["timestep_pad_mask"][row, w]) == (step - 1, wanted >= 1)
+            frame = raw.value("frames/primary", episode, step)[0]
+            np.testing.assert_array_equal(seen["image_primary"][row, w], frame)
+            np.testing.assert_array_equal(seen["proprio"][row, w], raw.value("state", episode, step))
+            chunk = [raw.action(episode, min(step + h, last)) for h in range(ahead)]
+            np.testing.assert_array_equal(batch["action"][row, w], chunk)
+    assert seen["pad_mask_dict"]["image_primary"].all() and bool(cut) == (width > 1)
+
+
+def test_a_goal_is_never_a_step_without_an_action(frames_root: Path) -> None:
+    loader = open_octo(frames_root, "bridge", keep_image_prob=1.0, sizes={"primary": (64, 64)})
+    raw, own = Raw(frames_root, "bridge", action_space="oxe"), 0
+    for number in range(4):
+        batch = loader.batch_at(number)
+        task, masks = batch["task"], batch["task"]["pad_mask_dict"]
+        assert masks["image_primary"].all()
+        for row, (episode, t) in enumerate(places(loader, number)):
+            goal, last = 1 + int(task["timestep"][row]), raw.length[episode] - 2
+            assert t <= goal <= last
+            own += t == goal < last
+            np.testing.assert_array_equal(task["image_primary"][row], raw.value("frames/primary", episode, goal)[0])
+            steps = t - 1 + np.arange(2)[:, None] + np.arange(4)
+            np.testing.assert_array_equal(batch["observation"]["task_completed"][row], steps - 2 >= goal)
+    assert own

@@ -1,0 +1,134 @@
+"""Arguments of all adapters: the choice of the normalisation, those that an adapter sets itself, and wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, Loader, digest, make_loader
+from stream.adapters import gr00t, latent_action, lerobot, octo, openpi, openvla
+
+Open = Callable[..., Loader]
+UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+LOADERS: dict[str, Open] = {
+    "openpi": openpi.loader,
+    "openvla": openvla.loader,
+    "octo": octo.loader,
+    "lerobot": lerobot.loader,
+    "lapa": latent_action.lapa_loader,
+    "univla": latent_action.univla_loader,
+    "gr00t": gr00t.loader,
+}
+
+
+@pytest.mark.parametrize(("value", "same"), [(1, True), (np.True_, True), (0, False), (np.False_, False)])
+def test_numbers_and_numpy_choose_the_normalisation_as_bools_do(frames_root: Path, value: Any, same: bool) -> None:
+    batches = (
+        openvla.loader(frames_root, "bridge", batch_size=4, normalize=each).batch_at(0) for each in (value, same)
+    )
+    assert len({digest(batch) for batch in batches}) == 1
+
+
+@pytest.mark.parametrize("value", [None, "yes", "q01_q99", 2, 1.0, [], object])
+def test_another_normalisation_is_an_error(frames_root: Path, value: Any) -> None:
+    for open_adapter in (openpi.loader, openvla.loader, octo.loader):
+        with pytest.raises(ArgumentError, match=r"normalize=.*; expected True for the statistics of the data"):
+            open_adapter(frames_root, "bridge", batch_size=4, normalize=value)
+
+
+FIXED = {
+    "action": "first",
+    "action_from": 2,
+    "decode": "device",
+    "frames": [0, 1],
+    "horizon": 3,
+    "metadata": "none",
+}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "name"),
+    [(adapter, name) for adapter in LOADERS for name in FIXED if (adapter, name) != ("gr00t", "frames")],
+)
+def test_an_argument_that_the_adapter_sets_is_an_error(frames_root: Path, adapter: str, name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name}=.*: the adapter sets {name}"):
+        LOADERS[adapter](frames_root, "droid", batch_size=4, **{name: FIXED[name]})
+
+
+@pytest.mark.parametrize("name", ["openvla", "octo", "univla", "lapa", "gr00t"])
+def test_cameras_are_chosen_by_the_adapter(frames_root: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match="cameras='primary': the adapter sets cameras"):
+        LOADERS[name](frames_root, "droid", batch_size=4, cameras="primary")
+
+
+@pytest.mark.parametrize("name", ["openpi", "openvla", "octo", "lerobot"])
+@pytest.mark.parametrize("argument", [{"bounds": "clamp"}, {"state_from": -1}, {"state_horizon": 2}])
+def test_windows_of_the_state_are_chosen_by_the_adapter(frames_root: Path, name: str, argument: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"the adapter sets (bounds|state_)"):
+        LOADERS[name](frames_root, "droid", batch_size=4, **argument)
+
+
+def test_arguments_that_the_adapter_leaves_open_can_be_given(frames_root: Path) -> None:
+    given: dict[str, Any] = {"batch_size": 4, "unknown_units": "keep", "columns": ["episode_id"], "num_workers": 0}
+    loader = octo.loader(frames_root, "droid", action_space="eef_delta", **given)
+    assert loader.data.options.action_space == "eef_delta" and loader.batch_at(0)["action"].shape == (4, 2, 4, 7)
+    chosen: dict[str, Any] = {"frames": (-1, 0), "bounds": "clamp", "state_horizon": 2, "action_horizon": 4}
+    clamped = gr00t.loader(frames_root, "droid", **chosen, **given, **UNITS)
+    assert clamped.batch_at(0)["states"]["state"].shape[:2] == (4, 2)
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("octo", {"window_size": 0}, "window_size=0; expected a whole number >= 1"),
+    ("octo", {"action_horizon": 0}, "action_horizon=0; expected a whole number >= 1"),
+    ("octo", {"sizes": "primary"}, "sizes='primary'; expected a mapping"),
+    ("octo", {"sizes": {}}, "sizes={}; expected a mapping"),
+    ("octo", {"sizes": {"primary": 256}}, r"sizes\['primary'\]=256; expected \(height, width\) in pixels"),
+    ("openvla", {"chunk": "x"}, "chunk='x'; expected a whole number >= 1"),
+    ("openpi", {"action_horizon": 2.5}, "action_horizon=2.5; expected a whole number >= 1"),
+    ("openpi", {"action_dim": "x"}, "action_dim='x'; expected a whole number >= 1"),
+    ("openpi", {"cameras": "primary"}, "cameras='primary'; expected a mapping"),
+    ("openpi", {"model": []}, r"model=\[\]; expected one of pi0"),
+    ("gr00t", {"action_horizon": 0}, "action_horizon=0; expected a whole number >= 1"),
+    ("gr00t", {"views": "primary"}, "views='primary'; expected a mapping"),
+    ("gr00t", {"frames": "goal"}, "frames='goal'; expected a list of steps"),
+    ("lerobot", {"policy": []}, r"policy=\[\]; expected act"),
+    ("lerobot", {"cameras": "primary"}, "cameras='primary'; expected a mapping such as .* or a list"),
+    *[
+        (name, {"image_size": size}, "image_size=.*; expected \\(height, width\\) in pixels")
+        for name in ("openpi", "openvla", "lapa", "univla")
+        for size in (224, (0, 0), (224,), "big", None)
+    ],
+    *[
+        (name, {argument: value}, f"{argument}={value!r}; expected a list")
+        for name in LOADERS
+        for argument in ("columns", "transforms")
+        for value in (None, "reward")
+    ],
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), WRONG)
+def test_a_wrong_argument_is_named_when_the_loader_is_opened(
+    frames_root: Path, name: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        LOADERS[name](frames_root, "droid", batch_size=4, **arguments)
+
+
+def test_a_window_of_a_policy_has_whole_numbers() -> None:
+    wrong: list[Any] = [(0, 5), (1, 0), ("x", 5), (1, 5, -1)]
+    for numbers in wrong:
+        with pytest.raises(ArgumentError, match="expected a whole number >="):
+            lerobot.Window(*numbers)
+
+
+@pytest.mark.parametrize("module", ["gr00t", "lerobot"])
+def test_statistics_of_another_loader_are_an_error(frames_root: Path, module: str) -> None:
+    other = openvla.loader(frames_root, "droid", batch_size=4)
+    for loader in (make_loader(frames_root, "droid", batch_size=4), other):
+        with pytest.raises(ArgumentError, match=f"the loader is not one of stream.adapters.{module}.loader"):
+            gr00t.statistics(loader) if module == "gr00t" else lerobot.dataset_stats(loader)
