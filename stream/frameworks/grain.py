@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,9 +79,12 @@ class PairsMapDataset(grain.MapDataset[Sample]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.slice(index)
-        if index < 0:
-            raise ArgumentError(f"sample {index}; the mixture has no end to count from")
-        return self._samples.make(self.data.plan.rows(np.array([int(index)], np.int64)))
+        index = operator.index(index)
+        if not 0 <= index < len(self):
+            raise ArgumentError(
+                f"sample {index}; expected 0 to {len(self) - 1:,}: the mixture has no end to count from"
+            )
+        return self._samples.make(self.data.plan.rows(np.array([index], np.int64)))
 
     def __str__(self) -> str:
         return f"pairs({len(self.data.names)} datasets)"
@@ -165,9 +169,10 @@ class PairSource:
         return int(self._ends[-1])
 
     def __getitem__(self, index: int) -> Sample:
+        index = operator.index(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"pair {index} of {len(self)}")
-        index = int(index) % len(self)
+        index %= len(self)
         member = int(np.searchsorted(self._ends, index, side="right"))
         position = index - (int(self._ends[member - 1]) if member else 0)
         plan = self._samples.data.plan

@@ -149,6 +149,12 @@ def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Pl
     episode = check_whole("episode", episode, least=None)
     if not 0 <= episode < len(index.episodes):
         raise ArgumentError(f"dataset {dataset}, split {split}: episode {episode} of {len(index.episodes):,}")
+    fetched, shard = data.datasets[member].fetched, int(index.episodes.array("shard")[episode])
+    if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
+        raise ArgumentError(
+            f"dataset {dataset}, split {split}: episode {episode} lies in {index.shards.stem(shard)}, which was not "
+            f"fetched; bring it from {fetched.source} with `python -m stream.fetch`"
+        )
     first, count, steps_row, steps = (
         int(index.episodes.array(name)[episode])
         for name in ("first_record", "num_records", "first_steps_row", "num_steps")

@@ -106,6 +106,8 @@ class MixedData:
             tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
         except ValueError as error:
             raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
+        if len(tables) != len(mixture.until) + 1:
+            raise ArgumentError(f"mixture: {len(mixture.until)} phases end at a step, expected {len(tables) - 1}")
         ends = [until * (batch_size or 0) for until in mixture.until]
         if max(ends, default=0) > MAX_SAMPLE:
             most = MAX_SAMPLE // (batch_size or 1)

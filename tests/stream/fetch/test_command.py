@@ -129,6 +129,16 @@ def test_a_split_whose_shards_were_not_fetched_is_refused(root: Path, local: Pat
     )
 
 
+def test_an_episode_that_was_not_fetched_is_refused(root: Path, local: Path) -> None:
+    assert fetch(root, local, split="train[:4]") == 0
+    loader = make_loader(local, "demo", split="train[:4]", batch_size=4)
+    assert len(loader.episode("demo", 0).frames)
+    with pytest.raises(
+        ArgumentError, match=r"episode 15 lies in train-0000.-of-00008, which was not fetched; bring it"
+    ):
+        loader.episode("demo", 15)
+
+
 def test_fetching_more_adds_to_what_is_there_and_all_of_it_is_a_whole_root(
     bucket: str, root: Path, local: Path
 ) -> None:

@@ -118,5 +118,11 @@ def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         pairs(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = pairs(oxe_root, MIXTURE)
-    with pytest.raises(ArgumentError, match="no end"):
-        dataset[-1]
+    for number in (-1, 2**70):
+        with pytest.raises(ArgumentError, match="no end"):
+            dataset[number]
+    source: Any = PairSource(oxe_root, MIXTURE)
+    for other in (1.5, "1"):
+        for samples in (dataset, source):
+            with pytest.raises(TypeError):
+                samples[other]

@@ -222,6 +222,9 @@ def test_what_is_no_loader_and_no_device_is_refused(loader: Loader) -> None:
         to_device(loader, "cpu", prefetch=-1)
     with pytest.raises(ArgumentError, match="device cuda:99: torch sees"):
         to_device(loader, "cuda:99")
+    for device in ("x", None):
+        with pytest.raises(ArgumentError, match=f"device={device!r}: "):
+            to_device(loader, device)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -82,9 +83,12 @@ def test_of_several_splits_one_is_named(root: Path) -> None:
         ("arm", 0, "test", "dataset arm: split='test'; give one of train"),
         ("arm", 5, None, "dataset arm, split train: episode 5 of 5"),
         ("arm", -1, None, "dataset arm, split train: episode -1 of 5"),
+        ("arm", "1", None, "episode='1'; expected a whole number"),
+        ("arm", 1.5, None, "episode=1.5; expected a whole number"),
+        ("arm", 0, [], r"split=\[\]; give one of train"),
     ],
 )
-def test_what_is_not_there_is_refused(root: Path, name: str, number: int, split: str | None, told: str) -> None:
+def test_what_is_not_there_is_refused(root: Path, name: str, number: Any, split: Any, told: str) -> None:
     with pytest.raises(ArgumentError, match=told):
         loader_of(root).episode(name, number, split=split)
 

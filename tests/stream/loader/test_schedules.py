@@ -133,6 +133,10 @@ WRONG: list[tuple[Any, str]] = [
     ([(5, {"bridge": -1}), (None, {"bridge": 1})], r"schedule\.0\.weights\.bridge: found -1"),
     ([{"bridge": 1}], "expected a name, a mapping"),
     (
+        [(10**18, {"bridge": 1}), (None, {"kuka": 1})],
+        "a phase ends at step 1,000,000,000,000,000,000; expected at most",
+    ),
+    (
         [(5, {"bridge": {"split": "train"}}), (None, {"bridge": {"split": "test"}})],
         "member 'bridge' has split in a phase, and other keys in an earlier one",
     ),
@@ -143,6 +147,15 @@ WRONG: list[tuple[Any, str]] = [
 def test_a_wrong_schedule_is_one_clear_error(schedule: Any, message: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=message):
         load(oxe_root, schedule)
+
+
+@pytest.mark.parametrize("step", ["3", -1, 1.5, None])
+def test_a_step_that_is_none_is_refused(oxe_root: Path, step: Any) -> None:
+    loader = load(oxe_root, SCHEDULE)
+    for method in (loader.weights_at, loader.state_at, loader.batch_at, loader.describe):
+        if step is not None or method != loader.describe:
+            with pytest.raises(ArgumentError, match=f"step={step!r}; expected a whole number >= 0"):
+                method(step)
 
 
 def test_single_samples_have_no_schedule(oxe_root: Path) -> None:
