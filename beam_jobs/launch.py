@@ -66,6 +66,8 @@ def run_pipeline(
         with ExitStack() as stack:
             runner, options = stack.enter_context(open_runner(choice))
             pipeline = _make_pipeline(choice, runner, options)
+            if choice.kind == "DaskRunner":
+                _reach_scheduler(options)
             stack.enter_context(progress)
             if choice.is_local and choice.num_workers > 1:
                 with StopSocket() as stop:
@@ -88,6 +90,15 @@ def _make_pipeline(choice: RunnerChoice, runner: PipelineRunner, options: Pipeli
     # These runners do not use the pipeline's temporary folder.
     with scratch_for_files():
         return beam.Pipeline(runner=runner, options=options)
+
+
+def _reach_scheduler(options: PipelineOptions) -> None:
+    """Connect to Dask's scheduler and leave again; raises OSError if it does not answer."""
+    from dask.distributed import Client
+
+    given = options.get_all_options()
+    with Client(**{name: given[name] for name in ("address", "scheduler_file", "timeout") if given.get(name)}):
+        pass
 
 
 def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:

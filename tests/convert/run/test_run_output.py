@@ -181,6 +181,7 @@ def test_overwrite_takes_the_place_of_a_broken_manifest(convert: Convert, done: 
     "runner",
     [
         ("--runner", "PortableRunner", "--job_endpoint", "localhost:1"),
+        ("--runner", "DaskRunner", "--dask_client_address", "tcp://127.0.0.1:1", "--dask_connection_timeout", "1"),
         ("--runner", "DataflowRunner", "--project", "p", "--temp_location", "gs://b/t"),
     ],
     ids=lambda value: value[1],
