@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from convert.errors import SourceError, UsageError
+from convert.registry.registry import Registry
 from convert.source.lerobot.dataset import LeRobotSource, find_repository
-from convert.source.lerobot.entry import camera_names, camera_roles
+from convert.source.lerobot.entry import camera_names, camera_roles, describe
 from convert.source.lerobot.episodes import EpisodeFiles, cut_units
 from convert.source.lerobot.info import Info, file_name
 from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_episodes, edit_info
@@ -67,6 +68,28 @@ def test_roles_of_cameras_follow_their_names(cameras: tuple[str, ...]) -> None:
 def test_cameras_are_named_by_the_last_part_unless_two_clash() -> None:
     info = make_info(("observation.images.top", "left.rgb", "right.rgb"))
     assert camera_names(info) == {"top": "observation.images.top", "left.rgb": "left.rgb", "right.rgb": "right.rgb"}
+
+
+@pytest.mark.parametrize(
+    ("cameras", "names"),
+    [
+        (("observation.images.左", "observation.images.右"), ["camera", "camera2"]),
+        (("images.a b", "images.a_b"), ["a_b", "a_b2"]),
+        (("images.a b", "images.a_b", "images.a_b2"), ["a_b", "a_b2", "a_b22"]),
+        (("observation.images._front",), ["front"]),
+        (
+            ("observation.images._front", "observation.images.front"),
+            ["observation.images._front", "observation.images.front"],
+        ),
+        (("観",), ["camera"]),
+        (("top.", ".top", ".", ".."), ["top.", "top", "camera", "camera2"]),
+    ],
+)
+def test_every_camera_has_a_valid_name_of_its_own(cameras: tuple[str, ...], names: list[str]) -> None:
+    info = make_info(cameras)
+    assert camera_names(info) == dict(zip(names, cameras, strict=True))
+    features = info.split_features()[0]
+    assert list(Registry().port("demo", describe(info, features, name="demo")).cameras) == names
 
 
 @pytest.mark.parametrize(
