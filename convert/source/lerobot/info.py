@@ -141,7 +141,8 @@ def parse_info(content: bytes, *, where: str) -> Info:
     """Return the content of ``info.json``.
 
     Raises:
-        SourceError: Not JSON, a field is missing or wrong, or another version of the format.
+        SourceError: Not JSON, a field is missing or wrong, or another version of the format. Videos need
+            ``video_path``.
     """
     try:
         info = Info.model_validate_json(content)
@@ -156,6 +157,11 @@ def parse_info(content: bytes, *, where: str) -> Info:
             else f"this program reads {' and '.join(VERSIONS)}"
         )
         raise SourceError(f"{where}: is a LeRobot dataset of {version!r:.40}; {how}")
+    if info.videos and not info.video_path:
+        raise SourceError(
+            f"{where}/{INFO}: video_path is {info.video_path!r}, but {info.videos[0]} is a video; expected the pattern "
+            "of its file names. Copy the whole folder meta again"
+        )
     return info
 
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import SourceError, UsageError
@@ -222,6 +224,53 @@ def test_episodes_that_the_metadata_do_not_count_are_an_error(tmp_path: Path) ->
     edit_episodes(folder, lambda rows: rows.pop())
     with pytest.raises(SourceError, match=r"meta/episodes lists 6 episodes, meta/info.json counts 7"):
         find(folder)
+
+
+BAD_VALUES: list[tuple[str, Any, str]] = [
+    ("length", "x7", "'x7', expected a whole number from 0"),
+    ("length", None, "None, expected a whole number from 0"),
+    ("length", float("inf"), "inf, expected a whole number from 0"),
+    ("length", -1, "-1, expected a whole number from 0"),
+    ("length", 7.5, "7.5, expected a whole number from 0"),
+    ("data/file_index", None, "None, expected a whole number from 0"),
+    ("videos/observation.images.front/from_timestamp", "x7", "'x7', expected a number"),
+    ("videos/observation.images.front/from_timestamp", None, "None, expected a number"),
+    ("videos/observation.images.front/from_timestamp", float("nan"), "nan, expected a number"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD_VALUES)
+def test_an_episode_with_another_value_than_a_number_is_an_error(
+    key: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    path = copy_dataset("v3_av1", tmp_path) / "meta/episodes/chunk-000/file-000.parquet"
+    rows = pq.read_table(path)
+    values = pa.array([value] * rows.num_rows, None if value is not None else pa.float64())
+    pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, values), path)
+    with pytest.raises(SourceError, match=f"meta/episodes: {key} of episode 0 is {message}; copy the whole folder"):
+        find(path.parents[3])
+
+
+def test_a_length_in_json_that_no_float_holds_is_an_error(tmp_path: Path) -> None:
+    folder = copy_dataset("v21_av1", tmp_path)
+    path = folder / "meta/episodes.jsonl"
+    for number in ("1e400", "1" + "0" * 400):
+        path.write_text("".join(f'{{"episode_index": {row}, "length": {number}}}\n' for row in range(4)))
+        with pytest.raises(SourceError, match=r"meta/episodes: length of episode 0 is .*, expected a whole number"):
+            find(folder)
+
+
+@pytest.mark.parametrize("change", [{}, {"video_path": None}, {"video_path": ""}])
+def test_videos_without_a_pattern_of_their_names_are_an_error(change: dict[str, Any], tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: (info.pop("video_path"), info.update(change)))
+    with pytest.raises(SourceError, match=r"meta/info.json: video_path is (None|''), but observation.images.front is"):
+        find(folder)
+
+
+def test_a_slash_behind_a_repository_changes_nothing() -> None:
+    plain, slash = (find_repository([str(DATA)], name) for name in ("demo/v3_av1", "demo/v3_av1/"))
+    assert (slash.path, slash.entry) == (plain.path, plain.entry)
 
 
 def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
