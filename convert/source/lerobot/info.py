@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
+from stream.format.schema import feature_column
 from stream.storage.errors import first_fault
 
 INFO = "meta/info.json"
@@ -100,6 +101,7 @@ class Info(_Model):
         """Return the features that can be converted by path, and why not by name for the others."""
         found = [Feature(path="episode_index", kind="tensor", level="episode", shape=(), dtype="int64")]
         others = {}
+        renamed = {column: name for name in self.features if (column := feature_column("steps", name)) != name}
         for name, feature in self.features.items():
             path = f"{STEPS}/{name}"
             if feature.dtype in _PICTURES:
@@ -109,6 +111,8 @@ class Info(_Model):
                     found.append(Feature(path=path, kind="image", level="step", shape=feature.size, dtype="uint8"))
             elif feature.dtype not in (*_NUMBERS, "string"):
                 others[name] = f"dtype {feature.dtype}"
+            elif name in renamed:
+                others[name] = f"the column of {renamed[name]} has this name; rename one"
             else:
                 # LeRobot stores a vector of one number as a number.
                 shape = () if feature.shape == (1,) else feature.shape

@@ -125,6 +125,13 @@ def test_depth_and_unknown_features_are_left_out_and_said(tmp_path: Path) -> Non
     )
 
 
+def test_a_feature_with_the_name_of_another_ones_column_is_left_out_and_said() -> None:
+    number = {"dtype": "float32", "shape": [1]}
+    found, others = make_info((), features={"action_": number, "action": number, "state_": number}).split_features()
+    assert list(found) == ["episode_index", "steps/action", "steps/state_"]
+    assert others == {"action_": "the column of action has this name; rename one"}
+
+
 def test_units_are_the_files_of_the_camera_that_has_most() -> None:
     source = find_repository([str(DATA)], "demo/v3_av1")
     assert numbers(source.units["train"]) == [[0, 1], [2, 3], [4, 5], [6]]
