@@ -57,11 +57,17 @@ LEROBOT = "lerobot:"
 def port_name(repository: str) -> str:
     """Return the name of a LeRobot dataset: ``ORG_NAME``, or of a path its last folder.
 
-    >>> port_name("lerobot/pusht"), port_name("/data/mine/pick-cube/")
+    >>> port_name("lerobot/pusht/"), port_name("/data/mine/pick-cube/")
     ('lerobot_pusht', 'pick-cube')
+
+    Raises:
+        ConfigError: The repository is empty.
     """
-    is_path = repository.startswith(("/", ".")) or ":" in repository
-    kept = repository.rstrip("/").rsplit("/", 1)[-1] if is_path else repository
+    kept = repository.rstrip("/")
+    if not kept:
+        raise ConfigError(f"{LEROBOT + repository!r} names no dataset; write {LEROBOT}ORG/NAME or {LEROBOT}/PATH")
+    if kept.startswith(("/", ".")) or ":" in kept:
+        kept = kept.rsplit("/", 1)[-1]
     return re.sub(r"[^A-Za-z0-9_.-]", "_", kept).lstrip("_.-") or "dataset"
 
 

@@ -107,6 +107,7 @@ def find_repository(roots: Sequence[str], repository: str) -> LeRobotSource:
         UsageError: PyAV is not installed.
         stream.storage.remote.RemoteError: A bucket cannot be read.
     """
+    repository = repository.rstrip("/")
     is_path = is_remote(repository) or repository.startswith(("/", "."))
     tried = [repository] if is_path else [join(root, *repository.split("/")) for root in roots]
     for path in tried:

@@ -10,7 +10,6 @@ from convert.source.features import Feature
 from convert.source.lerobot.info import TASK, Info
 
 _WRIST = re.compile(r"wrist|hand|gripper")
-_NO_NAME = re.compile(r"^[^A-Za-z0-9]|[^A-Za-z0-9_.-]")
 _VECTORS = {"action": "action", "state": "observation.state"}
 _KEPT_BY_INDEX = ("index", "frame_index", "episode_index")
 """Counters that the index has as steps and episodes."""
@@ -50,10 +49,27 @@ def describe(info: Info, features: Mapping[str, Feature], *, name: str) -> dict[
 
 
 def camera_names(info: Info) -> dict[str, str]:
-    """Return the feature of each camera by its name: the last part of the feature's name, all of it where two clash."""
-    last = {path: _NO_NAME.sub("_", path.rsplit(".", 1)[-1]) for path in info.cameras}
-    short = list(last.values())
-    return {name if short.count(name) == 1 else _NO_NAME.sub("_", path): path for path, name in last.items()}
+    """Return the feature of each camera by its name.
+
+    The name is the last part of the feature's name, or all of it where two cameras share the last part. Where both are
+    shared, because other characters than those of names are replaced, a number follows the last part.
+    """
+    short = [_valid_name(path.rsplit(".", 1)[-1]) for path in info.cameras]
+    long = [_valid_name(path) for path in info.cameras]
+    found: dict[str, str] = {}
+    for path, last, full in zip(info.cameras, short, long, strict=True):
+        name = base = full if short.count(last) > 1 and long.count(full) == 1 else last
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{base}{number}"
+        found[name] = path
+    return found
+
+
+def _valid_name(text: str) -> str:
+    """Return a name of the registry's pattern: it begins with a letter or digit, ``camera`` where the text has none."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip("_.-") or "camera"
 
 
 def camera_roles(info: Info) -> list[str]:

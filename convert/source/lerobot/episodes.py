@@ -19,6 +19,8 @@ from stream.storage.remote import LocalFolder
 _EPISODES = "meta/episodes"
 _RUN = 20_000
 """Least frames, of all cameras, of a run of episodes that have files of their own."""
+_MOST = 1e15
+"""Bound of the numbers of an episode, which float64 holds exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,7 @@ def read_episodes(files: Mapping[str, bytes], info: Info, *, where: str) -> list
             f"{where}: {_EPISODES} lists {len(set(numbers)):,} episodes, {INFO} counts {info.total_episodes:,} from 0; "
             "copy the whole folder meta again"
         )
-    try:
-        return [_episode(row, info, where) for row in rows]
-    except (KeyError, TypeError) as error:
-        raise SourceError(f"{where}: {_EPISODES} has an episode without {error}; is it complete?") from None
+    return [_episode(row, info, where) for row in rows]
 
 
 def read_tasks(files: Mapping[str, bytes], *, where: str) -> dict[int, str]:
@@ -118,16 +117,26 @@ def _rows(name: str, content: bytes, where: str) -> Iterable[Mapping[str, Any]]:
 def _episode(row: Mapping[str, Any], info: Info, where: str) -> EpisodeFiles:
     number, in_v3 = int(row["episode_index"]), info.codebase_version == "v3.0"
 
+    def value(key: str, *, whole: bool = True) -> int | float:
+        found = row.get(key)
+        # Not >=, because NaN is refused too.
+        if not isinstance(found, int | float) or not abs(found) < _MOST or (whole and (found < 0 or found % 1)):
+            raise SourceError(
+                f"{where}: {_EPISODES}: {key} of episode {number} is {found!r:.80}, expected a "
+                f"{'whole number from 0' if whole else 'number'}; copy the whole folder meta again"
+            )
+        return found
+
     def place(of: str) -> dict[str, int]:
         if in_v3:
-            return {key: int(row[f"{of}/{key}"]) for key in ("chunk_index", "file_index")}
+            return {key: int(value(f"{of}/{key}")) for key in ("chunk_index", "file_index")}
         return {"episode_chunk": number // info.chunks_size, "episode_index": number}
 
     videos = {}
     for camera in info.videos:
         name = file_name(info.video_path or "", where=where, video_key=camera, **place(f"videos/{camera}"))
-        videos[camera] = (name, float(row[f"videos/{camera}/from_timestamp"]) if in_v3 else 0.0)
-    return EpisodeFiles(number, int(row["length"]), file_name(info.data_path, where=where, **place("data")), videos)
+        videos[camera] = (name, float(value(f"videos/{camera}/from_timestamp", whole=False)) if in_v3 else 0.0)
+    return EpisodeFiles(number, int(value("length")), file_name(info.data_path, where=where, **place("data")), videos)
 
 
 def cut_units(episodes: Sequence[EpisodeFiles], info: Info) -> Iterator[list[EpisodeFiles]]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
+from stream.format.schema import feature_column
 from stream.storage.errors import first_fault
 
 INFO = "meta/info.json"
@@ -100,6 +101,7 @@ class Info(_Model):
         """Return the features that can be converted by path, and why not by name for the others."""
         found = [Feature(path="episode_index", kind="tensor", level="episode", shape=(), dtype="int64")]
         others = {}
+        renamed = {column: name for name in self.features if (column := feature_column("steps", name)) != name}
         for name, feature in self.features.items():
             path = f"{STEPS}/{name}"
             if feature.dtype in _PICTURES:
@@ -109,6 +111,8 @@ class Info(_Model):
                     found.append(Feature(path=path, kind="image", level="step", shape=feature.size, dtype="uint8"))
             elif feature.dtype not in (*_NUMBERS, "string"):
                 others[name] = f"dtype {feature.dtype}"
+            elif name in renamed:
+                others[name] = f"the column of {renamed[name]} has this name; rename one"
             else:
                 # LeRobot stores a vector of one number as a number.
                 shape = () if feature.shape == (1,) else feature.shape
@@ -141,7 +145,8 @@ def parse_info(content: bytes, *, where: str) -> Info:
     """Return the content of ``info.json``.
 
     Raises:
-        SourceError: Not JSON, a field is missing or wrong, or another version of the format.
+        SourceError: Not JSON, a field is missing or wrong, or another version of the format. Videos need
+            ``video_path``.
     """
     try:
         info = Info.model_validate_json(content)
@@ -156,6 +161,11 @@ def parse_info(content: bytes, *, where: str) -> Info:
             else f"this program reads {' and '.join(VERSIONS)}"
         )
         raise SourceError(f"{where}: is a LeRobot dataset of {version!r:.40}; {how}")
+    if info.videos and not info.video_path:
+        raise SourceError(
+            f"{where}/{INFO}: video_path is {info.video_path!r}, but {info.videos[0]} is a video; expected the pattern "
+            "of its file names. Copy the whole folder meta again"
+        )
     return info
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
@@ -114,7 +116,11 @@ class LeRobotReader:
         table = data.numbers(*span)
         times = np.arange(steps) / self.fps
         if "timestamp" in table.schema.names:
-            times = _numbers(table.column("timestamp"), np.dtype(np.float64), f"{files.data}: timestamp", steps)
+            where = f"{files.data}: episode {files.number}: timestamp"
+            times = _numbers(table.column("timestamp"), np.dtype(np.float64), where, ())
+            if not np.isfinite(times).all():
+                step = np.flatnonzero(~np.isfinite(times))[0]
+                raise MalformedEpisode(f"{where} of step {step} is {times[step]}, expected seconds")
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self.wanted.features:
             columns[feature.level][feature.name] = self._column(feature, table, files)
@@ -131,18 +137,18 @@ class LeRobotReader:
         name = "task_index" if feature.name == TASK else feature.name
         if name not in table.schema.names:
             return absent_column(feature, steps)
-        stored = table.column(name)
+        stored, where = table.column(name), f"{files.data}: episode {files.number}: {name}"
         values: np.ndarray | list[str]
         if feature.name == TASK:
-            numbers = _numbers(stored, np.dtype(np.int64), f"{files.data}: {name}", steps).tolist()
+            numbers = _numbers(stored, np.dtype(np.int64), where, ()).tolist()
             if unknown := sorted(set(numbers) - set(self.tasks)):
                 fault = f"episode {files.number} has task {unknown[0]}, which meta/tasks lacks"
                 raise MalformedEpisode(f"{files.data}: {fault}")
             values = [self.tasks[number] for number in numbers]
         elif feature.dtype == "string":
-            values = ["" if text is None else str(text) for text in stored.to_pylist()]
+            values = _texts(stored, where, feature.shape)
         else:
-            values = _numbers(stored, storage_dtype(feature), f"{files.data}: {name}", steps * (feature.size or 0))
+            values = _numbers(stored, storage_dtype(feature), where, feature.shape)
         return Column(feature=feature, values=values, lengths=(), rows=steps)
 
     def _frames(self, camera: str, files: EpisodeFiles, times: np.ndarray) -> Frames:
@@ -194,7 +200,7 @@ class DataFile:
     """An open parquet file with the rows of one or more episodes; ``name`` is its name in messages.
 
     Raises:
-        DamagedEpisode: The file is cut short or is not parquet.
+        DamagedEpisode: The file is cut short or is not parquet, or ``episode_index`` has other than integers.
     """
 
     def __init__(self, path: Path, wanted: Wanted, *, name: str) -> None:
@@ -203,9 +209,10 @@ class DataFile:
             # A buffer, so that the pictures of a whole row group are not read at once.
             self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
             present = set(self._file.schema_arrow.names)
-            numbers = self._file.read(columns=["episode_index"]).column("episode_index").to_numpy()
+            stored = self._file.read(columns=["episode_index"]).column("episode_index")
         except (pa.ArrowException, OSError, KeyError) as error:
             raise self._unreadable(error) from None
+        numbers = _numbers(stored, np.dtype(np.int64), f"{name}: episode_index", ())
         edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
         self._spans = {int(numbers[a]): (a, b) for a, b in pairwise(edges.tolist())}
         names = {"timestamp", *("task_index" if each.name == TASK else each.name for each in wanted.features)}
@@ -237,7 +244,13 @@ class DataFile:
         """Return the encoded pictures of a camera, which are read while they are taken."""
         if camera not in self._pictures:
             raise DamagedEpisode(f"{self.name}: no column {camera}, which is a camera", reason="unreadable")
-        return self._read_pictures(self._pictures[camera], start, stop)
+        cursor = self._pictures[camera]
+        kind = stored = cursor.schema.field(camera).type
+        if pa.types.is_struct(stored) and stored.get_field_index("bytes") >= 0:
+            kind = stored.field("bytes").type
+        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            raise MalformedEpisode(f"{self.name}: {camera} is stored as {stored}, expected encoded pictures (binary)")
+        return self._read_pictures(cursor, start, stop)
 
     def _read_pictures(self, cursor: _Cursor, start: int, stop: int) -> Frames:
         done = start
@@ -305,18 +318,47 @@ class _Cursor:
         self._batches, self._batch = iter(()), None
 
 
-def _numbers(stored: pa.ChunkedArray, dtype: np.dtype, name: str, count: int) -> np.ndarray:
-    """Return all numbers of a column, flat and row-major."""
+def _flatten(stored: pa.ChunkedArray, name: str, shape: tuple[int | None, ...]) -> pa.Array:
+    """Return all values of a column, flat and row-major; each row is nested as ``shape`` says, or is one flat list."""
     array = stored.combine_chunks() if stored.num_chunks != 1 else stored.chunk(0)
-    while pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+    kind, depth = array.type, 0
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind, depth = kind.value_type, depth + 1
+    dims = [dim or 0 for dim in shape]
+    levels = dims if depth == len(dims) else [math.prod(dims)]
+    if depth != len(levels):
+        raise MalformedEpisode(f"{name} is stored as {array.type}, expected values of shape {dims}")
+    for level, length in enumerate(levels):
+        lengths = pc.fill_null(pc.list_value_length(array), -1).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != length)
+        if len(wrong):
+            step, found = wrong[0] // math.prod(levels[:level]), lengths[wrong[0]]
+            what = "null" if found < 0 else f"a list of {found}"
+            raise MalformedEpisode(f"{name} of step {step} has {what}, expected a list of {length} (shape {dims})")
         array = array.flatten()
+    return array
+
+
+def _texts(stored: pa.ChunkedArray, name: str, shape: tuple[int | None, ...]) -> list[str]:
+    """Return all texts of a column, flat and row-major; null is an empty one."""
+    array = _flatten(stored, name, shape)
+    try:
+        return [text or "" for text in array.cast(pa.large_string()).to_pylist()]
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise MalformedEpisode(f"{name} is stored as {array.type}, expected text ({str(error)[:200]})") from None
+
+
+def _numbers(stored: pa.ChunkedArray, dtype: np.dtype, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Return all numbers of a column, flat and row-major."""
+    array = _flatten(stored, name, shape)
     kind = array.type
-    if array.null_count or len(array) != count:
-        raise MalformedEpisode(f"{name}: {len(array) - array.null_count} values, expected {count}")
+    if array.null_count:
+        raise MalformedEpisode(f"{name}: {array.null_count} of {len(array)} values are null, expected numbers")
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise MalformedEpisode(f"{name}: is stored as {kind}, expected numbers of {dtype}")
     found = array.to_numpy(zero_copy_only=False)
-    values = found.astype(dtype)
+    with np.errstate(invalid="ignore"):
+        values = found.astype(dtype)
     if dtype.kind in "iub" and (values != found).any():
         raise MalformedEpisode(f"{name}: values {found.min()} to {found.max()} do not fit {dtype}")
     return values

@@ -357,6 +357,13 @@ def test_a_lerobot_dataset_is_named_by_organisation_and_name_or_by_its_folder() 
         "one",
         "two",
     ]
+    assert port_name("lerobot/pusht/") == "lerobot_pusht"
+
+
+@pytest.mark.parametrize("name", ["lerobot:", "lerobot:/"])
+def test_a_lerobot_dataset_without_a_name_is_refused(name: str, registry: Registry) -> None:
+    with pytest.raises(ConfigError, match=f"^'{name}' names no dataset; write lerobot:ORG/NAME or lerobot:/PATH"):
+        registry.resolve(name)
 
 
 ROLES = {"top": "primary", "hand": "wrist"}

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -214,6 +216,42 @@ def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_p
     (tmp_path / "kept").rename(parquet)
     assert main(command) == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_damage_in_values_is_left_out_and_the_rest_converted(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path / "source")
+    for file, column, value in (("000", "timestamp", float("nan")), ("001", "episode_index", None)):
+        path = folder / f"data/chunk-000/file-{file}.parquet"
+        rows = pq.read_table(path)
+        values = rows.column(column).to_pylist()
+        values[0] = value
+        place = rows.schema.get_field_index(column)
+        pq.write_table(rows.set_column(place, column, pa.array(values, rows.schema.types[place])), path)
+    assert main(arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)) == EXIT_DAMAGED
+    assert quarantine(tmp_path / "out") == [("malformed", number, None) for number in (0, 2, 3)]
+    assert open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").splits["train"].steps.num_rows > 20
+
+
+def test_unusual_but_healthy_features_are_converted(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path / "source")
+    info = json.loads((folder / "meta/info.json").read_text())
+    info["features"]["note"] = {"dtype": "string", "shape": [2]}
+    info["features"]["action_"] = {"dtype": "float32", "shape": [1]}
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    for path in folder.glob("data/**/*.parquet"):
+        rows = pq.read_table(path)
+        rows = rows.append_column("note", pa.array([["a", "b"]] * len(rows)))
+        pq.write_table(rows.append_column("action_", pa.array([1.0] * len(rows), pa.float32())), path)
+    assert main(arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)) == 0
+    steps = open_converted(tmp_path / "out", "demo_v3_av1", "3.0.0").splits["train"].steps
+    assert steps["note"].to_pylist() == [["a", "b"]] * steps.num_rows
+    assert len(steps["action_"][0].as_py()) == 3
+    assert verify([str(tmp_path / "out"), "--deep"]) == 0
+
+
+def test_a_slash_behind_the_name_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments("v3_av1/", DATA, tmp_path, "--dry-run")) == 0
+    assert "demo_v3_av1: robot: so101" in capsys.readouterr().out
 
 
 def test_a_frame_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:

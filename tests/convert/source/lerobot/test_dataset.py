@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import SourceError, UsageError
+from convert.registry.registry import Registry
 from convert.source.lerobot.dataset import LeRobotSource, find_repository
-from convert.source.lerobot.entry import camera_names, camera_roles
+from convert.source.lerobot.entry import camera_names, camera_roles, describe
 from convert.source.lerobot.episodes import EpisodeFiles, cut_units
 from convert.source.lerobot.info import Info, file_name
 from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_episodes, edit_info
@@ -70,6 +73,28 @@ def test_cameras_are_named_by_the_last_part_unless_two_clash() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cameras", "names"),
+    [
+        (("observation.images.左", "observation.images.右"), ["camera", "camera2"]),
+        (("images.a b", "images.a_b"), ["a_b", "a_b2"]),
+        (("images.a b", "images.a_b", "images.a_b2"), ["a_b", "a_b2", "a_b22"]),
+        (("observation.images._front",), ["front"]),
+        (
+            ("observation.images._front", "observation.images.front"),
+            ["observation.images._front", "observation.images.front"],
+        ),
+        (("観",), ["camera"]),
+        (("top.", ".top", ".", ".."), ["top.", "top", "camera", "camera2"]),
+    ],
+)
+def test_every_camera_has_a_valid_name_of_its_own(cameras: tuple[str, ...], names: list[str]) -> None:
+    info = make_info(cameras)
+    assert camera_names(info) == dict(zip(names, cameras, strict=True))
+    features = info.split_features()[0]
+    assert list(Registry().port("demo", describe(info, features, name="demo")).cameras) == names
+
+
+@pytest.mark.parametrize(
     ("shape", "names"),
     [
         ([48, 64, 3], ["height", "width", "channels"]),
@@ -98,6 +123,13 @@ def test_depth_and_unknown_features_are_left_out_and_said(tmp_path: Path) -> Non
         "not converted: observation.images.left_wrist (depth), observation.images.depth_top (depth), "
         "language_events (dtype language)"
     )
+
+
+def test_a_feature_with_the_name_of_another_ones_column_is_left_out_and_said() -> None:
+    number = {"dtype": "float32", "shape": [1]}
+    found, others = make_info((), features={"action_": number, "action": number, "state_": number}).split_features()
+    assert list(found) == ["episode_index", "steps/action", "steps/state_"]
+    assert others == {"action_": "the column of action has this name; rename one"}
 
 
 def test_units_are_the_files_of_the_camera_that_has_most() -> None:
@@ -199,6 +231,53 @@ def test_episodes_that_the_metadata_do_not_count_are_an_error(tmp_path: Path) ->
     edit_episodes(folder, lambda rows: rows.pop())
     with pytest.raises(SourceError, match=r"meta/episodes lists 6 episodes, meta/info.json counts 7"):
         find(folder)
+
+
+BAD_VALUES: list[tuple[str, Any, str]] = [
+    ("length", "x7", "'x7', expected a whole number from 0"),
+    ("length", None, "None, expected a whole number from 0"),
+    ("length", float("inf"), "inf, expected a whole number from 0"),
+    ("length", -1, "-1, expected a whole number from 0"),
+    ("length", 7.5, "7.5, expected a whole number from 0"),
+    ("data/file_index", None, "None, expected a whole number from 0"),
+    ("videos/observation.images.front/from_timestamp", "x7", "'x7', expected a number"),
+    ("videos/observation.images.front/from_timestamp", None, "None, expected a number"),
+    ("videos/observation.images.front/from_timestamp", float("nan"), "nan, expected a number"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD_VALUES)
+def test_an_episode_with_another_value_than_a_number_is_an_error(
+    key: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    path = copy_dataset("v3_av1", tmp_path) / "meta/episodes/chunk-000/file-000.parquet"
+    rows = pq.read_table(path)
+    values = pa.array([value] * rows.num_rows, None if value is not None else pa.float64())
+    pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, values), path)
+    with pytest.raises(SourceError, match=f"meta/episodes: {key} of episode 0 is {message}; copy the whole folder"):
+        find(path.parents[3])
+
+
+def test_a_length_in_json_that_no_float_holds_is_an_error(tmp_path: Path) -> None:
+    folder = copy_dataset("v21_av1", tmp_path)
+    path = folder / "meta/episodes.jsonl"
+    for number in ("1e400", "1" + "0" * 400):
+        path.write_text("".join(f'{{"episode_index": {row}, "length": {number}}}\n' for row in range(4)))
+        with pytest.raises(SourceError, match=r"meta/episodes: length of episode 0 is .*, expected a whole number"):
+            find(folder)
+
+
+@pytest.mark.parametrize("change", [{}, {"video_path": None}, {"video_path": ""}])
+def test_videos_without_a_pattern_of_their_names_are_an_error(change: dict[str, Any], tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: (info.pop("video_path"), info.update(change)))
+    with pytest.raises(SourceError, match=r"meta/info.json: video_path is (None|''), but observation.images.front is"):
+        find(folder)
+
+
+def test_a_slash_behind_a_repository_changes_nothing() -> None:
+    plain, slash = (find_repository([str(DATA)], name) for name in ("demo/v3_av1", "demo/v3_av1/"))
+    assert (slash.path, slash.entry) == (plain.path, plain.entry)
 
 
 def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:

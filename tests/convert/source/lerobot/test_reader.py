@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import CorruptFrame, DamagedEpisode
@@ -18,6 +22,7 @@ from tests.fixtures.datasets.lerobot_dataset import (
     copy_dataset,
     decoded_frames,
     edit_episodes,
+    edit_info,
     encode_again,
     expected,
 )
@@ -190,6 +195,143 @@ def test_a_parquet_that_is_cut_short_loses_only_its_own_episodes(tmp_path: Path)
     assert set(found) == {2, 3}
     assert {reason for reason, _ in found.values()} == {"unreadable"}
     assert "cannot be read as parquet" in found[2][1]
+
+
+def edit_column(
+    path: Path, column: str, edit: Callable[[list[Any]], list[Any]], kind: pa.DataType | None = None
+) -> None:
+    """Change the values of a column of a parquet file in place, and its type if one is given."""
+    table = pq.read_table(path)
+    values = edit(table.column(column).to_pylist())
+    place = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(place, column, pa.array(values, kind or table.schema.types[place])), path)
+
+
+def add_text(folder: Path, name: str, shape: list[int], kind: pa.DataType, value: Any) -> Path:
+    """Add a feature of texts that has one value in every step; return the folder."""
+    edit_info(folder, lambda info: info["features"].update({name: {"dtype": "string", "shape": shape}}))
+    for path in folder.glob("data/**/*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.append_column(name, pa.array([value] * len(table), kind)), path)
+    return folder
+
+
+def put(*items: tuple[int, Any]) -> Callable[[list[Any]], list[Any]]:
+    """Return an edit that replaces single values of a column."""
+    return lambda values: [dict(items).get(row, value) for row, value in enumerate(values)]
+
+
+_LIST, _GRID = pa.list_(pa.float32()), pa.list_(pa.list_(pa.int64()))
+ROWS: list[tuple[str, tuple[tuple[int, Any], ...], pa.DataType, str]] = [
+    # The count of all values of the episode is as expected, so that only the rows show the fault.
+    ("action", ((2, None), (3, [1] * 6)), _LIST, "action of step 2 has null, expected a list of 3"),
+    ("action", ((2, [1, 2]), (3, [1] * 4)), _LIST, "action of step 2 has a list of 2, expected a list of 3"),
+    ("action", ((2, [1, None, 3]),), _LIST, "action: 1 of 27 values are null, expected numbers"),
+    (
+        "observation.grid",
+        ((4, [[1], [2, 3, 4]]),),
+        _GRID,
+        "observation.grid of step 4 has a list of 1, expected a list",
+    ),
+    ("observation.grid", ((4, [[1, 2, 3, 4], None]),), _GRID, "observation.grid of step 4 has a list of 4, expected"),
+    ("next.reward", ((1, None),), pa.float32(), "next.reward: 1 of 9 values are null, expected numbers"),
+    ("timestamp", ((0, np.nan),), pa.float32(), "timestamp of step 0 is nan, expected seconds"),
+    ("timestamp", ((3, np.nan),), pa.float32(), "timestamp of step 3 is nan, expected seconds"),
+    ("timestamp", ((3, np.inf),), pa.float32(), "timestamp of step 3 is inf, expected seconds"),
+]
+
+
+@pytest.mark.parametrize(("column", "items", "kind", "message"), ROWS)
+def test_a_row_without_its_values_makes_its_episode_malformed(
+    column: str, items: tuple[tuple[int, Any], ...], kind: pa.DataType, message: str, tmp_path: Path
+) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_column(folder / "data/chunk-000/file-000.parquet", column, put(*items), kind)
+    found = faults(find(folder))
+    assert set(found) == {0}
+    assert found[0][0] == "malformed"
+    assert f"data/chunk-000/file-000.parquet: episode 0: {message}" in found[0][1]
+
+
+def test_a_column_of_other_lists_than_the_shape_is_malformed(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: info["features"]["observation.grid"].update(shape=[4, 1]))
+    edit_info(folder, lambda info: info["features"]["next.reward"].update(shape=[2]))
+    reason, message = faults(find(folder))[0]
+    assert (reason, message.partition(": episode 0: ")[2]) == (
+        "malformed",
+        "next.reward is stored as float, expected values of shape [2]",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "edit", "kind", "message"),
+    [
+        ("v3_av1", "episode_index", put((3, None)), None, "episode_index: 1 of 15 values are null"),
+        (
+            "v3_av1",
+            "episode_index",
+            lambda values: [str(value) for value in values],
+            pa.string(),
+            "episode_index: is stored as string, expected numbers of int64",
+        ),
+        (
+            "v3_images",
+            "observation.image",
+            lambda values: ["text"] * len(values),
+            pa.string(),
+            "observation.image is stored as string, expected encoded pictures",
+        ),
+        (
+            "v3_images",
+            "observation.image",
+            lambda values: [[1, 2]] * len(values),
+            _LIST,
+            "observation.image is stored as list<element: float>, expected encoded pictures",
+        ),
+    ],
+    ids=["null number", "text number", "text picture", "list picture"],
+)
+def test_a_column_of_another_type_makes_the_episodes_of_its_file_malformed(
+    name: str,
+    column: str,
+    edit: Callable[[list[Any]], list[Any]],
+    kind: pa.DataType | None,
+    message: str,
+    tmp_path: Path,
+) -> None:
+    folder = copy_dataset(name, tmp_path)
+    edit_column(folder / "data/chunk-000/file-000.parquet", column, edit, kind)
+    found = faults(find(folder))
+    assert set(found) == {0, 1}
+    for reason, text in found.values():
+        assert reason == "malformed"
+        assert f"data/chunk-000/file-000.parquet: {message}" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "value", "expected_texts"),
+    [
+        ([1], pa.string(), "a", ["a"]),
+        ([1], pa.list_(pa.string()), ["a"], ["a"]),
+        ([2], pa.list_(pa.string()), ["a", "b"], ["a", "b"]),
+        ([2, 1], pa.list_(pa.list_(pa.string())), [["a"], [None]], ["a", ""]),
+    ],
+)
+def test_texts_of_any_shape_are_read(
+    shape: list[int], kind: pa.DataType, value: Any, expected_texts: list[str], tmp_path: Path
+) -> None:
+    folder = add_text(copy_dataset("v3_av1", tmp_path), "note", shape, kind, value)
+    for episode, _ in read(find(folder)).values():
+        assert episode.steps["note"].values == expected_texts * episode.num_steps
+
+
+def test_a_text_that_is_none_is_malformed(tmp_path: Path) -> None:
+    folder = add_text(copy_dataset("v3_av1", tmp_path), "note", [1], pa.binary(), b"\xff")
+    found = faults(find(folder))
+    assert len(found) == 7
+    assert found[0][0] == "malformed"
+    assert "episode 0: note is stored as binary, expected text" in found[0][1]
 
 
 def test_a_codec_that_pyav_cannot_decode_is_named_unreadable(tmp_path: Path) -> None:
