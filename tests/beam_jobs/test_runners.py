@@ -38,6 +38,7 @@ def test_runner_writes_what_the_in_memory_one_writes(
         assert_complete(result)
         assert command.processes() == []
     assert tree(tmp_path) == in_memory
+    assert "Warning" not in result.err
     assert_counted(json.loads(result.out), counts="DaskRunner" not in runner)
 
 
