@@ -106,7 +106,7 @@ bench-convert: $(STAMP) ## conversion beside the bare codec work (ARGS=--json fo
 bench-loader: $(STAMP) ## the loader on the demo's data beside decoding alone (ARGS=--json for figures only)
 	$(BIN)/python -m bench.loader --root $(DEMO)/oxe --mixture oxe29 $(ARGS)
 
-chaos: $(STAMP) ## faults of conversion and loader: killed, stopped, limits hit (20 minutes; ARGS='--only "disk full"')
+chaos: $(STAMP) ## faults of conversion and loader: killed, stopped, limits hit (20 to 50 minutes; ARGS='--only "disk full"')
 	$(BIN)/python -m bench.chaos --out build/chaos $(ARGS)
 
 soak: demo ## the loader for an hour with workers killed and states set (ARGS='--minutes 10')

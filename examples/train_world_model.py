@@ -1,6 +1,6 @@
 """Train a small world model: from each frame of a clip and the action at it, draw the next frame.
 
-A clip has 8 frames, --stride steps apart, and the actions of the steps between. They come from a root with the layout
+A clip has 8 frames, STRIDE steps apart, and the actions of the steps between. They come from a root with the layout
 `frames`, which any window of frames is loaded from:
 
     python examples/train_world_model.py --root build/demo/frames --mixture oxe29 --steps 200 --out runs/world_model

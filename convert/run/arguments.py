@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="how to fit another aspect ratio (default: stretch)",
     )
     add("--quality", type=int, default=95, help="JPEG quality of frames that are encoded again (default: 95)")
-    add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the registry's")
+    add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the mixture's, else the registry's")
     add(
         "--frames",
         default="endpoints",

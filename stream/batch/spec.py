@@ -38,7 +38,7 @@ class BatchSpec:
         stored_cameras: Count of the stored cameras, by member.
         cameras: Cameras that are loaded.
         windows: Frames of each member's samples.
-        chooses_frames: True if the caller chose frames or cameras, so that batches tell which frames they have.
+        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches tell which frames they have.
         seed: Seed of random frames.
         metadata: ``full``; ``dataset_only``; or ``none``, for frames and sample numbers.
         actions: Action of each member.

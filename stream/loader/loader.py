@@ -170,9 +170,10 @@ class Loader(grain.IterDataset[Batch]):
     - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). With ``decode="device"`` the batch has
       ``frames_jpeg`` and ``frames_span`` instead (``stream.batch.encoded``).
       With several cameras each has its own, such as ``frames/wrist``.
-    - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose frames or cameras, or datasets differ in F.
-      False for a repeated edge of the episode, a damaged frame, and a camera that the dataset lacks.
-    - ``frame_step`` int64 [b, F], the steps of the frames, if you choose frames or cameras.
+    - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose frames, cameras or ``bounds="clamp"``, or
+      datasets differ in F. False for a repeated edge of the episode, a damaged frame, and a camera that the dataset
+      lacks.
+    - ``frame_step`` int64 [b, F], the steps of the frames, if you choose frames, cameras or ``bounds="clamp"``.
     - ``action`` float32 [b, W, A], or [b, A] if reduced.
     - ``action_mask`` bool, shaped as ``action``. Values beyond the dataset's size or the pair's steps are 0 and False,
       and so are those that a canonical space does not have, such as the rotation of a dataset without one.

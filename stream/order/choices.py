@@ -42,7 +42,7 @@ class Choice(ABC):
 
     @abstractmethod
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
-        """Return which samples of an index are kept, bool [rows.stop - rows.start]."""
+        """Return which samples of an index are kept, bool, one of each row of the slice."""
 
     def unknown_in(self, splits: Sequence[SplitIndex]) -> list[str]:
         """Return the episodes that this names and none of the splits of a dataset has."""
@@ -122,7 +122,7 @@ class EpisodeChoice(_ByEpisode):
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        named = np.zeros(rows.stop - rows.start, bool)
+        named = np.zeros(len(index.table(samples).array("episode")[rows]), bool)
         for numbers in self._of_samples(index, rows, samples):
             named |= numbers >= 0
         return named == self.listed.keeps
@@ -165,10 +165,11 @@ class KeepRanges(_ByEpisode):
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        kept = np.zeros(rows.stop - rows.start, bool)
+        step = index.table(samples).array("step")[rows]
+        kept = np.zeros(len(step), bool)
         starts, stops = self._edges
         for number in self._of_samples(index, rows, samples) if len(starts) else ():
-            place = (number << _STEP_BITS) + index.table(samples).array("step")[rows]
+            place = (number << _STEP_BITS) + step
             before = np.searchsorted(starts, place, side="right") - 1
             kept |= (number >= 0) & (before >= 0) & (place < stops[before])
         return kept
