@@ -170,17 +170,8 @@ def _worker_ended(code: int) -> str:
 def _end_children(before: set[int]) -> None:
     """End the worker processes that an interrupted runner leaves."""
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    children = [child for child in children if not _is_resource_tracker(child)]
     for child in children:
         child.terminate()
     _, alive = psutil.wait_procs(children, timeout=_GRACE)
     for child in alive:
         child.kill()
-
-
-def _is_resource_tracker(process: psutil.Process) -> bool:
-    """Return whether it is Python's own process, which ends with this one; starting it again prints a warning."""
-    try:
-        return any("multiprocessing.resource_tracker" in argument for argument in process.cmdline())
-    except psutil.Error:
-        return False

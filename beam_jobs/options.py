@@ -11,6 +11,7 @@ import resource
 import shlex
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -168,6 +169,8 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
 
     for name in ("distributed", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # The first pipeline's tracker ends with its workers, and the second pipeline starts another.
+    warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly")
 
     arguments = list(choice.arguments)
     if not _mentions(arguments, ("--dask_npartitions", "--dask_partition_size")):
