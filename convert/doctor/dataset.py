@@ -18,14 +18,12 @@ from convert.doctor.rules import DAMAGED_SHARE, PAIRLESS_SHARE
 from convert.doctor.split import FrameFacts, OpenSplit
 from convert.index.derived import read_vectors
 from convert.report import fault, first_line
-from convert.shard.counts import total_counts
+from convert.shard.counts import DAMAGED_EPISODE, total_counts
 from convert.verify.index import check_index
 from stream.format.manifest import Manifest, read_manifest
 from stream.format.names import MANIFEST_NAME
 from stream.storage.errors import FormatError
 
-_DAMAGE = ("unreadable", "malformed", "missing_feature", "missing_frames")
-"""Reasons for leaving out an episode that mean damaged input."""
 _LEAST_OF_A_SPLIT = 4
 """Pairs to look at, however small a split is beside the others."""
 
@@ -77,13 +75,13 @@ def read_dataset(folder: Path) -> DatasetReport:
         notes.add("registry_changed", None, hint)
     for name, split in manifest.splits.items():
         left = Counter(total_counts(shard.left_out for shard in split.shards))
-        damaged = sum(left[reason] for reason in _DAMAGE)
+        damaged = sum(left[reason] for reason in DAMAGED_EPISODE)
         pairless = split.episodes - damaged - sum(shard.paired_episodes for shard in split.shards)
         if not split.records:
             notes.add("split_empty", name, f"{split.episodes:,} episodes, no pair")
             continue
         if damaged > DAMAGED_SHARE * split.episodes:
-            reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in _DAMAGE if left[reason])
+            reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left[reason])
             text = f"{damaged:,} of {split.episodes:,} episodes were left out: {reasons}"
             notes.add("source_damaged", name, text, count=damaged)
         if pairless > PAIRLESS_SHARE * split.episodes:

@@ -37,6 +37,8 @@ INDEX = ".index"
 RECORDS = "arrayrecord"
 """Name of the ArrayRecord file on a stage; the parts of the index are named by their tables."""
 _SHARD_FILES = (".arrayrecord", ".arrow")
+_PARTS = tuple(f".{table_file(kind)}" for kind in TABLE_KINDS)
+"""Ends of the names of a shard's parts of the index."""
 _THREADS = 8
 _Record = TypeVar("_Record", bound=BaseModel)
 
@@ -177,7 +179,7 @@ class Journal:
 
     def placed(self) -> set[str]:
         """Return the stems of the shards of which a file was moved into place, from one listing."""
-        suffixes = (STATUS, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
+        suffixes = (STATUS, *_PARTS)
         names = self._store.names(FOLDER)
         return {name.removesuffix(suffix) for suffix in suffixes for name in names if name.endswith(suffix)}
 
@@ -223,7 +225,7 @@ class Journal:
 
         The rest belongs to another process that adds a split.
         """
-        suffixes = (STATUS, FAILURE, LOCK, *(f".{table_file(kind)}" for kind in TABLE_KINDS))
+        suffixes = (STATUS, FAILURE, LOCK, *_PARTS)
         mine = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
         mine |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
         existing = self._store.names(FOLDER)

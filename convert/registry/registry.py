@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from convert.registry.config_file import ConfigError, Entry, build, read_yaml
 from convert.registry.dataset import DatasetSpec, Name, Part
 from convert.registry.space import Text
+from convert.source.lerobot.entry import valid_name
 from stream.format.mixture_file import MemberEntry, MixtureFile
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
@@ -68,7 +69,7 @@ def port_name(repository: str) -> str:
         raise ConfigError(f"{LEROBOT + repository!r} names no dataset; write {LEROBOT}ORG/NAME or {LEROBOT}/PATH")
     if kept.startswith(("/", ".")) or ":" in kept:
         kept = kept.rsplit("/", 1)[-1]
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", kept).lstrip("_.-") or "dataset"
+    return valid_name(kept, default="dataset")
 
 
 class Selected(NamedTuple):

@@ -8,6 +8,11 @@ from typing import Any
 
 from stream.format.manifest import ShardEntry
 
+DAMAGED_EPISODE = ("unreadable", "malformed", "missing_feature", "missing_frames")
+"""Reasons for leaving out an episode that mean damaged input."""
+DAMAGE = (*DAMAGED_EPISODE, "corrupt_frame", "missing_camera", "undeclared")
+"""Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
+
 
 def count_frames(shards: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
     """Return the field ``image`` of a manifest; ``cameras`` are those of the layout ``frames``, empty for pairs."""

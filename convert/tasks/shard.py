@@ -20,7 +20,7 @@ from convert.index.tables import write_part
 from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, PlannedCamera, ShardJob
-from convert.shard.counts import total_counts
+from convert.shard.counts import DAMAGE, total_counts
 from convert.shard.images import convert_frame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
@@ -36,17 +36,6 @@ from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
-
-DAMAGE = (
-    "unreadable",
-    "malformed",
-    "missing_feature",
-    "missing_frames",
-    "corrupt_frame",
-    "missing_camera",
-    "undeclared",
-)
-"""Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
 
 
 def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:

@@ -14,7 +14,7 @@ from stream.format.fields import Part
 from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
 from stream.format.spaces import SpaceName, derived_column
-from stream.format.table import Table
+from stream.format.table import Column, Table
 from stream.storage.errors import ArgumentError, FormatError, closest, first_fault
 
 
@@ -67,6 +67,10 @@ def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> Vector:
     return Vector(tuple(names), tuple(kinds), columns if chosen else None, tuple(quantities))
 
 
+def _has_numbers(column: Column) -> bool:
+    return column.dtype is not None and column.texts is None
+
+
 def _chosen_part(column: Any, steps: Table, where: str) -> Part:
     if isinstance(column, str):
         column = {"path": column}
@@ -77,11 +81,9 @@ def _chosen_part(column: Any, steps: Table, where: str) -> Part:
     name = column.get("path")
     found = steps.columns.get(feature_column("steps", str(name)))
     if found is None:
-        known = [
-            name for name, column in steps.columns.items() if name not in DERIVED and column.dtype and not column.texts
-        ]
+        known = [name for name, column in steps.columns.items() if name not in DERIVED and _has_numbers(column)]
         raise ArgumentError(f"{where}: no column {name!r}; {closest(str(name), known, noun='columns')}")
-    if found.dtype is None or found.texts is not None:
+    if not _has_numbers(found):
         raise ArgumentError(f"{where}: column {name!r} is not of numbers, one or a fixed number a step")
     size = found.width or 1
     try:

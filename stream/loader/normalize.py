@@ -86,11 +86,10 @@ class Normalize(grain.transforms.Map):
         for name, value, choices in (("method", method, tuple(METHODS)), ("per", per, PER)):
             if value not in choices:
                 raise ArgumentError(f"{name}={value!r}; expected one of {', '.join(choices)}")
-        for name, values in (("keys", keys), ("leave", leave)):
-            texts = isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
-            if not texts or (name == "keys" and not set(values) <= set(VECTORS)):
-                expected = "names of dimensions" if name == "leave" else "'action', 'state' or both"
-                raise ArgumentError(f"{name}={values!r:.100}; expected a list of {expected}")
+        if not _is_texts(keys) or not set(keys) <= set(VECTORS):
+            raise ArgumentError(f"keys={keys!r:.100}; expected a list of 'action', 'state' or both")
+        if not _is_texts(leave):
+            raise ArgumentError(f"leave={leave!r:.100}; expected a list of names of dimensions")
         if not isinstance(split, str):
             raise ArgumentError(f"split={split!r:.100}; expected the name of a split")
         _check_options(data, keys)
@@ -294,6 +293,10 @@ def fingerprint(data: MixedData, split: str) -> dict[str, Any]:
     }
 
 
+def _is_texts(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+
+
 def _check_options(data: MixedData, keys: Sequence[str]) -> None:
     if data.options.metadata != "full":
         raise ArgumentError(f"metadata={data.options.metadata!r} has no action and state; load with 'full'")
@@ -344,10 +347,8 @@ def _group(data: MixedData, member: int, per: Per) -> Any:
 
 def _centre(found: VectorStatistics, method: Method) -> tuple[np.ndarray, np.ndarray]:
     """Return the values that become 0, and half of the range that becomes -1 to 1, float64 [dims]."""
-    low, high = (getattr(found, name) for name in METHODS[method])
-    if method == "mean_std":
-        return low, high
-    return (low + high) / 2, (high - low) / 2
+    first, second = (getattr(found, name) for name in METHODS[method])
+    return (first, second) if method == "mean_std" else ((first + second) / 2, (second - first) / 2)
 
 
 def _bound(clip: float | bool | None, method: Method) -> float:

@@ -57,7 +57,7 @@ class Window:
 
     @property
     def takes_last(self) -> bool:
-        """Whether a frame is the last step of the episode."""
+        """True if a frame is the last step of the episode."""
         return bool((self.kinds == _LAST).any())
 
     @property

@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Location of an array in a slot."""
+    """Location of an array in a slot; ``LAID_OUT`` has no dtype."""
 
     dtype: np.dtype | None
     shape: tuple[int, ...]
@@ -71,7 +71,7 @@ def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
     def read(key: str, value: Any) -> Any:
         if not isinstance(value, Place):
             return value
-        if value == LAID_OUT:
+        if value.dtype is None:
             return arrays[key]
         return np.ndarray(value.shape, value.dtype, buffer, value.offset)
 

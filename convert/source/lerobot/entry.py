@@ -54,8 +54,8 @@ def camera_names(info: Info) -> dict[str, str]:
     The name is the last part of the feature's name, or all of it where two cameras share the last part. Where both are
     shared, because other characters than those of names are replaced, a number follows the last part.
     """
-    short = [_valid_name(path.rsplit(".", 1)[-1]) for path in info.cameras]
-    long = [_valid_name(path) for path in info.cameras]
+    short = [valid_name(path.rsplit(".", 1)[-1], default="camera") for path in info.cameras]
+    long = [valid_name(path, default="camera") for path in info.cameras]
     found: dict[str, str] = {}
     for path, last, full in zip(info.cameras, short, long, strict=True):
         name = base = full if short.count(last) > 1 and long.count(full) == 1 else last
@@ -67,9 +67,13 @@ def camera_names(info: Info) -> dict[str, str]:
     return found
 
 
-def _valid_name(text: str) -> str:
-    """Return a name of the registry's pattern: it begins with a letter or digit, ``camera`` where the text has none."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip("_.-") or "camera"
+def valid_name(text: str, *, default: str) -> str:
+    """Return a text as a name of the registry: it begins with a letter or digit, or is ``default`` where it has none.
+
+    >>> valid_name("_front cam", default="camera"), valid_name("観", default="camera")
+    ('front_cam', 'camera')
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip("_.-") or default
 
 
 def camera_roles(info: Info) -> list[str]:
