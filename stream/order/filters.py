@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stream.format.names import DERIVED, TABLE_KINDS, TableKind
+from stream.format.names import DERIVED, SEARCHED, TableKind, tables_of
 from stream.order.choices import Choice, Samples
 from stream.order.plain_values import kind_of, plain_scalar, plain_values
 from stream.storage.errors import ArgumentError, FormatError, closest
@@ -43,10 +43,10 @@ Condition = tuple[str, str, Any]
 class Filter(Choice):
     """Conditions ``(column, operator, value)``, as in pyarrow's ``filters=``, that must all hold.
 
-    A column is looked up in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the table.
-    ``contains`` and ``matches`` (a regular expression, found anywhere) compare texts.
-    A record has the values of its episode and of its step t. A missing value fulfils no condition. Numbers are compared
-    in the type of the column: a value for a float32 column is rounded to float32 first.
+    A column is looked up in ``steps``, ``episodes`` and ``records``, in this order, so ``language`` is that of the
+    sample's step t, as in its batch; ``episodes.language`` names another table. ``contains`` and ``matches`` (a regular
+    expression, found anywhere) compare texts. A missing value and NaN fulfil no condition, ``!=`` and ``not in``
+    included. Numbers are compared in the type of the column: a value for a float32 column is rounded to float32 first.
     """
 
     conditions: tuple[Condition, ...]
@@ -172,9 +172,8 @@ def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Sam
 
 def _find(index: SplitIndex, column: str, samples: Samples) -> tuple[TableKind, str]:
     """Return table and name of a column; a dataset's own feature ``action`` precedes the derived vector."""
-    allowed = TABLE_KINDS if samples == "records" else TABLE_KINDS[:2]
-    first, _, rest = column.partition(".")
-    kinds, name = ([first], rest) if first in allowed and rest else (allowed, column)
+    allowed = SEARCHED if samples == "records" else SEARCHED[:2]
+    kinds, name = tables_of(column, allowed)
     for kind in kinds:
         for candidate in (f"{name}_", name) if name in DERIVED else (name,):
             if candidate in index.table(kind).columns:
@@ -186,26 +185,45 @@ def _find(index: SplitIndex, column: str, samples: Samples) -> tuple[TableKind, 
 
 
 def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
-    """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values."""
+    """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values and NaN."""
     column = table.columns[name]
     if (column.dtype is None and column.texts is None) or (column.width or 1) > 1:
         raise ArgumentError(f"{where}: its values are vectors or lists; filter on columns of one number or text")
     valid = table.valid(name, rows)
     present = rows if valid is None else rows[valid]
     values = present if column.dtype is None else table.take(name, present).reshape(len(present))
-    inverse: Any = slice(None)
+    place: Any = slice(None)
     if column.texts is not None:
-        numbers, inverse = np.unique(values, return_inverse=True)
-        values = np.array([table.text(name, number) for number in numbers.tolist()], object)
+        if column.dtype is not None:
+            values, place = _distinct(values, column.texts.count)
+        values = np.array([table.text(name, number) for number in values.tolist()], object)
     elif column.bits:
         values = values.astype(bool)
-    holds = np.zeros(len(rows), bool)
     try:
-        holds[slice(None) if valid is None else valid] = _compare(values, how, value)[inverse]
+        found = _compare(values, how, value)[place]
     except (TypeError, OverflowError) as error:
         kind = "texts" if column.texts is not None else values.dtype
         raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
+    if values.dtype.kind == "f":
+        found &= ~np.isnan(values)
+    holds = np.zeros(len(rows), bool)
+    holds[slice(None) if valid is None else valid] = found
     return holds
+
+
+def _distinct(codes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct codes, sorted, and the place of each code among them, in time linear in both lengths.
+
+    >>> [part.tolist() for part in _distinct(np.array([7, 2, 7]), 9)]
+    [[2, 7], [1, 0, 1]]
+    """
+    if len(codes) and not 0 <= codes.min() <= codes.max() < count:
+        return np.unique(codes, return_inverse=True)
+    place = np.zeros(count, np.int64)
+    place[codes] = 1
+    distinct = np.flatnonzero(place)
+    place[distinct] = np.arange(len(distinct))
+    return distinct, place[codes]
 
 
 def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:

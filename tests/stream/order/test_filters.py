@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from stream import load_loader, make_loader
-from stream.order.filters import Filter, canonical_filters, parse_filters
+from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
 from stream.storage.errors import ArgumentError, FormatError, StateError
+from tests.stream.index_root import write_dataset
 from tests.stream.small_index import RECORDS, SmallIndex, small_index
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
@@ -92,6 +93,8 @@ def test_a_wrong_search_in_texts_is_an_error(index: SmallIndex, condition: tuple
         ("step", "steps.step", 2),
         ("records.step", "records.step", 3),
         ("episode", "episodes.episode", 1),
+        ("language", "steps.language", "place"),
+        ("episodes.language", "episodes.language", "place"),
         ("source_position", "episodes.source_position", 0),
         ("episodes.num_steps", "episodes.num_steps", 6),
         ("xxh3_64", "records.xxh3_64", 2**64 - 3),
@@ -108,7 +111,8 @@ def test_an_operator_selects_what_python_selects(
     index: SmallIndex, column: str, full_name: str, value: Any, operator: str
 ) -> None:
     given = [value] if "in" in operator else value
-    expected = [i for i, row in enumerate(index.rows) if COMPARED[operator](row[full_name], given)]
+    found = [(i, row[full_name]) for i, row in enumerate(index.rows)]
+    expected = [i for i, each in found if each == each and COMPARED[operator](each, given)]
     assert selected(index, (column, operator, given)) == expected
 
 
@@ -157,6 +161,51 @@ def test_null_fulfils_no_condition(index: SmallIndex, operator: str, value: Any)
     expected = [i for i, number in given if number is not None and COMPARED[operator](number, value)]
     assert selected(index, ("gap", operator, value)) == expected
     assert 0 not in selected(index, ("missing single", ">=", 0), ("step", "==", 1))
+
+
+@pytest.mark.parametrize("column", ["grip", "half"])
+@pytest.mark.parametrize("operator", COMPARED)
+def test_nan_fulfils_no_condition(index: SmallIndex, column: str, operator: str) -> None:
+    value: Any = [2.0] if "in" in operator else 2.0
+    numbers = [(i, float(row[f"steps.{column}"])) for i, row in enumerate(index.rows)]
+    expected = [i for i, number in numbers if number == number and COMPARED[operator](number, value)]
+    assert selected(index, (column, operator, value)) == expected
+    assert any(number != number for _, number in numbers)
+
+
+@pytest.mark.parametrize("samples", ["records", "steps"])
+def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index: SmallIndex, samples: Any) -> None:
+    rows = slice(0, len(index.table(samples)))
+    kept = chosen(("language", "contains", "pick")).select(index, rows, samples)
+    at = index.records.array("steps_row") if samples == "records" else np.arange(len(index.steps))
+    assert kept.tolist() == ["pick" in text for text in index.steps.take_texts("language", at)]
+    first = chosen(("episodes.language", "contains", "pick")).select(index, rows, samples)
+    assert first.any() and (first != kept).any()
+
+
+@pytest.mark.parametrize("condition", [("language", "contains", "close"), ("language", "!=", ""), ("note", "!=", "")])
+def test_batches_show_the_texts_that_a_filter_chose(tmp_path: Path, condition: tuple[str, str, Any]) -> None:
+    write_dataset(tmp_path, "bridge", {"train": [[9, 12], [15, 8, 11]]})
+    every, kept = (
+        make_loader(tmp_path, "bridge", batch_size=1, columns=["note"], shuffle="none", filters=filters)
+        for filters in (None, [condition])
+    )
+    column, how, given = condition
+    texts, found = (
+        [batch[column][0] for batch in (loader.batch_at(step) for step in range(sum(loader.sizes.values())))]
+        for loader in (every, kept)
+    )
+    assert found == [text for text in texts if (given in text if how == "contains" else text != given)] != texts
+    assert kept.describe()["bridge"]["left_out"]["filters"] == len(texts) - len(found)
+
+
+def test_the_distinct_texts_of_a_dictionary_are_compared_once(
+    index: SmallIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setitem(_MATCH, "contains", lambda text, given: bool(seen.append(text)) or given in text)
+    assert selected(index, ("language", "contains", "wait"))
+    assert sorted(seen) == ["pick", "place", "wait"]
 
 
 @pytest.mark.parametrize("column", ["note", "plain note"])
