@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +83,7 @@ def loader(
     """
     window_size = check_whole("window_size", window_size, least=1)
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
-    if not isinstance(keep_image_prob, Real) or not 0 <= keep_image_prob <= 1:
+    if not isinstance(keep_image_prob, float | int | np.floating) or not 0 <= keep_image_prob <= 1:
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
     sizes = check_mapping("sizes", sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
