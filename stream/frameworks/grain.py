@@ -101,6 +101,8 @@ def pairs(
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
     The dataset has no end; its length is larger than any training. Weights, not lengths, define the share of a dataset.
+    Each dataset's epochs follow one another, with random frames drawn anew. A slice that Grain repeats gives the same
+    samples again.
 
     Args:
         root: As for ``make_loader``.
@@ -133,14 +135,16 @@ class PairSource:
     """A random-access source of every pair of some datasets once, for ``grain.DataLoader`` and others.
 
     ``source[i]`` is a dict like an element of ``pairs``, with ``sample`` i. The pairs are in storage order, one dataset
-    after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out.
+    after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out. A
+    sampler does not tell its epoch, so what an epoch draws anew is refused, and ``row_random`` gives a pair the same
+    numbers in every epoch; ``pairs`` has both, and Grain's ``RandomMap`` draws anew.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
-            ``horizon`` and so on, without ``seed`` and ``shuffle``.
+            ``horizon`` and so on, without ``seed``, ``shuffle``, ``samples_per_episode`` and random frames.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -150,13 +154,20 @@ class PairSource:
     def __init__(
         self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
     ) -> None:
-        ordering = [name for name in ("seed", "shuffle") if name in options]
+        ordering = [name for name in ("seed", "shuffle", "samples_per_episode") if name in options]
         if ordering:
             raise ArgumentError(
                 f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
-        data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
+        chosen = _options({**options, "shuffle": "none"})
+        random = [frame for frame in chosen.frames or () if frame == "goal" or ".." in str(frame)]
+        if random:
+            raise ArgumentError(
+                f"frames: PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
+                "stream.pairs, or frames that are not random"
+            )
+        data = open_mixture(root, mixture, split=split, options=chosen)
         self._samples = _Samples(data.root, data.mixture, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.extras import imports_of
 
@@ -26,6 +30,30 @@ with imports_of("torch", by="stream.torch"):
 
 _log = logging.getLogger("stream")
 _PARTS = ("centre", "scale", "low", "high")
+
+
+def ranks() -> dict[str, int]:
+    """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks())``.
+
+    Returns:
+        ``rank`` and ``world_size`` of ``torch.distributed`` if it is initialised, else of the environment
+        (``torchrun``), else 0 and 1.
+
+    Raises:
+        ArgumentError: The environment has ``WORLD_SIZE`` above 1 without a number ``RANK``.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+    found = {"rank": os.environ.get("RANK", ""), "world_size": os.environ.get("WORLD_SIZE", "1")}
+    if found["world_size"] == "1":
+        return {"rank": 0, "world_size": 1}
+    try:
+        return {name: int(text) for name, text in found.items()}
+    except ValueError:
+        raise ArgumentError(
+            f"the environment has RANK={found['rank']!r} and WORLD_SIZE={found['world_size']!r}, expected two numbers; "
+            "call torch.distributed.init_process_group first, or give rank and world_size"
+        ) from None
 
 
 def as_tensors(batch: Batch) -> Batch:
@@ -49,24 +77,28 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 class PairDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches of ``make_loader`` as dicts of tensors.
 
-    Iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
+    Each element is a batch already: iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
     ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has decoding processes of its own (``num_workers``):
-    leave the DataLoader's ``num_workers`` at 0. The first iteration after ``load_state_dict`` begins at that state, any
-    other at step 0.
+    leave the DataLoader's ``num_workers`` at 0.
+
+    An iteration goes on with the batch after the last one that was returned. With ``num_steps`` it ends with its pass:
+    pass n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         batch_size: Rows of the global batch, of all ranks together.
-        rank: Number of this rank; by default that of ``torch.distributed`` if it is initialised, else 0.
-        world_size: Number of ranks; by default that of ``torch.distributed`` if it is initialised, else 1.
+        rank: Number of this rank; by default an iteration finds it when it begins, see ``ranks``.
+        world_size: Number of ranks; by default an iteration finds it too.
+        num_steps: Steps of a pass; None for one pass without end.
         arguments: All other arguments of ``make_loader``.
 
     Attributes:
-        loader: The ``Loader``.
+        loader: The ``Loader``; an iteration that finds the ranks replaces it.
+        step: Step of the next batch.
 
     Raises:
-        ArgumentError: As for ``make_loader``.
+        ArgumentError: As for ``make_loader``; from ``iter``, in a DataLoader with a ``batch_size``.
         RuntimeError: From ``iter``, in a worker process of a DataLoader.
     """
 
@@ -78,48 +110,78 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         batch_size: int,
         rank: int | None = None,
         world_size: int | None = None,
+        num_steps: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
-        group = (0, 1)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            group = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.loader: Loader = make_loader(
-            root,
-            mixture,
-            batch_size=batch_size,
-            rank=group[0] if rank is None else rank,
-            world_size=group[1] if world_size is None else world_size,
-            **arguments,
-        )
-        self._start = 0
-        self._step = 0
+        self._finds_ranks = rank is None and world_size is None
+        given = {"rank": rank, "world_size": world_size, "num_steps": num_steps}
+        self.loader: Loader = make_loader(root, mixture, batch_size=batch_size, **given, **arguments)
+        self.step = 0
+        self._start: int | None = None
 
     def __iter__(self) -> Ahead:
-        return self.carry(_Here(), prefetch=0)
+        # DataLoader does not tell its dataset that it collates; the object that calls this does.
+        if getattr(sys._getframe(1).f_locals.get("self"), "auto_collation", False):
+            raise ArgumentError(
+                "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
+                "PairDataset the rows of the global batch as batch_size"
+            )
+        return Ahead(self.begin(), _Here(), prefetch=0, note=self.note)
 
-    def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
-        """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
+    def find_ranks(self) -> Loader:
+        """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
+        if self._finds_ranks and (found := ranks()) != {name: getattr(self.loader.running, name) for name in found}:
+            self.loader = Loader(self.loader.data, replace(self.loader.running, **found))
+        return self.loader
+
+    def begin(self) -> LoaderIterator:
+        """Return the iterator of the arrays that ``iter`` gives as tensors; ``note`` tells its steps."""
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 "PairDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
                 "batches; give the DataLoader num_workers=0 and PairDataset num_workers=N, which starts faster ones"
             )
-        source = iter(self.loader)
-        source.seek(self._start)
-        self._start, self._step = 0, source.step
-        return Ahead(source, carrier, prefetch=prefetch, note=self._note)
+        source = _Pass(self.find_ranks())
+        self.step, self._start = self.step if self._start is None else self._start, None
+        source.seek(self.step)
+        return source
+
+    def note(self, step: int) -> None:
+        """Note that the batches before a step were returned."""
+        self.step = step
+
+    def seek(self, step: int) -> None:
+        """Begin the next iteration at a step, and end it with the pass of the step."""
+        self.step = self._start = check_whole("step", step, least=0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
+        length = self.loader.num_steps
+        if check_whole("epoch", epoch, least=0) and length is None:
+            raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
+        self.seek(epoch * (length or 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that were returned so far, as a small JSON object."""
-        return self.loader.state_at(self._step)
+        return self.find_ranks().state_at(self.step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration at a state; raises StateError if it belongs to another order of samples."""
-        self._start = self._step = self.loader.step_of(state)
+        self.seek(self.find_ranks().step_of(state))
 
-    def _note(self, step: int) -> None:
-        self._step = step
+
+class _Pass(LoaderIterator):
+    """Batches up to the end of the pass of the step that it was moved to."""
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader, loader.steps)
+
+    def seek(self, step: int) -> None:
+        """Go to a step."""
+        super().seek(step)
+        if (length := self.loader.num_steps) is not None:
+            self.end = (step // max(length, 1) + 1) * length
 
 
 def to_device(
@@ -164,14 +226,13 @@ def to_device(
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
             raise ArgumentError(f"device {device}: torch sees {torch.cuda.device_count()} CUDA devices here")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
+    note = source.note if isinstance(source, PairDataset) else None
+    iterator = begin(source.begin() if isinstance(source, PairDataset) else source)
     decoder = None
-    if isinstance(loader, Loader) and loader.running.decode == "device":
-        decoder = _Decoder(loader, device if on_cuda else None)
+    if iterator.loader.running.decode == "device":
+        decoder = _Decoder(iterator.loader, device if on_cuda else None)
     carrier = _OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else _Here(device, decoder)
-    if isinstance(source, PairDataset):
-        return source.carry(carrier, prefetch=prefetch)
-    return Ahead(begin(source), carrier, prefetch=prefetch)
+    return Ahead(iterator, carrier, prefetch=prefetch, note=note)
 
 
 class _Here(Carrier):
