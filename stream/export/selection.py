@@ -19,7 +19,6 @@ from stream.loader.episode import StoredEpisode, read_stored_episode, stored_ste
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.order.choices import EpisodeChoice
-from stream.order.views import member_ranges
 from stream.storage.errors import ArgumentError
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
@@ -172,7 +171,7 @@ def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
 def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of those left out by status."""
     by_split = {index.split: index for index in data.views.splits}
-    ranges = [each for each in member_ranges(data.members[0], data.datasets[0]) if each.stop > each.start]
+    ranges = [each for each in data.views.members[0].ranges if each.stop > each.start]
     inside = dict.fromkeys((each.split, number) for each in ranges for number in range(each.start, each.stop))
     named = None if episodes is None else set(_named(data, episodes, inside, by_split))
     found: list[ChosenEpisode] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -14,9 +16,10 @@ from stream.loader.iterator import LoaderIterator
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
+from stream.loader.rank_plan import RankPlan
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
-from stream.loader.steps import Steps
+from stream.loader.state import make_state, read_state
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
 
@@ -31,8 +34,8 @@ def make_loader(
     num_workers: int = 0,
     threads: int | None = None,
     prefetch: int = 2,
-    rank: int = 0,
-    world_size: int = 1,
+    rank: int | None = None,
+    world_size: int | None = None,
     cameras: str | Sequence[str] | None = None,
     frames: Sequence[int | str] | None = None,
     bounds: Bounds = "inside",
@@ -122,44 +125,11 @@ def make_loader(
         ArgumentError: An argument is wrong; the message says what was found and what exists.
         stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
-    options = Options(
-        seed=seed,
-        shuffle=shuffle,
-        samples_per_episode=samples_per_episode,
-        filters=filters,
-        episodes=episodes,
-        keep_ranges=keep_ranges,
-        cameras=cameras,
-        frames=frames,
-        bounds=bounds,
-        metadata=metadata,
-        action=action,
-        action_from=action_from,
-        horizon=horizon,
-        state_from=state_from,
-        state_horizon=state_horizon,
-        action_columns=action_columns,
-        state_columns=state_columns,
-        action_space=action_space,
-        state_space=state_space,
-        unmapped=unmapped,
-        unknown_units=unknown_units,
-        columns=columns,
-    )
-    running = Running(
-        batch_size=batch_size,
-        num_workers=num_workers,
-        threads=threads,
-        prefetch=prefetch,
-        rank=rank,
-        world_size=world_size,
-        transforms=transforms,
-        on_error=on_error,
-        num_steps=num_steps,
-        decode=decode,
-    )
+    given = locals()
+    options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
+    running = Running(**{name: given[name] for name in Running.__dataclass_fields__})
     data = open_mixture(root, mixture, split=split, options=options, batch_size=running.batch_size)
-    return Loader(data, running)
+    return Loader(data, running, knows_ranks=rank is not None)
 
 
 class Loader(grain.IterDataset[Batch]):
@@ -195,16 +165,24 @@ class Loader(grain.IterDataset[Batch]):
         num_steps: Steps after which iteration stops, or None.
     """
 
-    def __init__(self, data: MixedData, running: Running) -> None:
+    def __init__(self, data: MixedData, running: Running, *, knows_ranks: bool = True) -> None:
         super().__init__()
         self.data = data
         self.running = running
+        self.knows_ranks = knows_ranks
+        self.rank_plan = RankPlan(data, running)
         self.batch_size = running.batch_size
-        self.rank = running.rank
-        self.world_size = running.world_size
+        self.rank, self.world_size = running.ranks
         self.num_steps = running.num_steps
-        self.steps = Steps(data, running)
-        self.counters = self.steps.counters
+        self.counters = self.rank_plan.counters
+
+    def with_ranks(self, rank: int, world_size: int) -> Loader:
+        """Return a loader of the same open data for another rank; its counters begin at 0.
+
+        Raises:
+            ArgumentError: The ranks are wrong, or do not divide ``batch_size``.
+        """
+        return Loader(self.data, replace(self.running, rank=rank, world_size=world_size))
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -241,7 +219,7 @@ class Loader(grain.IterDataset[Batch]):
         return -(-sum(self.sizes.values()) // self.batch_size)
 
     def __iter__(self) -> LoaderIterator:
-        return LoaderIterator(self, self.steps)
+        return LoaderIterator(self)
 
     def __str__(self) -> str:
         return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
@@ -255,11 +233,11 @@ class Loader(grain.IterDataset[Batch]):
         Raises:
             RecordError: A record cannot be read, and ``on_error`` is ``raise``.
         """
-        return self.steps.make(step).batch
+        return self.rank_plan.make(step).batch
 
     def batch_on_host(self, step: int) -> Batch:
         """Return the batch of a step, as with ``decode="host"``."""
-        made = self.steps.on_host().make(step)
+        made = self.rank_plan.on_host().make(step)
         self.counters.add_replaced(made.replaced)
         return made.batch
 
@@ -283,7 +261,7 @@ class Loader(grain.IterDataset[Batch]):
         Args:
             step: Step, from 0, or None.
         """
-        return self.data.overview() if step is None else self.steps.describe(step)
+        return self.data.overview() if step is None else self.rank_plan.describe(step)
 
     def episode(self, dataset: str, episode: int, *, split: str | None = None) -> Episode:
         """Return the steps and frames of an episode.
@@ -328,13 +306,18 @@ class Loader(grain.IterDataset[Batch]):
         """
         save_loader(path, self.data, self.running)
 
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything that defines the order of samples, and nothing else; states are bound to it."""
+        return {"batch_size": self.batch_size, **self.data.fingerprint()}
+
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state of an iterator whose next batch is that of ``step``."""
-        return self.steps.state_at(step)
+        return make_state(step, self.fingerprint, random_ranks=self.running.random_ranks)
 
     def step_of(self, state: Any) -> int:
         """Return the step of a state; raises StateError if it belongs to another order of samples."""
-        return self.steps.step_of(state)
+        return read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
 
 
 def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
@@ -352,4 +335,4 @@ def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides
         ArgumentError: An override is wrong.
     """
     data, running = read_saved(path, root=root, overrides=overrides)
-    return Loader(data, running)
+    return Loader(data, running, knows_ranks=bool({"rank", "world_size"} & set(overrides)))

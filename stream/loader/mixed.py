@@ -21,13 +21,15 @@ from stream.format.names import VECTORS
 from stream.format.spaces import derived_column
 from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import parse_filters
+from stream.order.filters import Filter, parse_filters
+from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.plan import MAX_SAMPLE, Plan, Shuffle
+from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
-from stream.order.views import Views, member_ranges
+from stream.order.shuffle import Shuffle
+from stream.order.views import Views
 from stream.order.window import resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
@@ -74,7 +76,7 @@ class MixedData:
         self.members = members = mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
         shuffle = Shuffle.parse(options.shuffle)
-        self.choices = _choices(members, self.names, options)
+        choices = _choices(members, self.names, options)
         fields = [dataset.fields for dataset in self.datasets]
         self.windows = tuple(resolve_windows(options.frames, fields, self.names))
         pairs = [name for name, each in zip(self.names, fields, strict=True) if each.layout == "pairs"]
@@ -85,16 +87,20 @@ class MixedData:
             )
         self.cameras = find_cameras(options.cameras, fields, self.names)
         self.views = Views(
-            self.members,
-            self.datasets,
-            samples_per_episode=options.samples_per_episode,
-            choices=self.choices,
-            windows=self.windows,
-            cameras=[
-                [camera.stored[member] for camera in self.cameras if camera.stored[member] >= 0]
-                for member in range(len(members))
+            [
+                OpenMember(
+                    entry=entry,
+                    dataset=dataset,
+                    window=window,
+                    cameras=[camera.stored[number] for camera in self.cameras if camera.stored[number] >= 0],
+                    choices=choices.get(dataset.name, ()),
+                    clamps=options.bounds == "clamp",
+                )
+                for number, (entry, dataset, window) in enumerate(
+                    zip(members, self.datasets, self.windows, strict=True)
+                )
             ],
-            bounds=options.bounds,
+            samples_per_episode=options.samples_per_episode,
         )
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
@@ -113,7 +119,7 @@ class MixedData:
             most = MAX_SAMPLE // (batch_size or 1)
             raise ArgumentError(f"mixture: a phase ends at step {mixture.until[-1]:,}; expected at most {most:,}")
         self.mix = MixSchedule(tables, ends)
-        self.plan = Plan(self.mix, self.views, names=self.names, seed=options.seed, shuffle=shuffle)
+        self.plan = Plan(self.mix, self.views, seed=options.seed, shuffle=shuffle)
         self._warn_of_offsets()
 
     @property
@@ -190,7 +196,7 @@ class MixedData:
         """Check that the index belongs to the manifests."""
         found: list[UsedColumn] = []
         for split in self.spec.splits:
-            columns = [*self.views.used_columns(split), *self.spec.used_columns(split)]
+            columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
             first = self.views.splits_of(split.member)[0]
             found += used_columns(self.datasets[split.member], split, columns, first=first)
         return IndexCheck(found)
@@ -202,36 +208,31 @@ class MixedData:
     def overview(self) -> dict[str, dict[str, Any]]:
         """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
         found = {}
-        for number, (name, member, dataset) in enumerate(zip(self.names, self.members, self.datasets, strict=True)):
+        for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True)):
             splits = self.views.splits_of(number)
-            unknown = {
-                choice.reason: len(names)
-                for choice in self.choices.get(name, ())
-                if (names := choice.unknown_in(splits))
-            }
+            unknown = {choice.reason: len(ids) for choice in member.choices if (ids := choice.unknown_in(splits))}
+            ranges: dict[str, list[list[int]]] = {}
+            for each in member.ranges:
+                ranges.setdefault(each.split, []).append([each.start, each.stop])
             found[name] = {
-                "split": member.split,
-                "episodes": sum(r.stop - r.start for r in member_ranges(member, dataset)),
+                "split": member.entry.split,
+                "ranges": ranges,
+                "episodes": sum(stop - start for each in ranges.values() for start, stop in each),
+                "remaining_episodes": self.views.num_episodes(number),
                 "samples": self.sizes[name],
                 "left_out": self.views.left_out[number],
+                "left_out_by_condition": self.views.conditions[number],
                 "unknown_episodes": unknown,
-                "damaged": {reason: count for reason, count in dataset.manifest.left_out.items() if count},
+                "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
             }
         return found
 
-    def order(self) -> dict[str, Any]:
-        """Return everything that defines the order of samples, as a small JSON object for states."""
+    def fingerprint(self) -> dict[str, Any]:
+        """Return everything that defines the order of samples, and nothing else, as a small JSON object for states."""
         options = self.options
         members = {
-            name: {
-                "index": index,
-                "dataset": member.dataset.partition(":")[0],
-                "version": dataset.version,
-                "data": dataset.manifest.checksum[:16],
-                "split": member.split,
-                "choices": {choice.reason: choice.fingerprint for choice in self.choices.get(name, ())},
-            }
-            for index, (name, member, dataset) in enumerate(zip(self.names, self.members, self.datasets, strict=True))
+            name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
+            for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True))
         }
         # The frames of a window decide which steps are samples.
         window = {name: getattr(options, name) for name in ("cameras", "frames")}
@@ -301,5 +302,7 @@ def _choices(members: Sequence[Member], names: Sequence[str], options: Options) 
         own = {name: value for name, value in own.items() if value is not None}
         for given in (getattr(options, what), own):
             for name, choice in parse(given, names).items():
-                found.setdefault(name, []).append(choice)
+                # Each condition of a filter counts what it leaves out.
+                parts = choice.parts() if isinstance(choice, Filter) else [choice]
+                found.setdefault(name, []).extend(parts)
     return found

@@ -7,7 +7,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +51,15 @@ class Filter(Choice):
 
     conditions: tuple[Condition, ...]
     reason = "filters"
+
+    @property
+    def label(self) -> str:
+        """Name in the counts by condition."""
+        return "filters: " + " and ".join(f"{column} {how} {value!r:.60}" for column, how, value in self.conditions)
+
+    def parts(self) -> list[Filter]:
+        """Return a filter for each condition."""
+        return [replace(self, conditions=(condition,)) for condition in self.conditions]
 
     @property
     def fingerprint(self) -> str:

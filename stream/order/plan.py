@@ -10,56 +10,16 @@ The result depends on the mixture, the seed and k alone, so any process can comp
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from stream.order.mix import MixSchedule
 from stream.order.rows import Rows
-from stream.order.shuffle import derive_keys, make_key, permute
+from stream.order.shuffle import Shuffle, derive_keys, make_key
 from stream.order.views import Views
 from stream.storage.errors import ArgumentError
 
 MAX_SAMPLE = 1 << 61
 """Samples of a mixture; sums of sample numbers stay within int64."""
-_SHUFFLE = re.compile(r"global|none|block:([1-9][0-9]{0,8})")
-
-
-@dataclass(frozen=True)
-class Shuffle:
-    """Order of an epoch.
-
-    Attributes:
-        block: 0 for storage order, 1 to shuffle single samples, N to shuffle blocks of N neighbours.
-    """
-
-    block: int
-
-    @classmethod
-    def parse(cls, text: str) -> Shuffle:
-        """Read ``global``, ``none`` or ``block:N``; raise ArgumentError for anything else."""
-        match = _SHUFFLE.fullmatch(text) if isinstance(text, str) else None
-        if not match:
-            raise ArgumentError(f"shuffle={text!r}; expected 'global', 'block:N' with N >= 1, or 'none'")
-        return cls(int(match[1]) if match[1] else int(text == "global"))
-
-    def place(self, position: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """Return the place of each position of an epoch, int64 [n]; for one size and key a bijection.
-
-        Both the order of blocks and the order in each block are random. An incomplete block comes last.
-        """
-        if self.block == 0:
-            return position
-        if self.block == 1:
-            return permute(position, size, key)
-        blocks = size // self.block
-        block, inside = np.divmod(position, self.block)
-        whole = block < blocks
-        moved = np.where(whole, permute(np.where(whole, block, 0), np.maximum(blocks, 1), key), block)
-        length = np.where(whole, self.block, np.maximum(size - blocks * self.block, 1))
-        return moved * self.block + permute(inside, length, derive_keys(key, moved))
 
 
 class Plan:
@@ -67,19 +27,18 @@ class Plan:
 
     Args:
         mix: Mixing tables; member i is dataset i.
-        views: Samples of each member.
-        names: Names of the datasets; name, seed and epoch make the key of a permutation.
+        views: Samples of each member; its name, seed and epoch make the key of a permutation.
         seed: Any integer.
         shuffle: Order of an epoch.
     """
 
-    def __init__(self, mix: MixSchedule, views: Views, *, names: Sequence[str], seed: int, shuffle: Shuffle) -> None:
+    def __init__(self, mix: MixSchedule, views: Views, *, seed: int, shuffle: Shuffle) -> None:
         self.mix = mix
         self.views = views
         self.seed = seed
         self.shuffle = shuffle
         self._sizes = views.sizes
-        self._names = list(names)
+        self._names = [member.dataset.name for member in views.members]
 
     def rows(self, samples: np.ndarray) -> Rows:
         """Return the records of samples.

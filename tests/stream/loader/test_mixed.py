@@ -105,7 +105,7 @@ def test_a_column_that_a_batch_cannot_hold_is_refused(oxe_root: Path, options: d
 
 
 def test_negative_and_large_seeds_are_seeds(oxe_root: Path) -> None:
-    orders = [mix(oxe_root, "bridge", seed=seed).order()["seed"] for seed in (-1, 2**100)]
+    orders = [mix(oxe_root, "bridge", seed=seed).fingerprint()["seed"] for seed in (-1, 2**100)]
     assert orders == [-1, 2**100]
 
 
@@ -138,7 +138,7 @@ def test_an_offset_that_the_mixture_was_not_written_for_is_said(
 
 
 def order_text(root: Path, mixture: Any = None, **options: Any) -> str:
-    return json.dumps(mix(root, mixture or {"bridge": 1, "kuka": 2}, **options).order(), sort_keys=True)
+    return json.dumps(mix(root, mixture or {"bridge": 1, "kuka": 2}, **options).fingerprint(), sort_keys=True)
 
 
 def test_the_order_of_the_same_arguments_is_the_same(oxe_root: Path) -> None:
