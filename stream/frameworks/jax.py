@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, int]:
     _check_rows(sharding, count)
     held: dict[int, set[int]] = {me: set()}
     for device, (part,) in sharding.devices_indices_map((count,)).items():
-        held.setdefault(device.process_index, set()).update(range(count)[part])
+        held.setdefault(device.process_index, set()).update(range(count)[part])  # type: ignore[attr-defined]
     size = len(held[me]) or count
     blocks = [set(range(start, start + size)) for start in range(0, count, size)]
     for process, parts in held.items():
@@ -59,7 +60,7 @@ def _is_global(sharding: jax.sharding.Sharding) -> bool:
     return jax.process_count() > 1 and not sharding.is_fully_addressable
 
 
-def _check_rows(sharding: jax.sharding.Sharding, rows: int) -> None:
+def _check_rows(sharding: Any, rows: int) -> None:
     try:
         sharding.check_compatible_aval((rows,))
         sharding.shard_shape((rows,))
@@ -97,35 +98,25 @@ def to_devices(
             other ranks than ``ranks(sharding)``, or ``decode="device"``, which JAX cannot do.
     """
     iterator = begin(source)
-    loader = iterator.loader
-    if loader.running.decode == "device":
+    loader, running = iterator.loader, iterator.loader.running
+    if running.decode == "device":
         raise ArgumentError('decode="device": JAX has no JPEG decoder; take decode="host"')
-    rows = loader.batch_size // loader.world_size
     if sharding is not None:
-        if _is_global(sharding):
-            needed, rows = ranks(sharding), loader.batch_size
-            if needed != {"rank": loader.rank, "world_size": loader.world_size}:
-                raise ArgumentError(
-                    f"the loader is rank {loader.rank} of {loader.world_size}, and {sharding} needs rank "
-                    f"{needed['rank']} of {needed['world_size']} in this process; make the loader with "
-                    "make_loader(..., **stream.jax.ranks(sharding))"
-                )
-        _check_rows(sharding, rows)
-    return Ahead(iterator, _OnDevices(sharding, rows), prefetch=prefetch)
+        is_global = _is_global(sharding)
+        _check_rows(sharding, loader.batch_size if is_global else loader.batch_size // loader.world_size)
+        if is_global and {"rank": running.rank, "world_size": running.world_size} != (needed := ranks(sharding)):
+            raise ArgumentError(
+                f"{sharding} needs {needed} in this process, and the loader has rank={running.rank} and "
+                f"world_size={running.world_size}; give make_loader(..., **stream.jax.ranks(sharding))"
+            )
+    return Ahead(iterator, _OnDevices(sharding), prefetch=prefetch)
 
 
 class _OnDevices(Carrier):
-    """Carrier to JAX's devices. Transfers need no waiting: JAX keeps the memory of a slot until it has read it.
+    """Carrier to JAX's devices. Transfers need no waiting: JAX keeps the memory of a slot until it has read it."""
 
-    Args:
-        sharding: Sharding over the rows, or None.
-        rows: Rows of the arrays on the devices.
-    """
-
-    def __init__(self, sharding: jax.sharding.Sharding | None, rows: int) -> None:
+    def __init__(self, sharding: jax.sharding.Sharding | None) -> None:
         self._sharding = sharding
-        self._rows = rows
-        self._is_global = sharding is not None and _is_global(sharding)
 
     def start(self, batch: Batch) -> Batch:
         """Return the batch with its arrays on devices."""
@@ -133,9 +124,8 @@ class _OnDevices(Carrier):
 
     def _put(self, key: str, value: np.ndarray) -> jax.Array:
         with jax.enable_x64(True) if key == "sample" else contextlib.nullcontext():
-            if self._is_global:
-                shape = (self._rows, *value.shape[1:])
-                return jax.make_array_from_process_local_data(self._sharding, value, shape)
+            if self._sharding is not None and jax.process_count() > 1:
+                return jax.make_array_from_process_local_data(self._sharding, value)
             return jax.device_put(value, self._sharding)
 
 

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +87,11 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         batch_size: Rows of the global batch, of all ranks together.
-        rank: Number of this rank; by default an iteration finds it when it begins, see ``ranks``.
-        world_size: Number of ranks; by default an iteration finds it too.
-        num_steps: Steps of a pass; None for one pass without end.
-        arguments: All other arguments of ``make_loader``.
+        arguments: All other arguments of ``make_loader``. Without ``rank`` and ``world_size`` each iteration finds them
+            when it begins, with ``ranks``.
 
     Attributes:
-        loader: The ``Loader``; an iteration that finds the ranks replaces it.
+        loader: The ``Loader``; one that finds other ranks replaces it.
         step: Step of the next batch.
 
     Raises:
@@ -103,22 +100,13 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
     """
 
     def __init__(
-        self,
-        root: str | Path,
-        mixture: str | Path | Mapping[str, Any],
-        *,
-        batch_size: int,
-        rank: int | None = None,
-        world_size: int | None = None,
-        num_steps: int | None = None,
-        **arguments: Any,
+        self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, batch_size: int, **arguments: Any
     ) -> None:
         super().__init__()
-        self._finds_ranks = rank is None and world_size is None
-        given = {"rank": rank, "world_size": world_size, "num_steps": num_steps}
-        self.loader: Loader = make_loader(root, mixture, batch_size=batch_size, **given, **arguments)
+        self.loader: Loader = make_loader(root, mixture, batch_size=batch_size, **arguments)
         self.step = 0
         self._start: int | None = None
+        self._finds_ranks = not self.loader.knows_ranks
 
     def __iter__(self) -> Ahead:
         # DataLoader does not tell its dataset that it collates; the object that calls this does.
@@ -127,32 +115,28 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
                 "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
                 "PairDataset the rows of the global batch as batch_size"
             )
-        return Ahead(self.begin(), _Here(), prefetch=0, note=self.note)
+        return self.carry(_Here(), prefetch=0)
 
-    def find_ranks(self) -> Loader:
-        """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
-        if self._finds_ranks and (found := ranks()) != {name: getattr(self.loader.running, name) for name in found}:
-            self.loader = Loader(self.loader.data, replace(self.loader.running, **found))
-        return self.loader
-
-    def begin(self) -> LoaderIterator:
-        """Return the iterator of the arrays that ``iter`` gives as tensors; ``note`` tells its steps."""
+    def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
+        """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 "PairDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
                 "batches; give the DataLoader num_workers=0 and PairDataset num_workers=N, which starts faster ones"
             )
         source = _Pass(self.find_ranks())
-        self.step, self._start = self.step if self._start is None else self._start, None
-        source.seek(self.step)
-        return source
+        source.seek(self.step if self._start is None else self._start)
+        self.step, self._start = source.step, None
+        return Ahead(source, carrier, prefetch=prefetch, note=self._note)
 
-    def note(self, step: int) -> None:
-        """Note that the batches before a step were returned."""
-        self.step = step
+    def find_ranks(self) -> Loader:
+        """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
+        if self._finds_ranks and (found := ranks()) != {name: getattr(self.loader.running, name) for name in found}:
+            self.loader = self.loader.with_ranks(**found)
+        return self.loader
 
     def seek(self, step: int) -> None:
-        """Begin the next iteration at a step, and end it with the pass of the step."""
+        """Begin the next iteration at a step; it ends with the pass of the step."""
         self.step = self._start = check_whole("step", step, least=0)
 
     def set_epoch(self, epoch: int) -> None:
@@ -164,24 +148,25 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that were returned so far, as a small JSON object."""
-        return self.find_ranks().state_at(self.step)
+        # Found once: a state may be saved when the group has ended.
+        return (self.loader if self.loader.knows_ranks else self.find_ranks()).state_at(self.step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration at a state; raises StateError if it belongs to another order of samples."""
         self.seek(self.find_ranks().step_of(state))
 
+    def _note(self, step: int) -> None:
+        self.step = step
+
 
 class _Pass(LoaderIterator):
     """Batches up to the end of the pass of the step that it was moved to."""
-
-    def __init__(self, loader: Loader) -> None:
-        super().__init__(loader, loader.steps)
 
     def seek(self, step: int) -> None:
         """Go to a step."""
         super().seek(step)
         if (length := self.loader.num_steps) is not None:
-            self.end = (step // max(length, 1) + 1) * length
+            self.stop = (step // max(length, 1) + 1) * length
 
 
 def to_device(
@@ -226,13 +211,16 @@ def to_device(
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
             raise ArgumentError(f"device {device}: torch sees {torch.cuda.device_count()} CUDA devices here")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-    note = source.note if isinstance(source, PairDataset) else None
-    iterator = begin(source.begin() if isinstance(source, PairDataset) else source)
+    if isinstance(source, PairDataset):
+        source.find_ranks()
+    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
     decoder = None
-    if iterator.loader.running.decode == "device":
-        decoder = _Decoder(iterator.loader, device if on_cuda else None)
+    if isinstance(loader, Loader) and loader.running.decode == "device":
+        decoder = _Decoder(loader, device if on_cuda else None)
     carrier = _OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else _Here(device, decoder)
-    return Ahead(iterator, carrier, prefetch=prefetch, note=note)
+    if isinstance(source, PairDataset):
+        return source.carry(carrier, prefetch=prefetch)
+    return Ahead(begin(source), carrier, prefetch=prefetch)
 
 
 class _Here(Carrier):

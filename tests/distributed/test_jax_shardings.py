@@ -47,7 +47,7 @@ REFUSED = [
     ({"mesh": [[0], [2], [1], [3]], "spec": ["data"]}, "of 4 of the rows; expected successive parts in every process"),
     ({"mesh": [[0], [1], [2]], "spec": ["data"]}, "of 3 of the rows; expected successive parts in every process"),
     ({"mesh": [[0, 1], [2, 3]], "spec": [None, "model"]}, "to a value of rank 1; take a sharding of the rows alone"),
-    ({"mesh": [[0, 1], [2, 3]], "spec": [], "ranks": OTHER_RANKS}, "the loader is rank 1 of 2, and NamedSharding"),
+    ({"mesh": [[0, 1], [2, 3]], "spec": [], "ranks": OTHER_RANKS}, "and the loader has rank=1 and world_size=2; give"),
 ]
 
 
