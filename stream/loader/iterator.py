@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from stream.batch.spec import Batch
+from stream.loader.group import check_alone
 from stream.loader.quiet_grain import grain
 from stream.order.rows import Rows
 from stream.storage.arguments import check_whole
@@ -141,6 +142,8 @@ class LoaderIterator(StepIterator):
                 "this iterator was made in another process, before a fork; make a new one with iter(loader)"
             )
         if self._source is None:
+            if not self._loader.knows_ranks:
+                check_alone()
             self._source, self._depth = self._plan.start()
             self._submitted = self._step
             self._end = weakref.finalize(self, _close, self._source, self._pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,8 +23,10 @@ from stream.loader.saved import read_saved, save_loader
 from stream.loader.state import make_state, read_state
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
+from stream.storage.arguments import check_names, with_known_names
 
 
+@with_known_names
 def make_loader(
     root: str | Path,
     mixture: str | Path | Mapping[str, Any] | Sequence[tuple[int | None, Mapping[str, Any]]],
@@ -77,7 +80,8 @@ def make_loader(
         num_workers: Processes, each of which makes whole batches; 0 makes them in a thread of this process.
         threads: Threads of each worker, by default 1. Without workers the default is 2, or 1 on one processor.
         prefetch: Batches that are ready or in progress beyond one for each worker.
-        rank: Number of this loader among the ranks.
+        rank: Number of this loader among the ranks, from 0. Give it with ``world_size``, or neither: a process that is
+            one of several then refuses to iterate. ``rank=0, world_size=1`` gives all rows in any case.
         world_size: Number of ranks that share the global batch.
         cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
             (``frames/primary``, ``frames/wrist``); by default the primary camera, or else the first.
@@ -114,7 +118,8 @@ def make_loader(
             as openpi publishes it for DROID. Episodes that are not named are left out.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
-        num_steps: Steps after which iteration stops; None never stops.
+        num_steps: Step at which iteration stops; None never stops. Each ``for`` begins at step 0, so it gives the same
+            batches as the one before. ``stream.torch.PairDataset`` goes on where the last one ended.
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
 
@@ -125,6 +130,7 @@ def make_loader(
         ArgumentError: An argument is wrong; the message says what was found and what exists.
         stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
+    _check_platform()
     given = locals()
     options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
     running = Running(**{name: given[name] for name in Running.__dataclass_fields__})
@@ -320,19 +326,42 @@ class Loader(grain.IterDataset[Batch]):
         return read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
 
 
+_OVERRIDES = (
+    "rank",
+    "world_size",
+    "num_workers",
+    "threads",
+    "prefetch",
+    "transforms",
+    "on_error",
+    "num_steps",
+    "decode",
+)
+"""Arguments of ``load_loader``: those that change neither the samples of a run nor their order."""
+
+
 def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
     """Make the loader that a ``loader.json`` describes, without its transforms.
 
     Args:
         path: File that ``Loader.save`` wrote.
         root: Folder of the converted data, if they were moved.
-        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error`` or
-            ``decode``, as for ``make_loader``.
+        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
+            ``num_steps`` or ``decode``, as for ``make_loader``. Others would define another run.
 
     Raises:
         StateError: The file is not a loader.json, or the data differ from those of the run; the message names the
             difference.
         ArgumentError: An override is wrong.
     """
+    _check_platform()
+    check_names(overrides, _OVERRIDES)
     data, running = read_saved(path, root=root, overrides=overrides)
     return Loader(data, running, knows_ranks=bool({"rank", "world_size"} & set(overrides)))
+
+
+def _check_platform() -> None:
+    if sys.platform != "linux":
+        raise OSError(
+            f"batches are made in Linux's shared memory (memfd_create), and this is {sys.platform}; use Linux"
+        )

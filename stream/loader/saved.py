@@ -83,10 +83,7 @@ def read_saved(
         fingerprint = content["fingerprint"]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
-    try:
-        chosen = Running(**{**running, **(overrides or {})})
-    except TypeError as error:
-        raise ArgumentError(f"{error}; arguments are {', '.join(Running.__dataclass_fields__)}") from None
+    chosen = Running(**{**running, **(overrides or {})})
     data = MixedData(where, mixture, options, batch_size=chosen.batch_size)
     difference = first_difference(fingerprint, data.fingerprint())
     if difference:
