@@ -19,6 +19,7 @@ from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows
+from stream.storage.arguments import check_names
 from stream.storage.errors import ArgumentError
 from stream.workers.source import Replacer, make_here
 
@@ -125,9 +126,7 @@ def pairs(
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    unknown = sorted(set(given) - set(Options.__dataclass_fields__))
-    if unknown:
-        raise ArgumentError(f"unknown arguments {', '.join(unknown)}; known: {', '.join(Options.__dataclass_fields__)}")
+    check_names(given, Options.__dataclass_fields__)
     return Options(**given)
 
 

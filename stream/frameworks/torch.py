@@ -43,16 +43,14 @@ def ranks() -> dict[str, int]:
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
-    found = {"rank": os.environ.get("RANK", ""), "world_size": os.environ.get("WORLD_SIZE", "1")}
-    if found["world_size"] == "1":
-        return {"rank": 0, "world_size": 1}
-    try:
-        return {name: int(text) for name, text in found.items()}
-    except ValueError:
+    size = os.environ.get("WORLD_SIZE") or "1"
+    rank = "0" if size == "1" else os.environ.get("RANK", "")
+    if not (rank.isdecimal() and size.isdecimal()):
         raise ArgumentError(
-            f"the environment has RANK={found['rank']!r} and WORLD_SIZE={found['world_size']!r}, expected two numbers; "
+            f"the environment has RANK={rank!r} and WORLD_SIZE={size!r}; expected two numbers, as torchrun sets them: "
             "call torch.distributed.init_process_group first, or give rank and world_size"
-        ) from None
+        )
+    return {"rank": int(rank), "world_size": int(size)}
 
 
 def as_tensors(batch: Batch) -> Batch:

@@ -110,7 +110,7 @@ def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -
 
 
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="unknown arguments batch_size"):
+    with pytest.raises(ArgumentError, match="unknown argument 'batch_size'"):
         PairSource(oxe_root, MIXTURE, batch_size=3)
     for name in ("shuffle", "seed"):
         with pytest.raises(ArgumentError, match=rf"PairSource has no {name}: a sampler .*IndexSampler"):
