@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from stream.loader.loader import make_loader as make_loader
     from stream.loader.normalize import Normalize as Normalize
     from stream.loader.normalize import load_normalize as load_normalize
+    from stream.loader.shared import shared_episodes as shared_episodes
     from stream.order.random_numbers import row_random as row_random
+    from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
     from stream.storage.errors import ArgumentError as ArgumentError
     from stream.storage.errors import RecordError as RecordError
@@ -37,8 +39,9 @@ _MODULES = {
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
     "loader.normalize": ("Normalize", "load_normalize"),
+    "loader.shared": ("shared_episodes",),
     "order.random_numbers": ("row_random",),
-    "order.reference": ("SampleRef",),
+    "order.reference": ("EpisodeRef", "SampleRef"),
 }
 _PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from stream.adapters.chunks import dropped_steps, repeat_edges, take_steps, whole_chunks
+from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.images import check_size, resize
 from stream.adapters.opening import check_mapping, open_loader
 from stream.order.random_numbers import row_random
@@ -110,12 +110,11 @@ def loader(
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
-            dropped=dropped_steps(data),
+            dropped=np.array([member.action_margins for member in data.views.members], np.int64),
             seed=data.options.seed,
         ),
         normalize=normalize,
         settings=settings[: 1 + proprio],
-        keep=whole_chunks,
         transforms=transforms,
         columns=("num_steps",),
         own=own,

@@ -26,6 +26,7 @@ FIXED = (
     "frames",
     "horizon",
     "metadata",
+    "min_actions",
     "state_from",
     "state_horizon",
 )
@@ -41,7 +42,6 @@ def open_loader(
     own: Mapping[str, Any],
     free: Sequence[str] = (),
     settings: Sequence[Mapping[str, Any]] = (),
-    keep: Callable[[MixedData], Mapping[str, Any]] | None = None,
     transforms: Sequence[Any] = (),
     columns: Sequence[str] = (),
     arguments: Mapping[str, Any],
@@ -56,7 +56,6 @@ def open_loader(
         own: Arguments of ``make_loader`` that the trainer sets.
         free: Names of ``FIXED`` that the caller may give.
         settings: Arguments of each ``Normalize`` of the trainer.
-        keep: Maker of the ``keep_ranges`` that the trainer needs.
         transforms: Transforms of the caller.
         columns: Columns that the conversion needs.
         arguments: Arguments of ``make_loader`` from the caller.
@@ -85,13 +84,6 @@ def open_loader(
     given = {**own, **arguments}
     given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
     data = make_loader(root, mixture, **given).data
-    if keep is not None and (ranges := keep(data)):
-        if given.get("keep_ranges"):
-            raise ArgumentError(
-                f"keep_ranges: this trainer leaves out steps of {', '.join(ranges)} by keep_ranges of its own; give "
-                "yours to the members of the mixture, {'dataset': {'keep_ranges': ...}}"
-            )
-        given["keep_ranges"] = ranges
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if not steps and normalize:
         kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from stream.adapters.chunks import check_dims, pad_dims, repeat_edges, whole_chunks
+from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
 from stream.adapters.images import check_size, resize_with_pad
 from stream.adapters.opening import check_mapping, open_loader
 from stream.storage.arguments import check_whole
@@ -101,7 +101,6 @@ def loader(
         convert=convert,
         normalize=normalize,
         settings=[{"method": method, "per": "mixture", "leave": (), "clip": False, "keys": ("action", "state")}],
-        keep=whole_chunks,
         transforms=transforms,
         own=own,
         arguments=arguments,

@@ -155,7 +155,8 @@ class LoaderIterator(StepIterator):
     def _rows(self, step: int) -> Rows:
         if step not in self._planned:
             count = self._plan.rows
-            steps = range(step, step + max(1, _PLAN_AHEAD // count))
+            end = step + max(1, _PLAN_AHEAD // count)
+            steps = range(step, end if self.stop is None else min(end, self.stop))
             rows = self._plan.rows_of(steps)
             self._planned = {each: rows.cut(i * count, (i + 1) * count) for i, each in enumerate(steps)}
         return self._planned[step]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,12 +25,15 @@ from stream.loader.state import make_state, read_state
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
 from stream.storage.arguments import check_names, with_known_names
+from stream.storage.errors import ArgumentError
+
+_log = logging.getLogger("stream")
 
 
 @with_known_names
 def make_loader(
     root: str | Path,
-    mixture: str | Path | Mapping[str, Any] | Sequence[tuple[int | None, Mapping[str, Any]]],
+    mixture: str | Path | Mapping[str, Any] | Sequence[str] | Sequence[tuple[int | None, Mapping[str, Any]]],
     *,
     batch_size: int,
     split: str = "train",
@@ -56,6 +60,8 @@ def make_loader(
     unknown_units: UnknownUnits = "refuse",
     columns: Sequence[str] = (),
     samples_per_episode: int = 0,
+    passes: int | None = None,
+    min_actions: int = 1,
     shuffle: str = "global",
     filters: Any = None,
     episodes: Mapping[str, Any] | str | Path | None = None,
@@ -69,10 +75,11 @@ def make_loader(
 
     Args:
         root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
-        mixture: Name of a mixture (``oxe29``) or dataset, a mapping of names to weights, or a YAML file. A weight is a
-            number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A member may also be a
-            mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes`` and ``keep_ranges``. A
-            schedule is a list of ``(until, mapping)``: the mapping holds up to this step, the last one's is None.
+        mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
+            file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
+            member may also be a mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes``
+            and ``keep_ranges``. A schedule is a list of ``(until, mapping)``: the mapping holds up to this step, the
+            last one's is None.
         batch_size: Rows of the global batch, at most 2^20. Each rank gets ``batch_size / world_size``.
         split: Role that the mixture defines (``train``, ``val``), if it has a name or file; else episodes in TFDS's
             grammar (``train[:90%]``, ``train+test``).
@@ -110,6 +117,12 @@ def make_loader(
         columns: Additional columns of the index, with ``metadata="full"``. Each is a key of the batch: a list of texts,
             or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
+        passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
+            its weight above 0. Batches have ``sample_mask``. The last one is smaller; with several ranks it is padded,
+            so that all ranks get as many rows, and ``sample_mask`` is False for the padding. None draws by weight
+            without end.
+        min_actions: Actions that the episode must have from t on; steps t with fewer are left out. Steps whose action
+            does not exist in ``action_space`` are left out in any case.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
         episodes: Episodes to keep by member: a list of their ``episode_id``, ``{"leave_out": ids}``, or a file of
@@ -161,6 +174,7 @@ class Loader(grain.IterDataset[Batch]):
     - ``step`` int64 [b], t.
     - ``offset`` int64 [b], steps from t to the last frame of the sample.
     - ``sample`` int64 [b], global number of the sample.
+    - ``sample_mask`` bool [b], with ``passes``: False for rows that pad the last batch of several ranks.
 
     You may write into the arrays. Their memory is reused when the last array, view or tensor over it is gone.
 
@@ -168,7 +182,7 @@ class Loader(grain.IterDataset[Batch]):
         batch_size: Rows of the global batch.
         rank: Number of this loader among the ranks.
         world_size: Number of ranks.
-        num_steps: Steps after which iteration stops, or None.
+        num_steps: Step at which iteration stops, or None.
     """
 
     def __init__(self, data: MixedData, running: Running, *, knows_ranks: bool = True) -> None:
@@ -179,7 +193,7 @@ class Loader(grain.IterDataset[Batch]):
         self.rank_plan = RankPlan(data, running)
         self.batch_size = running.batch_size
         self.rank, self.world_size = running.ranks
-        self.num_steps = running.num_steps
+        self.num_steps = self.rank_plan.num_steps
         self.counters = self.rank_plan.counters
 
     def with_ranks(self, rank: int, world_size: int) -> Loader:
@@ -256,10 +270,16 @@ class Loader(grain.IterDataset[Batch]):
     def describe(self, step: int | None = None) -> list[SampleRef] | dict[str, dict[str, Any]]:
         """Return the origin of each row of a step, without reading images; without a step, an overview.
 
-        The overview has by dataset its ``split``, count of ``episodes`` and of ``samples`` an epoch; ``left_out``, the
-        count of samples by reason (``window``, ``filters``, ``episodes``, ``keep_ranges``, ``holes``);
-        ``unknown_episodes``, how many of the named episodes its splits lack; and ``damaged``, what the conversion left
-        out by reason.
+        The overview has by dataset:
+
+        - ``split``, and ``ranges``: the episodes [start, stop) that it names, by TFDS split.
+        - ``episodes``: their count. ``remaining_episodes``: how many of them have samples.
+        - ``samples``: count of samples in an epoch.
+        - ``left_out``: count of the other samples by reason (``window``, ``actions``, ``filters``, ``episodes``,
+          ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
+          that several would leave out counts for the first.
+        - ``unknown_episodes``: how many of the named episodes its splits lack.
+        - ``damaged``: what the conversion left out, by reason.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
         that replaced them.
@@ -341,7 +361,9 @@ _OVERRIDES = (
 
 
 def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
-    """Make the loader that a ``loader.json`` describes, without its transforms.
+    """Make the loader that a ``loader.json`` describes.
+
+    The file has only the names of transforms, so give them again. A warning names those that are missing.
 
     Args:
         path: File that ``Loader.save`` wrote.
@@ -355,8 +377,17 @@ def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides
         ArgumentError: An override is wrong.
     """
     _check_platform()
+    for name in overrides:
+        if name in Options.__dataclass_fields__ or name == "batch_size":
+            raise ArgumentError(f"{name}: {path} defines it, as another would be another run; use make_loader")
     check_names(overrides, _OVERRIDES)
-    data, running = read_saved(path, root=root, overrides=overrides)
+    data, running, transforms = read_saved(path, root=root, overrides=overrides)
+    if transforms and "transforms" not in overrides:
+        _log.warning(
+            "%s: loaded without the transforms of the run, which are code: %s; give transforms=, [] for none",
+            path,
+            ", ".join(transforms),
+        )
     return Loader(data, running, knows_ranks=bool({"rank", "world_size"} & set(overrides)))
 
 

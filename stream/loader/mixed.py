@@ -13,7 +13,7 @@ from typing import Any
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import find_column
 from stream.batch.dataset_vector import dataset_vector
-from stream.batch.spaces import check_spaces
+from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import IndexCheck, UsedColumn, used_columns
@@ -25,6 +25,7 @@ from stream.order.filters import Filter, parse_filters
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
+from stream.order.passes import Passes
 from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
@@ -94,6 +95,7 @@ class MixedData:
                     window=window,
                     cameras=[camera.stored[number] for camera in self.cameras if camera.stored[number] >= 0],
                     choices=choices.get(dataset.name, ()),
+                    action_margins=self._action_margins(dataset),
                     clamps=options.bounds == "clamp",
                 )
                 for number, (entry, dataset, window) in enumerate(
@@ -106,20 +108,9 @@ class MixedData:
         self.relative_weights = [
             member.relative_weights(size) for member, size in zip(members, self.sizes.values(), strict=True)
         ]
-        if mixture.until and batch_size is None:
-            raise ArgumentError("the mixture has a schedule in steps of batches; make_loader takes it")
-        try:
-            tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
-        except ValueError as error:
-            raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
-        if len(tables) != len(mixture.until) + 1:
-            raise ArgumentError(f"mixture: {len(mixture.until)} phases end at a step, expected {len(tables) - 1}")
-        ends = [until * (batch_size or 0) for until in mixture.until]
-        if max(ends, default=0) > MAX_SAMPLE:
-            most = MAX_SAMPLE // (batch_size or 1)
-            raise ArgumentError(f"mixture: a phase ends at step {mixture.until[-1]:,}; expected at most {most:,}")
-        self.mix = MixSchedule(tables, ends)
-        self.plan = Plan(self.mix, self.views, seed=options.seed, shuffle=shuffle)
+        self.phase_weights, mix = self._passes(shuffle) if options.passes else self._mix(batch_size)
+        num_samples = options.passes and options.passes * int(self.views.sizes.sum())
+        self.plan = Plan(mix, self.views, seed=options.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
     @property
@@ -131,7 +122,7 @@ class MixedData:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
         step = check_whole("step", step, least=0)
         phase = sum(until <= step for until in self.mixture.until)
-        return dict(zip(self.names, self.mix.tables[phase].weights.tolist(), strict=True))
+        return dict(zip(self.names, self.phase_weights[phase], strict=True))
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -179,6 +170,7 @@ class MixedData:
             state_horizon=options.state_horizon,
             offsets=self.offsets,
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
+            num_samples=self.plan.num_samples,
         )
         if spec.action == "sum":
             spec.sum_scales()  # raises now, not in the first batch
@@ -234,20 +226,51 @@ class MixedData:
             name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
             for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True))
         }
-        # The frames of a window decide which steps are samples.
-        window = {name: getattr(options, name) for name in ("cameras", "frames")}
-        is_default = options.bounds == "inside" and not any(window.values())
         return {
             "seed": options.seed,
             "shuffle": options.shuffle,
             "samples_per_episode": options.samples_per_episode,
-            **({} if is_default else {"window": {**window, "bounds": options.bounds}}),
+            **({"passes": True} if options.passes else {}),
             "datasets": members,
             "phases": [
-                {"until": until, "weights": dict(zip(self.names, table.weights.tolist(), strict=True))}
-                for until, table in zip([*self.mixture.until, None], self.mix.tables, strict=True)
+                {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
+                for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
             ],
         }
+
+    def _action_margins(self, dataset: Dataset) -> tuple[int, int]:
+        """Return the steps at either end of an episode that have too few actions to be samples."""
+        space = self.options.action_space
+        own = dataset.name in self.options.own_columns("action")
+        first, last = (0, 0) if space is None or own else dropped_steps(dataset, space)
+        return first, last + self.options.min_actions - 1
+
+    def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
+        """Return the shares of the members in complete passes, and their order."""
+        if self.mixture.until:
+            raise ArgumentError(
+                f"passes={self.options.passes}: the mixture has a schedule of weights, and complete passes have none; "
+                "give a mapping of names to weights, or leave passes out"
+            )
+        sizes = self.views.sizes
+        return [(sizes / sizes.sum()).tolist()], Passes(sizes, seed=self.options.seed, shuffle=shuffle)
+
+    def _mix(self, batch_size: int | None) -> tuple[list[list[float]], MixSchedule]:
+        """Return the shares of the members in each phase, and the tables that mix them."""
+        until = self.mixture.until
+        if until and batch_size is None:
+            raise ArgumentError("the mixture has a schedule in steps of batches; make_loader takes it")
+        try:
+            tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
+        except ValueError as error:
+            raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
+        if len(tables) != len(until) + 1:
+            raise ArgumentError(f"mixture: {len(until)} phases end at a step, expected {len(tables) - 1}")
+        ends = [each * (batch_size or 0) for each in until]
+        if max(ends, default=0) > MAX_SAMPLE:
+            most = MAX_SAMPLE // (batch_size or 1)
+            raise ArgumentError(f"mixture: a phase ends at step {until[-1]:,}; expected at most {most:,}")
+        return [table.weights.tolist() for table in tables], MixSchedule(tables, ends)
 
     def _warn_of_offsets(self) -> None:
         other = [

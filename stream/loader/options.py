@@ -21,6 +21,8 @@ from stream.storage.errors import ArgumentError
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),
     "samples_per_episode": (0, 1_000_000),
+    "passes": (1, 1_000_000),
+    "min_actions": (1, 1_000_000),
     "action_from": (-100_000, 100_000),
     "horizon": (1, 100_000),
     "state_from": (-100_000, 100_000),
@@ -48,6 +50,8 @@ class Options:
     seed: int = 0
     shuffle: str = "global"
     samples_per_episode: int = 0
+    passes: int | None = None
+    min_actions: int = 1
     filters: Any = None
     episodes: Any = None
     keep_ranges: Any = None
@@ -70,7 +74,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, (least, most) in _NUMBERS.items():
-            if name == "horizon" and self.horizon is None:
+            if name in ("horizon", "passes") and getattr(self, name) is None:
                 continue
             number = check_whole(name, getattr(self, name), least=least)
             if most is not None and number > most:

@@ -31,6 +31,7 @@ class RankPlan:
         counters: Statistics of all batches.
         rank, world_size: Number of this rank, and count of ranks.
         rows: Rows of this rank's batches.
+        num_steps: Step at which iteration stops, None for no end.
     """
 
     def __init__(self, data: MixedData, running: Running) -> None:
@@ -39,6 +40,9 @@ class RankPlan:
         self.counters = Counters(data.names)
         self.rank, self.world_size = running.ranks
         self.rows = running.batch_size // self.world_size
+        samples = data.plan.num_samples
+        ends = [running.num_steps, None if samples is None else -(-samples // running.batch_size)]
+        self.num_steps = min((end for end in ends if end is not None), default=None)
         self._replacer = Replacer(data.plan, running.on_error)
         if running.decode == "device" and any(camera.suffix for camera in data.cameras):
             raise ArgumentError(

@@ -60,8 +60,8 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
 
 def read_saved(
     path: str | Path, *, root: str | Path | None = None, overrides: Mapping[str, Any] | None = None
-) -> tuple[MixedData, Running]:
-    """Open the data and settings of a ``loader.json``, without its transforms.
+) -> tuple[MixedData, Running, list[str]]:
+    """Open the data and settings of a ``loader.json``; also return the names of its transforms, which it does not have.
 
     Args:
         path: File.
@@ -81,6 +81,7 @@ def read_saved(
         running = {name: content[name] for name in (*_KEPT, "rank", "world_size")}
         where = root or _text(content["root"])
         fingerprint = content["fingerprint"]
+        transforms = list(map(_text, content["transforms"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
     chosen = Running(**{**running, **(overrides or {})})
@@ -88,7 +89,7 @@ def read_saved(
     difference = first_difference(fingerprint, data.fingerprint())
     if difference:
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
-    return data, chosen
+    return data, chosen, transforms
 
 
 def _own(what: str, value: Any) -> Any:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from stream.storage.arguments import check_whole
-from stream.storage.errors import StateError
+from stream.storage.errors import ArgumentError, StateError
 from stream.storage.files import FileTooLarge, read_whole, write_whole
 
 STATE_VERSION = 1
-_MAX_BYTES = 50_000_000
+_MAX_BYTES = 1 << 30
+"""Size limit of ``loader.json``; keep ranges of a million episodes take 200 MB."""
 
 
 def make_state(step: int, fingerprint: Mapping[str, Any], *, random_ranks: int | None = None) -> dict[str, Any]:
@@ -100,9 +101,14 @@ def first_difference(saved: Any, here: Any, path: str = "") -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically."""
+    """Write a JSON file atomically; raises ArgumentError if ``read_json`` would refuse its size."""
+    text = json.dumps(content, indent=1) + "\n"
+    if len(text) > _MAX_BYTES:
+        raise ArgumentError(
+            f"{path}: would have {len(text):,} bytes, at most {_MAX_BYTES:,}; give episodes and keep_ranges as files"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+    write_whole(path, text)
 
 
 def read_json(path: Path) -> dict[str, Any]:

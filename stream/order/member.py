@@ -102,8 +102,14 @@ class OpenMember:
             "data": self.dataset.fingerprint(columns),
             "split": self.entry.split,
             "choices": {reason: " ".join(sorted(prints)) for reason, prints in reasons.items()},
-            **({"actions": list(self.action_margins)} if any(self.action_margins) else {}),
+            "margins": [list(self.margins), list(self.action_margins)],
+            **({"holes": self._holes} if self.has_holes else {}),
         }
+
+    @property
+    def _holes(self) -> dict[str, Any]:
+        """What decides which steps have holes, as JSON."""
+        return {"cameras": list(self.cameras), "frames": self.window.fixed, "last": self.window.takes_last}
 
 
 def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from stream.order.mix import MixSchedule
+from stream.order.passes import Passes
 from stream.order.rows import Rows
 from stream.order.shuffle import Shuffle, derive_keys, make_key
 from stream.order.views import Views
@@ -26,17 +27,27 @@ class Plan:
     """The records of a mixture's samples.
 
     Args:
-        mix: Mixing tables; member i is dataset i.
+        mix: Mixing tables, or complete passes; member i is dataset i.
         views: Samples of each member; its name, seed and epoch make the key of a permutation.
         seed: Any integer.
         shuffle: Order of an epoch.
+        num_samples: Samples of all passes together; None if the plan has no end.
     """
 
-    def __init__(self, mix: MixSchedule, views: Views, *, seed: int, shuffle: Shuffle) -> None:
+    def __init__(
+        self,
+        mix: MixSchedule | Passes,
+        views: Views,
+        *,
+        seed: int,
+        shuffle: Shuffle,
+        num_samples: int | None = None,
+    ) -> None:
         self.mix = mix
         self.views = views
         self.seed = seed
         self.shuffle = shuffle
+        self.num_samples = num_samples
         self._sizes = views.sizes
         self._names = [member.dataset.name for member in views.members]
 
@@ -49,7 +60,7 @@ class Plan:
         member, draw = self.mix.locate(samples)
         size = self._sizes[member]
         epoch, position = np.divmod(draw, size)
-        if self.shuffle.block:
+        if self.shuffle.block and not isinstance(self.mix, Passes):
             position = self.shuffle.place(position, size, self._keys(member, epoch))
         return self._rows(samples, member, epoch, position)
 
@@ -70,6 +81,9 @@ class Plan:
     def batch_samples(self, step: int, batch_size: int, rank: int = 0, world_size: int = 1) -> np.ndarray:
         """Return the global sample numbers of a rank's rows of a batch, int64 [batch_size / world_size].
 
+        With an end, the last batch of one rank is smaller. Several ranks get as many rows as before, the ones that are
+        too many beyond ``num_samples``.
+
         Rank r takes the r-th block of rows, so the batches of all ranks make the global batch:
 
             batch_size 6, world_size 3, step 0:  rank 0 -> 0 1   rank 1 -> 2 3   rank 2 -> 4 5
@@ -78,7 +92,12 @@ class Plan:
         first = step * batch_size + rank * rows
         if not 0 <= first < MAX_SAMPLE:
             raise ArgumentError(f"step {step}: expected 0 to {MAX_SAMPLE // batch_size - 1:,}")
-        return np.arange(first, first + rows, dtype=np.int64)
+        stop, last = first + rows, self.num_samples
+        if last is not None and step * batch_size >= last:
+            raise ArgumentError(f"step {step}: the passes end with step {-(-last // batch_size) - 1:,}")
+        if last is not None and world_size == 1:
+            stop = min(stop, last)
+        return np.arange(first, stop, dtype=np.int64)
 
     def _keys(self, member: np.ndarray, epoch: np.ndarray) -> np.ndarray:
         """Return the key of each sample's permutation, uint64 [n]."""

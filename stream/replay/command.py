@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _replay(parsed: argparse.Namespace) -> None:
     # A RankPlan, not a Loader, which would import Grain.
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    plan = RankPlan(*read_saved(parsed.loader, root=parsed.root, overrides=overrides))
+    data, running, _ = read_saved(parsed.loader, root=parsed.root, overrides=overrides)
+    plan = RankPlan(data, running)
     if parsed.range is None:
         _show(plan, parsed)
     else:

@@ -87,7 +87,7 @@ def test_a_batch_becomes_tensors_with_its_dicts(name: str, frames_root: Path) ->
 
 def test_a_state_of_another_chunk_is_refused(frames_root: Path) -> None:
     state = open_adapter("oft", frames_root).state_at(3)
-    with pytest.raises(StateError, match="keep_ranges"):
+    with pytest.raises(StateError, match="margins"):
         open_adapter("oft", frames_root, chunk=5).step_of(state)
 
 
@@ -113,10 +113,17 @@ def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Pa
         normalization(open_adapter("act", frames_root))
 
 
-def test_a_trainer_that_leaves_out_steps_refuses_keep_ranges(frames_root: Path) -> None:
+def test_a_trainer_that_leaves_out_steps_takes_keep_ranges_too(frames_root: Path) -> None:
     ranges = {"bridge": {"*": [[0, 5]]}}
-    with pytest.raises(ArgumentError, match="members of the mixture"):
-        open_adapter("oft", frames_root, keep_ranges=ranges)
-    mixture = {"bridge": {"weight": 1, "keep_ranges": {"*": [[0, 5]]}}}
-    loader = openvla.loader(frames_root, mixture, batch_size=4, chunk=4)
-    assert {ref.step for step in range(20) for ref in loader.describe(step)} == {1, 2, 3, 4}
+    members = {"bridge": {"weight": 1, "keep_ranges": ranges["bridge"]}}
+    for loader in (
+        openvla.loader(frames_root, members, batch_size=4, chunk=4),
+        openvla.loader(frames_root, "bridge", batch_size=4, chunk=4, keep_ranges=ranges),
+    ):
+        assert {ref.step for step in range(20) for ref in loader.describe(step)} == {1, 2, 3, 4}
+        assert loader.describe()["bridge"]["left_out"]["actions"] > 0
+
+
+def test_a_trainer_sets_the_actions_that_must_exist(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="min_actions=1: the adapter sets min_actions"):
+        open_adapter("oft", frames_root, min_actions=1)
