@@ -12,6 +12,7 @@ import numpy as np
 from stream.batch.affine import Affine, apply_tables
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
+from stream.loader.group import Ranks
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 from stream.storage.errors import ArgumentError
@@ -22,7 +23,7 @@ with imports_of("jax", by="stream.jax"):
     import jax.numpy as jnp
 
 
-def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, int]:
+def ranks(sharding: jax.sharding.Sharding | None = None) -> Ranks:
     """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks(sharding))``.
 
     The sharding decides which rows a process needs: processes that hold the same rows, as those along a model axis do,
@@ -103,7 +104,10 @@ def to_devices(
         raise ArgumentError('decode="device": JAX has no JPEG decoder; take decode="host"')
     if sharding is not None:
         is_global = _is_global(sharding)
-        _check_rows(sharding, loader.batch_size if is_global else loader.batch_size // loader.world_size)
+        rows = loader.batch_size if is_global else loader.batch_size // loader.world_size
+        last = (loader.data.plan.num_samples or 0) % rows if loader.world_size == 1 else 0
+        for count in (rows, last or rows):
+            _check_rows(sharding, count)
         if is_global and {"rank": running.rank, "world_size": running.world_size} != (needed := ranks(sharding)):
             raise ArgumentError(
                 f"{sharding} needs {needed} in this process, and the loader has rank={running.rank} and "

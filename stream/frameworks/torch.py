@@ -16,6 +16,7 @@ from stream.batch.affine import Affine, apply_tables
 from stream.batch.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
+from stream.loader.group import Ranks
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
 from stream.storage.arguments import check_whole
@@ -31,7 +32,7 @@ _log = logging.getLogger("stream")
 _PARTS = ("centre", "scale", "low", "high")
 
 
-def ranks() -> dict[str, int]:
+def ranks() -> Ranks:
     """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks())``.
 
     Returns:
@@ -79,7 +80,8 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
     leave the DataLoader's ``num_workers`` at 0.
 
     An iteration goes on with the batch after the last one that was returned. With ``num_steps`` it ends with its pass:
-    pass n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``.
+    pass n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With
+    ``passes`` the samples begin anew after the last one.
 
     Args:
         root: As for ``make_loader``.
@@ -162,8 +164,11 @@ class _Pass(LoaderIterator):
 
     def seek(self, step: int) -> None:
         """Go to a step."""
+        length = self.loader.num_steps
+        if length and self.loader.data.options.passes:
+            step %= length  # no samples follow
         super().seek(step)
-        if (length := self.loader.num_steps) is not None:
+        if length is not None:
             self.stop = (step // max(length, 1) + 1) * length
 
 

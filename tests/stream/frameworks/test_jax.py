@@ -27,7 +27,7 @@ MIXTURE = {"bridge": 2, "rt1": 1}
 
 @pytest.fixture
 def loader(oxe_root: Path) -> Loader:
-    return stream.jax.make_loader(oxe_root, MIXTURE, batch_size=4, threads=1)
+    return stream.make_loader(oxe_root, MIXTURE, batch_size=4, threads=1, **stream.jax.ranks())
 
 
 def _assert_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -94,16 +94,19 @@ def test_jit_takes_the_numbers_of_a_batch(loader: Loader) -> None:
 def test_a_sharding_that_does_not_divide_the_rows_is_refused_beforehand(oxe_root: Path) -> None:
     mesh = jax.sharding.AbstractMesh((3,), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    loader = stream.make_loader(oxe_root, "bridge", batch_size=4)
-    with pytest.raises(ArgumentError, match="batches of 4 rows"):
+    with pytest.raises(ArgumentError, match=r"batches of 4 rows .*; take a sharding of the rows alone"):
+        stream.jax.to_devices(stream.make_loader(oxe_root, "bridge", batch_size=4), sharding)
+    loader = stream.make_loader(oxe_root, "bridge", split="train[:1]", batch_size=3, passes=1)
+    assert loader.sizes["bridge"] % 3 == 2
+    with pytest.raises(ArgumentError, match="batches of 2 rows"):
         stream.jax.to_devices(loader, sharding)
 
 
 _FOUR_DEVICES = """
 import sys, jax, numpy as np, stream.jax
 from jax.sharding import NamedSharding, PartitionSpec
-loader = stream.jax.make_loader(sys.argv[1], "bridge", batch_size=8)
 sharding = NamedSharding(jax.make_mesh((4,), ("data",)), PartitionSpec("data"))
+loader = stream.make_loader(sys.argv[1], "bridge", batch_size=8, **stream.jax.ranks(sharding))
 kept = [batch for _, batch in zip(range(6), stream.jax.to_devices(loader, sharding))]
 for step, batch in enumerate(kept):
     frames = loader.batch_at(step)["frames"]

@@ -24,7 +24,7 @@ WAYS: dict[str, Pass] = {
 }
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS.keys())
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
 def way(request: pytest.FixtureRequest) -> Pass:
     return request.param
 
@@ -35,7 +35,7 @@ def dataset(oxe_root: Path) -> PairDataset:
 
 
 def _make(root: Path, **arguments: Any) -> PairDataset:
-    return PairDataset(root, "bridge", batch_size=4, **{"threads": 1, **arguments})
+    return PairDataset(root, "bridge", **{"batch_size": 4, "threads": 1, **arguments})
 
 
 def _steps(batches: Iterable[dict[str, Any]], count: int = 9) -> list[int]:
@@ -109,6 +109,13 @@ def test_without_num_steps_iterations_go_on_for_ever(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="epoch 1: the first pass has no end; give PairDataset num_steps"):
         dataset.set_epoch(1)
     assert _steps(_make(oxe_root, num_steps=0)) == []
+
+
+def test_complete_passes_begin_anew_when_they_have_ended(oxe_root: Path, way: Pass) -> None:
+    dataset = _make(oxe_root, split="train[:1]", batch_size=8, passes=1)
+    size = dataset.loader.sizes["bridge"]
+    for _ in range(2):
+        assert [sample for batch in way(dataset) for sample in batch["sample"].tolist()] == list(range(size))
 
 
 def test_wrong_epochs_are_refused(dataset: PairDataset) -> None:
