@@ -15,6 +15,7 @@ from stream.adapters.images import check_size, resize
 from stream.adapters.opening import check_mapping, open_loader
 from stream.order.random_numbers import row_random
 from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -82,6 +83,8 @@ def loader(
     """
     window_size = check_whole("window_size", window_size, least=1)
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
+    if not isinstance(keep_image_prob, float | int | np.floating) or not 0 <= keep_image_prob <= 1:
+        raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
     sizes = check_mapping("sizes", sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))

@@ -46,7 +46,7 @@ def open_loader(
     columns: Sequence[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
-    """Return a loader whose transforms are the normalisation, those of the caller, and the conversion.
+    """Return a loader whose transforms are those of the caller, the normalisation, and the conversion.
 
     Args:
         root: As for ``make_loader``.
@@ -88,7 +88,7 @@ def open_loader(
     if not steps and normalize:
         kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]
         steps = [Normalize(data, **each) for each in kept if each["keys"]]
-    return make_loader(root, mixture, **given, transforms=[*steps, *transforms, convert(data, steps)])
+    return make_loader(root, mixture, **given, transforms=[*transforms, *steps, convert(data, steps)])
 
 
 def conversion(loader: Loader, kind: type[Converted]) -> Converted:

@@ -22,6 +22,7 @@ from stream.loader.rank_plan import RankPlan
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
 from stream.loader.state import make_state, read_state
+from stream.order.filters import Missing
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
 from stream.storage.arguments import check_names, with_known_names
@@ -64,6 +65,7 @@ def make_loader(
     min_actions: int = 1,
     shuffle: str = "global",
     filters: Any = None,
+    missing: Missing = "error",
     episodes: Mapping[str, Any] | str | Path | None = None,
     keep_ranges: Mapping[str, Any] | str | Path | None = None,
     transforms: Sequence[Any] = (),
@@ -125,6 +127,8 @@ def make_loader(
             does not exist in ``action_space`` are left out in any case.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
+        missing: What to do with datasets that lack a column of ``filters``: ``error``; ``keep`` all of their samples;
+            ``drop``, a mixture without them.
         episodes: Episodes to keep by member: a list of their ``episode_id``, ``{"leave_out": ids}``, or a file of
             these; or a JSON file of the mapping.
         keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,

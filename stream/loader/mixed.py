@@ -21,7 +21,7 @@ from stream.format.names import VECTORS
 from stream.format.spaces import derived_column
 from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import Filter, parse_filters
+from stream.order.filters import Filter, parse_filters, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
@@ -73,11 +73,14 @@ class MixedData:
             unknown_units=options.unknown_units,
         )
         self.datasets = tuple(compress(self.datasets, stay))
-        self.mixture = mixture = replace(mixture, members=tuple(compress(mixture.members, stay)))
+        members = tuple(compress(mixture.members, stay))
+        choices = _choices(members, [dataset.name for dataset in self.datasets], options)
+        choices, stay = settle_missing(choices, self.datasets, options.missing)
+        self.datasets = tuple(compress(self.datasets, stay))
+        self.mixture = mixture = replace(mixture, members=tuple(compress(members, stay)))
         self.members = members = mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
         shuffle = Shuffle.parse(options.shuffle)
-        choices = _choices(members, self.names, options)
         fields = [dataset.fields for dataset in self.datasets]
         self.windows = tuple(resolve_windows(options.frames, fields, self.names))
         pairs = [name for name, each in zip(self.names, fields, strict=True) if each.layout == "pairs"]
@@ -230,7 +233,7 @@ class MixedData:
             "seed": options.seed,
             "shuffle": options.shuffle,
             "samples_per_episode": options.samples_per_episode,
-            **({"passes": True} if options.passes else {}),
+            "passes": options.passes is not None,
             "datasets": members,
             "phases": [
                 {"until": until, "weights": dict(zip(self.names, weights, strict=True))}

@@ -12,7 +12,7 @@ from stream.batch.spec import METADATA, Metadata
 from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
-from stream.order.filters import canonical_filters
+from stream.order.filters import MISSING, Missing, canonical_filters
 from stream.order.plain_values import canonical_choice, canonical_columns
 from stream.order.window import BOUNDS, Bounds, canonical_frames
 from stream.storage.arguments import check_whole
@@ -36,6 +36,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     **{f"{which}_space": (None, *spaces) for which, spaces in SPACES.items()},
     "unmapped": UNMAPPED,
     "unknown_units": UNKNOWN_UNITS,
+    "missing": MISSING,
 }
 
 
@@ -53,6 +54,7 @@ class Options:
     passes: int | None = None
     min_actions: int = 1
     filters: Any = None
+    missing: Missing = "error"
     episodes: Any = None
     keep_ranges: Any = None
     metadata: Metadata = "full"

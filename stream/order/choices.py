@@ -156,8 +156,15 @@ class EpisodeChoice(_ByEpisode):
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        named = np.zeros(len(index.table(samples).array("episode")[rows]), bool)
-        for numbers in self._of_samples(index, rows, samples):
+        return self._kept(index.table(samples).array("episode")[rows], self._of_samples(index, rows, samples))
+
+    def episodes(self, index: SplitIndex) -> np.ndarray:
+        """Return which episodes of a split are kept, bool [episodes], those without steps too."""
+        return self._kept(index.episodes.array("episode"), self._numbers(index, 0, len(index.episodes)))
+
+    def _kept(self, found: np.ndarray, ways: Iterator[np.ndarray]) -> np.ndarray:
+        named = np.zeros(len(found), bool)
+        for numbers in ways:
             named |= numbers >= 0
         return named == self.listed.keeps
 

@@ -102,6 +102,33 @@ def test_transforms_see_the_batch_before_the_conversion(frames_root: Path) -> No
     np.testing.assert_allclose(dark[key], (light[key] * 255).round() // 2 / np.float32(255))
 
 
+class AddOne:
+    """Adds one to actions and states, and keeps those that it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[np.ndarray] = []
+
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        self.seen += [batch[key].copy() for key in ("action", "state")]
+        return {**batch, **{key: batch[key] + np.float32(1) for key in ("action", "state")}}
+
+
+@pytest.mark.parametrize("name", ["openpi", "oft", "octo"])
+def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(name: str, frames_root: Path) -> None:
+    plain, normalised = AddOne(), AddOne()
+    raw = open_adapter(name, frames_root, transforms=[plain], normalize=False).batch_at(0)
+    loader = open_adapter(name, frames_root, transforms=[normalised])
+    batch = loader.batch_at(0)
+    for found, wanted in zip(normalised.seen, plain.seen, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    if name == "oft":
+        members = np.array([loader.dataset_names.index(each) for each in batch["dataset_names"]])
+        expected = normalization(loader).normalize(raw["actions"], dataset=members[:, None])
+        real = batch["actions"] != 0
+        np.testing.assert_array_equal(batch["actions"][real], expected[real])
+        assert real.mean() > 0.5
+
+
 def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Path, tmp_path: Path) -> None:
     loader = open_adapter("oft", frames_root)
     action, state = (normalization(loader, key) for key in ("action", "state"))

@@ -77,6 +77,19 @@ def test_bins_are_those_of_the_action_tokenizer(frames_root: Path) -> None:
     np.testing.assert_allclose(centres[(bins - 1).clip(0, 254)], batch["actions"], atol=1 / 255 + 1e-6)
 
 
+class Beyond:
+    """Actions of -3 and 3 by turns."""
+
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "action": np.where(np.arange(batch["action"].shape[-1]) % 2, 3, -3) + 0 * batch["action"]}
+
+
+def test_actions_beyond_the_bins_are_in_the_first_and_the_last(frames_root: Path) -> None:
+    batch = open_openvla(frames_root, normalize=False, transforms=[Beyond()]).batch_at(0)
+    np.testing.assert_array_equal(batch["action_bins"], np.where(batch["actions"] < 0, 1, 256))
+    assert set(np.unique(batch["actions"])) == {-3, 3}
+
+
 def test_prompt_and_examples(frames_root: Path) -> None:
     loader = open_openvla(frames_root, chunk=2)
     batch = loader.batch_at(0)
