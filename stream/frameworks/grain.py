@@ -83,7 +83,8 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         index = operator.index(index)
         if not 0 <= index < len(self):
             raise ArgumentError(
-                f"sample {index}; expected 0 to {len(self) - 1:,}: the mixture has no end to count from"
+                f"sample {index}; expected 0 to {len(self) - 1:,}: the mixture has no end to count from or to repeat; "
+                "take the next samples"
             )
         return self._samples.make(self.data.plan.rows(np.array([index], np.int64)))
 
@@ -102,8 +103,8 @@ def pairs(
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
     The dataset has no end; its length is larger than any training. Weights, not lengths, define the share of a dataset.
-    Each dataset's epochs follow one another, with random frames drawn anew. A slice that Grain repeats gives the same
-    samples again.
+    Epochs follow one another, each with random frames of its own; a sampler that gives a number twice gives the same
+    sample twice.
 
     Args:
         root: As for ``make_loader``.
