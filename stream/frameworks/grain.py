@@ -42,10 +42,15 @@ def _let_grain_read_its_flags() -> None:
 _let_grain_read_its_flags()
 
 
-class _Samples:
-    """Samples of a mixture, one by one. A pickle has only the arguments, so that Grain's workers open the files."""
+class PairsMapDataset(grain.MapDataset[Sample]):
+    """The dataset that ``pairs`` returns. A pickle has only the arguments, so that Grain's workers open the files.
+
+    Attributes:
+        data: Mixture.
+    """
 
     def __init__(self, root: Path, mixture: Mixture, options: Options, on_error: str) -> None:
+        super().__init__()
         self._arguments = (root, mixture, options, on_error)
         self.data = MixedData(root, mixture, options)
         _ = self.data.check  # raises now, not with the first sample
@@ -54,28 +59,10 @@ class _Samples:
         self._maker = BatchMaker(setup)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Samples, self._arguments
-
-    def make(self, rows: Rows) -> Sample:
-        """Return the sample of one row; arrays have no leading dimension."""
-        batch = make_here(self._maker, self._replacer, -1, rows).batch
-        return {key: value[0] for key, value in batch.items()}
-
-
-class PairsMapDataset(grain.MapDataset[Sample]):
-    """The dataset that ``pairs`` returns."""
-
-    def __init__(self, samples: _Samples) -> None:
-        super().__init__()
-        self._samples = samples
-
-    @property
-    def data(self) -> MixedData:
-        """Mixture."""
-        return self._samples.data
+        return PairsMapDataset, self._arguments
 
     def __len__(self) -> int:
-        return sys.maxsize // 16
+        return self.data.plan.num_samples or sys.maxsize // 16
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -83,13 +70,18 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         index = operator.index(index)
         if not 0 <= index < len(self):
             raise ArgumentError(
-                f"sample {index}; expected 0 to {len(self) - 1:,}: the mixture has no end to count from or to repeat; "
-                "take the next samples"
+                f"sample {index}; expected 0 to {len(self) - 1:,}: count from 0, and take further samples instead of "
+                "repeating some"
             )
-        return self._samples.make(self.data.plan.rows(np.array([index], np.int64)))
+        return self.make(self.data.plan.rows(np.array([index], np.int64)))
 
     def __str__(self) -> str:
         return f"pairs({len(self.data.names)} datasets)"
+
+    def make(self, rows: Rows) -> Sample:
+        """Return the sample of one row; arrays have no leading dimension."""
+        batch = make_here(self._maker, self._replacer, -1, rows).batch
+        return {key: value[0] for key, value in batch.items()}
 
 
 def pairs(
@@ -102,7 +94,7 @@ def pairs(
 ) -> PairsMapDataset:
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
-    The dataset has no end; its length is larger than any training. Weights, not lengths, define the share of a dataset.
+    Without ``passes`` the dataset has no end: its length is larger than any training, and weights define the shares.
     Epochs follow one another, each with random frames of its own; a sampler that gives a number twice gives the same
     sample twice.
 
@@ -123,7 +115,7 @@ def pairs(
         RecordError: From an element, a record cannot be read.
     """
     data = open_mixture(root, mixture, split=split, options=_options(options))
-    return PairsMapDataset(_Samples(data.root, data.mixture, data.options, on_error))
+    return PairsMapDataset(data.root, data.mixture, data.options, on_error)
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -144,7 +136,7 @@ class PairSource:
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
-            ``horizon`` and so on, without ``seed``, ``shuffle``, ``samples_per_episode`` and random frames.
+            ``horizon`` and so on, without ``seed``, ``shuffle``, ``passes``, ``samples_per_episode`` and random frames.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -154,7 +146,7 @@ class PairSource:
     def __init__(
         self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
     ) -> None:
-        ordering = [name for name in ("seed", "shuffle", "samples_per_episode") if name in options]
+        ordering = [name for name in ("seed", "shuffle", "samples_per_episode", "passes") if name in options]
         if ordering:
             raise ArgumentError(
                 f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
@@ -168,7 +160,7 @@ class PairSource:
                 "stream.pairs, or frames that are not random"
             )
         data = open_mixture(root, mixture, split=split, options=chosen)
-        self._samples = _Samples(data.root, data.mixture, data.options, "raise")
+        self._samples = PairsMapDataset(data.root, data.mixture, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
 
     @property

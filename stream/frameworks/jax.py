@@ -12,7 +12,6 @@ import numpy as np
 from stream.batch.affine import Affine, apply_tables
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
-from stream.loader.group import Ranks
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 from stream.storage.errors import ArgumentError
@@ -23,7 +22,7 @@ with imports_of("jax", by="stream.jax"):
     import jax.numpy as jnp
 
 
-def ranks(sharding: jax.sharding.Sharding | None = None) -> Ranks:
+def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, Any]:
     """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks(sharding))``.
 
     The sharding decides which rows a process needs: processes that hold the same rows, as those along a model axis do,
@@ -39,7 +38,7 @@ def ranks(sharding: jax.sharding.Sharding | None = None) -> Ranks:
         ArgumentError: The sharding shards other dimensions than the rows, or processes do not hold blocks of successive
             rows, all of one size.
     """
-    if sharding is None or not _is_global(sharding):
+    if sharding is None or sharding.is_fully_addressable:
         return {"rank": jax.process_index(), "world_size": jax.process_count()}
     me, count = jax.process_index(), len(sharding.device_set)
     _check_rows(sharding, count)
@@ -55,10 +54,6 @@ def ranks(sharding: jax.sharding.Sharding | None = None) -> Ranks:
                 "successive parts in every process, and as many in each; order the devices of the mesh by process"
             )
     return {"rank": min(held[me]) // size, "world_size": count // size}
-
-
-def _is_global(sharding: jax.sharding.Sharding) -> bool:
-    return jax.process_count() > 1 and not sharding.is_fully_addressable
 
 
 def _check_rows(sharding: Any, rows: int) -> None:
@@ -103,7 +98,7 @@ def to_devices(
     if running.decode == "device":
         raise ArgumentError('decode="device": JAX has no JPEG decoder; take decode="host"')
     if sharding is not None:
-        is_global = _is_global(sharding)
+        is_global = not sharding.is_fully_addressable
         rows = loader.batch_size if is_global else loader.batch_size // loader.world_size
         last = (loader.data.plan.num_samples or 0) % rows if loader.world_size == 1 else 0
         for count in (rows, last or rows):

@@ -16,7 +16,6 @@ from stream.batch.affine import Affine, apply_tables
 from stream.batch.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
-from stream.loader.group import Ranks
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
 from stream.storage.arguments import check_whole
@@ -32,7 +31,7 @@ _log = logging.getLogger("stream")
 _PARTS = ("centre", "scale", "low", "high")
 
 
-def ranks() -> Ranks:
+def ranks() -> dict[str, Any]:
     """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks())``.
 
     Returns:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TypedDict
 
 from stream.storage.errors import ArgumentError
-
-
-class Ranks(TypedDict):
-    """Arguments of ``make_loader`` that tell a process its part of the rows."""
-
-    rank: int
-    world_size: int
 
 
 def check_alone() -> None:

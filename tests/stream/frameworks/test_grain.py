@@ -80,6 +80,14 @@ def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
     assert sorted(seen) == list(range(len(source)))
 
 
+def test_complete_passes_have_a_length(oxe_root: Path) -> None:
+    dataset = pairs(oxe_root, MIXTURE, passes=2, metadata="none")
+    assert len(dataset) == 2 * sum(dataset.data.sizes.values())
+    assert dataset[len(dataset) - 1]["sample_mask"]
+    with pytest.raises(ArgumentError, match=f"expected 0 to {len(dataset) - 1}:"):
+        dataset[len(dataset)]
+
+
 def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Path) -> None:
     dataset = pairs(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
     size = dataset.data.sizes["bridge"]
@@ -88,7 +96,7 @@ def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Pa
     for column in (1, 2, 3):  # "1..3", "goal", row_random
         assert len({tuple(row[column] for row in epoch) for epoch in drawn}) == 3
     assert len({tuple(row[0] for row in epoch) for epoch in drawn}) == 1
-    with pytest.raises(ArgumentError, match="the mixture has no end to count from or to repeat; take the next samples"):
+    with pytest.raises(ArgumentError, match="take further samples instead of repeating some"):
         dataset[:size].repeat(2)[size]
 
 
@@ -131,14 +139,14 @@ def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="unknown argument 'batch_size'"):
         PairSource(oxe_root, MIXTURE, batch_size=3)
-    for name in ("shuffle", "seed", "samples_per_episode"):
+    for name in ("shuffle", "seed", "samples_per_episode", "passes"):
         with pytest.raises(ArgumentError, match=rf"PairSource has no {name}: a sampler .*IndexSampler"):
             PairSource(oxe_root, MIXTURE, **{name: "none"})
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         pairs(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = pairs(oxe_root, MIXTURE)
     for number in (-1, 2**70):
-        with pytest.raises(ArgumentError, match="no end"):
+        with pytest.raises(ArgumentError, match="count from 0"):
             dataset[number]
     source: Any = PairSource(oxe_root, MIXTURE)
     for other in (1.5, "1"):
