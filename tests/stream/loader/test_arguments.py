@@ -81,7 +81,7 @@ def test_a_list_of_datasets_is_a_mixture_of_equal_weights(root: Path) -> None:
 
 
 def test_the_wrist_camera_of_pairs_names_the_layout_that_has_it(root: Path) -> None:
-    with pytest.raises(ArgumentError, match="stores 'wrist'.*`--layout frames --cameras all`"):
+    with pytest.raises(ArgumentError, match=r"stores 'wrist'.*`--layout frames --cameras all`"):
         loader_of(root, cameras="wrist")
 
 
@@ -102,7 +102,7 @@ def test_another_system_than_linux_is_one_sentence(
 def test_a_file_defines_the_samples_of_its_run(root: Path, tmp_path: Path, name: str) -> None:
     loader_of(root, [(8, {"arm": 1}), (None, {"hand": 1})]).save(tmp_path / "loader.json")
     with pytest.raises(ArgumentError, match=rf"{name}: .*loader\.json defines it"):
-        load_loader(tmp_path / "loader.json", **{name: 8})
+        load_loader(tmp_path / "loader.json", **{name: 8})  # type: ignore[arg-type]
 
 
 def test_transforms_that_a_file_does_not_have_are_named(
@@ -123,8 +123,9 @@ def test_transforms_that_a_file_does_not_have_are_named(
     assert not caplog.records
 
 
+@pytest.mark.long
 def test_ranges_of_very_many_episodes_come_back_from_the_file(root: Path, tmp_path: Path) -> None:
-    ranges = {f"{'elsewhere/' * 90}{number}": [[0, 5], [7, 9]] for number in range(60_000)}
+    ranges = {f"{'elsewhere/' * 900}{number}": [[0, 5], [7, 9]] for number in range(6_000)}
     ranges["*__0"] = [[1, 4]]
     loader = loader_of(root, keep_ranges={"arm": ranges})
     path = tmp_path / "loader.json"
