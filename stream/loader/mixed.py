@@ -234,7 +234,7 @@ class MixedData:
             "seed": options.seed,
             "shuffle": options.shuffle,
             "samples_per_episode": options.samples_per_episode,
-            **({"passes": True} if options.passes else {}),
+            "passes": options.passes is not None,
             "datasets": members,
             "phases": [
                 {"until": until, "weights": dict(zip(self.names, weights, strict=True))}

@@ -194,5 +194,5 @@ def test_a_missing_or_huge_file_is_refused(tmp_path: Path) -> None:
         read_json(tmp_path / "loader.json")
     with (tmp_path / "huge.json").open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(StateError, match="larger than 50,000,000 bytes"):
+    with pytest.raises(StateError, match="larger than 1,073,741,824 bytes"):
         read_json(tmp_path / "huge.json")
