@@ -34,7 +34,7 @@ def loader(
     action_horizon: int = 4,
     goals: bool = True,
     keep_image_prob: float = 0.5,
-    sizes: Mapping[str, tuple[int, int]] = SIZES,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
     proprio: bool = False,
     normalize: bool | Normalize = True,
     transforms: Sequence[Any] = (),
@@ -72,7 +72,7 @@ def loader(
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
         keep_image_prob: Probability of goal images instead of the instruction.
-        sizes: Height and width of each camera.
+        sizes: Height and width of each camera. By default those of ``SIZES``; a camera that no dataset stores is black.
         proprio: Whether to load the state.
         normalize: True takes the statistics of each dataset; or a normalisation, or False for raw values.
         transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
@@ -85,7 +85,8 @@ def loader(
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
     if not isinstance(keep_image_prob, float | int | np.floating) or not 0 <= keep_image_prob <= 1:
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
-    sizes = check_mapping("sizes", sizes, example="{'primary': (256, 256)}")
+    optional = tuple(SIZES) if sizes is None else ()
+    sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
     settings = [
@@ -119,6 +120,7 @@ def loader(
         normalize=normalize,
         settings=settings[: 1 + proprio],
         transforms=transforms,
+        optional=optional,
         columns=("num_steps",),
         own=own,
         arguments=arguments,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from stream.adapters.images import BlackCameras
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def open_loader(
     settings: Sequence[Mapping[str, Any]] = (),
     transforms: Sequence[Any] = (),
     columns: Sequence[str] = (),
+    optional: Collection[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
     """Return a loader whose transforms are those of the caller, the normalisation, and the conversion.
@@ -58,13 +61,15 @@ def open_loader(
         settings: Arguments of each ``Normalize`` of the trainer.
         transforms: Transforms of the caller.
         columns: Columns that the conversion needs.
+        optional: Cameras that are black where no dataset of the mixture stores them.
         arguments: Arguments of ``make_loader`` from the caller.
 
     Raises:
         ArgumentError: As for ``make_loader`` and ``Normalize``; or the trainer sets an argument itself.
     """
     # Workers import the modules of the conversions, and need no Grain.
-    from stream.loader.loader import make_loader
+    from stream.loader.loader import Loader, make_loader
+    from stream.loader.mixed import read_mixture_fields
     from stream.loader.normalize import Normalize
 
     if not isinstance(normalize, Normalize) and not _is_bool(normalize):
@@ -81,14 +86,21 @@ def open_loader(
     for name, value in (("columns", arguments.get("columns", ())), ("transforms", transforms)):
         if not isinstance(value, list | tuple):
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
-    given = {**own, **arguments}
+    fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
+    stored = {name for each in fields for camera in each.stored_cameras for name in (camera.name, camera.role)}
+    black = [camera for camera in own["cameras"] if camera in optional and camera not in stored]
+    given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
+    if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
+        given["bounds"] = "inside"  # a pair is complete
     given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
-    data = make_loader(root, mixture, **given).data
+    opened = make_loader(root, mixture, **given)
+    data = opened.data
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if not steps and normalize:
         kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]
         steps = [Normalize(data, **each) for each in kept if each["keys"]]
-    return make_loader(root, mixture, **given, transforms=[*transforms, *steps, convert(data, steps)])
+    made = [*transforms, *steps, *([BlackCameras(tuple(black))] if black else []), convert(data, steps)]
+    return Loader(data, replace(opened.running, transforms=made), knows_ranks=opened.knows_ranks)
 
 
 def conversion(loader: Loader, kind: type[Converted]) -> Converted:

@@ -65,7 +65,8 @@ def loader(
         action_horizon: Actions of a chunk.
         action_dim: Dimensions of the model.
         image_size: Height and width.
-        cameras: Camera of each image, by role or name, None for a black image.
+        cameras: Camera of each image, by role or name, None for a black image. By default that of ``CAMERAS``, black
+            where no dataset stores it.
         normalize: True takes statistics of all members together. Give ``stream.load_normalize(path, loader,
             format="openpi", ...)`` for a ``norm_stats.json``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -102,6 +103,7 @@ def loader(
         normalize=normalize,
         settings=[{"method": method, "per": "mixture", "leave": (), "clip": False, "keys": ("action", "state")}],
         transforms=transforms,
+        optional=() if cameras else roles,
         own=own,
         arguments=arguments,
     )

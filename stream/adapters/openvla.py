@@ -89,6 +89,7 @@ def loader(
         normalize=normalize,
         settings=settings[: 1 + proprio],
         transforms=transforms,
+        optional=("wrist",),
         own=own,
         arguments=arguments,
     )

@@ -16,6 +16,7 @@ from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.format.catalog import Catalog, Dataset
+from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.format.names import VECTORS
 from stream.format.spaces import derived_column
@@ -293,6 +294,13 @@ def open_mixture(
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = Catalog(root)
     return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
+
+
+def read_mixture_fields(root: str | Path, mixture: Any, *, split: str) -> list[Fields]:
+    """Return a loader's fields of each dataset of a mixture, from the manifests alone."""
+    catalog = Catalog(root)
+    members = resolve_mixture(mixture, split, catalog).members
+    return [dataset.fields for dataset in _open_datasets(members, catalog)]
 
 
 def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:

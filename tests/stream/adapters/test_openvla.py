@@ -34,9 +34,10 @@ def test_steps_that_openvla_drops_are_no_samples(frames_root: Path) -> None:
     loader = open_openvla(frames_root, batch_size=32)
     raw = Raw(frames_root, "bridge", action_space="oxe")
     ends = {(episode, step) for episode, count in raw.length.items() for step in (0, count - 1)}
-    assert set(places(loader)) == set(raw.rows) - ends
-    missing = {key for key, row in raw.rows.items() if not raw.batch["action_mask"][row].any()}
-    assert missing == ends
+    steps, action = raw.index.steps, raw.index.steps.array("action_oxe")
+    every = list(zip(steps.array("episode").tolist(), steps.array("step").tolist(), strict=True))
+    assert {key for key, row in zip(every, action, strict=True) if np.isnan(row).all()} == ends
+    assert set(places(loader)) == set(raw.rows) == set(every) - ends
 
 
 def test_every_chunk_is_complete(frames_root: Path) -> None:
