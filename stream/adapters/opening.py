@@ -44,8 +44,6 @@ def open_loader(
     own: Mapping[str, Any],
     free: Sequence[str] = (),
     settings: Sequence[Mapping[str, Any]] = (),
-    transforms: Sequence[Any] = (),
-    columns: Sequence[str] = (),
     optional: Collection[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
@@ -59,8 +57,6 @@ def open_loader(
         own: Arguments of ``make_loader`` that the trainer sets.
         free: Names of ``FIXED`` that the caller may give.
         settings: Arguments of each ``Normalize`` of the trainer.
-        transforms: Transforms of the caller.
-        columns: Columns that the conversion needs.
         optional: Cameras that are black where no dataset of the mixture stores them.
         arguments: Arguments of ``make_loader`` from the caller.
 
@@ -83,7 +79,8 @@ def open_loader(
                 f"{name}={arguments[name]!r:.100}: the adapter sets {name}, as the batches of its trainer need it; "
                 "leave it out, or open the data with stream.make_loader"
             )
-    for name, value in (("columns", arguments.get("columns", ())), ("transforms", transforms)):
+    columns, transforms = (arguments.get(name, ()) for name in ("columns", "transforms"))
+    for name, value in (("columns", columns), ("transforms", transforms)):
         if not isinstance(value, list | tuple):
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
     fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
@@ -92,7 +89,7 @@ def open_loader(
     given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
     if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
         given["bounds"] = "inside"  # a pair is complete
-    given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
+    given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))
     opened = make_loader(root, mixture, **given)
     data = opened.data
     steps = [normalize] if isinstance(normalize, Normalize) else []

@@ -27,13 +27,11 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     chunk: int = 1,
     wrist: bool = False,
     proprio: bool = False,
     image_size: tuple[int, int] = (224, 224),
     normalize: bool | Normalize = True,
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of OpenVLA's batches.
@@ -56,15 +54,13 @@ def loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         chunk: Actions of a chunk: 1 for OpenVLA; 8 (LIBERO), 5 (Bridge) or 25 (ALOHA) for OpenVLA-OFT.
         wrist: Whether to load the wrist camera; it is black where a dataset has none.
         proprio: Whether to load the state.
         image_size: Height and width.
         normalize: True takes the statistics of each dataset. Give ``stream.load_normalize(path, loader,
             format="openvla")`` for a ``dataset_statistics.json``, or False for raw values.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -73,7 +69,6 @@ def loader(
     common = {"method": "q01_q99", "per": "dataset"}
     settings = [{**common, "keys": ("action",)}, {**common, "keys": ("state",), "leave": ()}]
     own = {
-        "batch_size": batch_size,
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "frames": [0],
         "horizon": chunk,
@@ -88,7 +83,6 @@ def loader(
         convert=lambda data, steps: ToOpenvla(data.names, image_size, wrist, proprio, still_dims(data, steps)),
         normalize=normalize,
         settings=settings[: 1 + proprio],
-        transforms=transforms,
         optional=("wrist",),
         own=own,
         arguments=arguments,
