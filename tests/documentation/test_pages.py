@@ -25,6 +25,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
     marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
     marks |= {
         "tables = make_loader",
+        "num_steps=1000",
         "loader.save",
         "load_loader(",
         "frames_mask/wrist",

@@ -34,6 +34,15 @@ def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
     assert closing["batches"].get_state()["step"] == TURNS
 
 
+def test_epochs_of_a_torch_dataset(oxe_root: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    seen: list[Any] = []
+    code = block_with(oxe_root, "num_steps=1000", **{"num_steps=1000": "num_steps=2", "num_workers=4": "num_workers=1"})
+    names = run_block(code, {"train_step": lambda model, batch: seen.append(batch["sample"]), "model": None})
+    torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 2 * 64))
+    assert names["state"]["step"] == 2 * TURNS
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
