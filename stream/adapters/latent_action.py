@@ -61,8 +61,7 @@ def lapa_loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda _, __: ToLapa(size),
-        normalize=False,
+        convert=lambda _: ToLapa(size),
         transforms=transforms,
         own=own,
         free=("bounds",),
@@ -116,8 +115,7 @@ def univla_loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToUnivla(size, data.names),
-        normalize=False,
+        convert=lambda data: ToUnivla(size, data.names),
         transforms=transforms,
         own=own,
         free=("bounds",),

@@ -13,7 +13,7 @@ from stream.storage.errors import ArgumentError
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
     from stream.loader.mixed import MixedData
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 Converted = TypeVar("Converted")
 
@@ -36,26 +36,26 @@ def open_loader(
     root: str | Path,
     mixture: Any,
     *,
-    convert: Callable[[MixedData, Sequence[Normalize]], Any],
-    normalize: bool | Normalize,
+    convert: Callable[[MixedData], Any],
+    normalize: bool | str | Path | Normalize = False,
     own: Mapping[str, Any],
     free: Sequence[str] = (),
-    settings: Sequence[Mapping[str, Any]] = (),
+    settings: Mapping[str, Any] | None = None,
     keep: Callable[[MixedData], Mapping[str, Any]] | None = None,
     transforms: Sequence[Any] = (),
     columns: Sequence[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
-    """Return a loader whose transforms are the normalisation, those of the caller, and the conversion.
+    """Return a loader whose transforms are those of the caller, the normalisation, and the conversion.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
-        convert: Maker of the conversion, from the open data and the normalisation.
-        normalize: True takes the statistics of the data, False none; or a normalisation, such as one from a file.
+        convert: Maker of the conversion, from the open data.
+        normalize: True takes the statistics of the data, False none; or a file of the trainer, or a normalisation.
         own: Arguments of ``make_loader`` that the trainer sets.
         free: Names of ``FIXED`` that the caller may give.
-        settings: Arguments of each ``Normalize`` of the trainer.
+        settings: Arguments of the trainer's ``Normalize``; None if the trainer normalises by itself.
         keep: Maker of the ``keep_ranges`` that the trainer needs.
         transforms: Transforms of the caller.
         columns: Columns that the conversion needs.
@@ -66,12 +66,13 @@ def open_loader(
     """
     # Workers import the modules of the conversions, and need no Grain.
     from stream.loader.loader import make_loader
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize, load_normalize
 
-    if not isinstance(normalize, Normalize) and not _is_bool(normalize):
+    is_file = isinstance(normalize, str | Path) and Path(normalize).is_file()
+    if not isinstance(normalize, Normalize) and not _is_bool(normalize) and not is_file:
         raise ArgumentError(
-            f"normalize={normalize!r:.100}; expected True for the statistics of the data, False for raw values, or a "
-            "stream.Normalize"
+            f"normalize={normalize!r:.100}; expected True for the statistics of the data, False for raw values, a file "
+            "of the trainer, or a stream.Normalize"
         )
     for name in FIXED:
         if name in arguments and name not in free:
@@ -82,6 +83,8 @@ def open_loader(
     for name, value in (("columns", arguments.get("columns", ())), ("transforms", transforms)):
         if not isinstance(value, list | tuple):
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
+    if settings is None and (own_ones := [each for each in transforms if isinstance(each, Normalize)]):
+        raise ArgumentError(f"transforms: {own_ones[0]!r}, and the trainer normalises by itself; leave it out")
     given = {**own, **arguments}
     given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
     data = make_loader(root, mixture, **given).data
@@ -93,10 +96,11 @@ def open_loader(
             )
         given["keep_ranges"] = ranges
     steps = [normalize] if isinstance(normalize, Normalize) else []
-    if not steps and normalize:
-        kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]
-        steps = [Normalize(data, **each) for each in kept if each["keys"]]
-    return make_loader(root, mixture, **given, transforms=[*steps, *transforms, convert(data, steps)])
+    if isinstance(normalize, str | Path):
+        steps = [load_normalize(normalize, data, format=(settings or {})["method"])]
+    elif not steps and normalize:
+        steps = [Normalize(data, **(settings or {}))]
+    return make_loader(root, mixture, **given, transforms=[*transforms, *steps, convert(data)])
 
 
 def conversion(loader: Loader, kind: type[Converted]) -> Converted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -19,6 +20,8 @@ from stream.loader.saved import read_saved, save_loader
 from stream.loader.steps import Steps
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
+from stream.statistics.choosing import bind_transforms
+from stream.statistics.normalize import Normalize
 
 
 def make_loader(
@@ -55,6 +58,7 @@ def make_loader(
     episodes: Mapping[str, Any] | str | Path | None = None,
     keep_ranges: Mapping[str, Any] | str | Path | None = None,
     transforms: Sequence[Any] = (),
+    normalize: str | Mapping[str, Any] | Normalize | None = None,
     on_error: Literal["raise", "replace"] = "raise",
     num_steps: int | None = None,
     decode: Decode = "host",
@@ -110,6 +114,8 @@ def make_loader(
         keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
             as openpi publishes it for DROID. Episodes that are not named are left out.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
+        normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,
+            ``"min_max"``), a mapping of its arguments, or one itself, such as ``stream.load_normalize(path)``.
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
         num_steps: Steps after which iteration stops; None never stops.
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
@@ -159,7 +165,7 @@ def make_loader(
         decode=decode,
     )
     data = open_mixture(root, mixture, split=split, options=options, batch_size=running.batch_size)
-    return Loader(data, running)
+    return Loader(data, running, normalize=normalize)
 
 
 class Loader(grain.IterDataset[Batch]):
@@ -195,9 +201,10 @@ class Loader(grain.IterDataset[Batch]):
         num_steps: Steps after which iteration stops, or None.
     """
 
-    def __init__(self, data: MixedData, running: Running) -> None:
+    def __init__(self, data: MixedData, running: Running, *, normalize: Any = None) -> None:
         super().__init__()
         self.data = data
+        running = replace(running, transforms=bind_transforms(running.transforms, data, normalize))
         self.running = running
         self.batch_size = running.batch_size
         self.rank = running.rank
@@ -234,6 +241,11 @@ class Loader(grain.IterDataset[Batch]):
     def state_names(self) -> dict[str, tuple[str, ...]]:
         """Name of each dimension of ``state``, by dataset."""
         return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.states, strict=True)}
+
+    @property
+    def normalize(self) -> Normalize | None:
+        """The last normalisation of the transforms, to take a model's output back, to save or to export; or None."""
+        return next((each for each in reversed(self.running.transforms) if isinstance(each, Normalize)), None)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -10,8 +10,8 @@ import pytest
 
 from stream import Loader, make_loader
 from stream.loader.mixed import open_mixture
-from stream.loader.normalize import Normalize, load_normalize
 from stream.loader.options import Options
+from stream.statistics.normalize import Normalize, load_normalize
 from stream.storage.errors import ArgumentError
 
 WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1}
