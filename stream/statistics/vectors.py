@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import Vector
-from stream.format.catalog import Dataset
 from stream.format.index import open_index
 from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
-from stream.order.mix import MixSchedule
-from stream.order.views import Views
 from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from stream.format.catalog import Dataset
+    from stream.order.mix import MixSchedule
+    from stream.order.views import Views
 
 Per = Literal["dataset", "robot", "mixture"]
 Over = Literal["dataset", "samples"]
