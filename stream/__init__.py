@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from stream.loader.loader import Loader as Loader
     from stream.loader.loader import load_loader as load_loader
     from stream.loader.loader import make_loader as make_loader
+    from stream.loader.shared import shared_episodes as shared_episodes
     from stream.order.random_numbers import row_random as row_random
+    from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
     from stream.statistics.normalize import Normalize as Normalize
     from stream.statistics.normalize import load_normalize as load_normalize
@@ -36,8 +38,9 @@ _MODULES = {
     "frameworks.grain": ("PairSource", "pairs"),
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
+    "loader.shared": ("shared_episodes",),
     "order.random_numbers": ("row_random",),
-    "order.reference": ("SampleRef",),
+    "order.reference": ("EpisodeRef", "SampleRef"),
     "statistics.normalize": ("Normalize", "load_normalize"),
 }
 _PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}

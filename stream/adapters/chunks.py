@@ -1,4 +1,4 @@
-"""Chunks of actions: their tails, and the steps that have a complete one."""
+"""Chunks of actions: their tails and sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stream.format.spaces import Space
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -61,40 +60,3 @@ def check_dims(data: MixedData, size: int) -> None:
                     f"{key} of {name} has {vector.size} dimensions, the model takes {size}; raise the model's "
                     f"count, or choose dimensions with {key}_columns or {key}_space"
                 )
-
-
-def dropped_steps(data: MixedData) -> np.ndarray:
-    """Return how many steps at either end of an episode have no action in the space of the loader, int64 [M, 2]."""
-    space = data.options.action_space
-    found = [dataset.fields.spaces.get(space, Space()) if space else Space() for dataset in data.datasets]
-    return np.array([(each.drop_first, each.drop_last) for each in found], np.int64)
-
-
-def whole_chunks(data: MixedData, *, after: int = 0, drop_last: int = 0) -> dict[str, dict[str, list[list[int]]]]:
-    """Return the steps t with an action at each of t to t + after, as ``keep_ranges`` of ``make_loader``.
-
-    Members all of whose steps qualify are left out, so ``after=0`` names the few datasets whose episodes have steps
-    without an action at their ends. The result has an entry for each episode of the other members.
-
-    Args:
-        data: Mixture in the space of the loader.
-        after: Count of the actions after t.
-        drop_last: Count of further steps to leave out at the end of each episode.
-
-    Raises:
-        ArgumentError: A dataset has no episode that is long enough.
-    """
-    found: dict[str, dict[str, list[list[int]]]] = {}
-    dropped = dropped_steps(data)
-    for split in data.views.splits:
-        first, last = dropped[split.member].tolist()
-        if not (first or last or after or drop_last):
-            continue
-        stops = (split.episodes.array("num_steps").astype(np.int64) - last - after - drop_last).tolist()
-        names = split.episodes.arrow().column("episode_id").to_pylist()
-        kept = found.setdefault(data.names[split.member], {})
-        kept |= {name: [[first, stop]] for name, stop in zip(names, stops, strict=True) if stop > first}
-    for name, kept in found.items():
-        if not kept:
-            raise ArgumentError(f"dataset {name}: no episode has {after + 1} actions; take a shorter chunk")
-    return found

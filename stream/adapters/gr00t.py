@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stream.adapters.chunks import whole_chunks
 from stream.adapters.opening import check_mapping, conversion, open_loader
 from stream.statistics.vectors import mixture_statistics
 from stream.storage.arguments import check_whole
@@ -77,12 +75,12 @@ def loader(
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(frames),
         "horizon": action_horizon,
+        "min_actions": action_horizon,
     }
     return open_loader(
         root,
         mixture,
         convert=convert,
-        keep=partial(whole_chunks, after=action_horizon - 1),
         transforms=transforms,
         own=own,
         free=("bounds", "state_from", "state_horizon"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from stream.batch.spec import Batch
 
 
 def check_size(name: str, size: Any) -> tuple[int, int]:
@@ -60,6 +64,19 @@ def resize_with_pad(frames: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def as_float(frames: np.ndarray) -> np.ndarray:
     """Return frames with values from 0 to 1 and the channels first, float32 [..., 3, H, W]."""
     return np.moveaxis(frames, -1, -3).astype(np.float32, order="C") / np.float32(255)
+
+
+@dataclass(frozen=True)
+class BlackCameras:
+    """Cameras that no dataset of a mixture stores: ``names``, with frames of one black pixel, and mask False."""
+
+    names: tuple[str, ...]
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch with these cameras."""
+        mask = np.zeros_like(next(value for key, value in batch.items() if key.startswith("frames_mask/")))
+        frames = {f"frames/{name}": np.zeros((*mask.shape, 1, 1, 3), np.uint8) for name in self.names}
+        return {**batch, **frames, **{f"frames_mask/{name}": mask for name in self.names}}
 
 
 def _each(frames: np.ndarray, size: tuple[int, int], change: Callable[[Image.Image], Image.Image]) -> np.ndarray:

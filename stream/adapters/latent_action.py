@@ -39,7 +39,7 @@ def lapa_loader(
     Sources: ``laq/laq_model/data.py`` and ``laq_trainer.py``. LAPA's trainer takes the array alone, ``batch["video"]``.
 
     Args:
-        root: As for ``make_loader``. In the layout ``pairs`` give ``bounds="inside"``: it has complete pairs alone.
+        root: As for ``make_loader``. The layout ``pairs`` has complete pairs alone.
         mixture: As for ``make_loader``.
         batch_size: Rows of the global batch.
         offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's own.
@@ -51,19 +51,12 @@ def lapa_loader(
         ArgumentError: As for ``make_loader``.
     """
     size = check_size("image_size", image_size)
-    own = {
-        "batch_size": batch_size,
-        "cameras": "primary",
-        "frames": [0, offset],
-        "bounds": "clamp",
-        "metadata": "dataset_only",
-    }
     return open_loader(
         root,
         mixture,
         convert=lambda _: ToLapa(size),
         transforms=transforms,
-        own=own,
+        own={**_two_frames(batch_size, offset), "metadata": "dataset_only"},
         free=("bounds",),
         arguments=arguments,
     )
@@ -105,22 +98,19 @@ def univla_loader(
         ArgumentError: As for ``make_loader``.
     """
     size = check_size("image_size", image_size)
-    own = {
-        "batch_size": batch_size,
-        "cameras": "primary",
-        "frames": [0, offset],
-        "bounds": "clamp",
-        "filters": [("language", "!=", "")],
-    }
     return open_loader(
         root,
         mixture,
         convert=lambda data: ToUnivla(size, data.names),
         transforms=transforms,
-        own=own,
+        own={**_two_frames(batch_size, offset), "filters": [("language", "!=", "")]},
         free=("bounds",),
         arguments=arguments,
     )
+
+
+def _two_frames(batch_size: int, offset: int | str) -> dict[str, Any]:
+    return {"batch_size": batch_size, "cameras": ["primary"], "frames": [0, offset], "bounds": "clamp"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +121,7 @@ class ToLapa:
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LAPA."""
-        frames = as_float(resize(batch["frames"], self.image_size, Image.Resampling.BILINEAR))
+        frames = as_float(resize(batch["frames/primary"], self.image_size, Image.Resampling.BILINEAR))
         return {"video": np.ascontiguousarray(frames.swapaxes(1, 2))}
 
 
@@ -145,7 +135,7 @@ class ToUnivla:
     def map(self, batch: Batch) -> Batch:
         """Return the batch of UniVLA."""
         return {
-            "videos": as_float(resize(batch["frames"], self.image_size, Image.Resampling.LANCZOS)),
+            "videos": as_float(resize(batch["frames/primary"], self.image_size, Image.Resampling.LANCZOS)),
             "task_instruction": [text.lower().translate(_NO_PUNCTUATION) for text in batch["language"]],
             "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
         }

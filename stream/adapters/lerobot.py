@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from stream.adapters.chunks import repeat_edges, whole_chunks
+from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.opening import check_mapping, conversion, open_loader
 from stream.statistics.vectors import mixture_statistics
@@ -106,6 +105,7 @@ def loader(
         "bounds": "clamp" if first else "inside",
         "action_from": first,
         "horizon": window.actions,
+        "min_actions": 1 + window.drop_last,
         "state_from": first,
         "state_horizon": 1 - first,
     }
@@ -113,7 +113,6 @@ def loader(
         root,
         mixture,
         convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
-        keep=partial(whole_chunks, drop_last=window.drop_last),
         transforms=transforms,
         own=own,
         arguments=arguments,

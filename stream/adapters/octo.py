@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from stream.adapters.chunks import dropped_steps, repeat_edges, take_steps, whole_chunks
+from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.images import check_size, resize
 from stream.adapters.opening import check_mapping, open_loader
 from stream.order.random_numbers import row_random
 from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -33,7 +34,7 @@ def loader(
     action_horizon: int = 4,
     goals: bool = True,
     keep_image_prob: float = 0.5,
-    sizes: Mapping[str, tuple[int, int]] = SIZES,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
     proprio: bool = False,
     normalize: bool | str | Path | Normalize = True,
     transforms: Sequence[Any] = (),
@@ -71,7 +72,7 @@ def loader(
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
         keep_image_prob: Probability of goal images instead of the instruction.
-        sizes: Height and width of each camera.
+        sizes: Height and width of each camera. By default those of ``SIZES``; a camera that no dataset stores is black.
         proprio: Whether to load the state.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
@@ -83,7 +84,10 @@ def loader(
     """
     window_size = check_whole("window_size", window_size, least=1)
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
-    sizes = check_mapping("sizes", sizes, example="{'primary': (256, 256)}")
+    if not isinstance(keep_image_prob, float | int | np.floating) or not 0 <= keep_image_prob <= 1:
+        raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
+    optional = tuple(SIZES) if sizes is None else ()
+    sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
     own = {
@@ -107,13 +111,13 @@ def loader(
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
-            dropped=dropped_steps(data),
+            dropped=np.array([member.action_margins for member in data.views.members], np.int64),
             seed=data.options.seed,
         ),
         normalize=normalize,
         settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
-        keep=whole_chunks,
         transforms=transforms,
+        optional=optional,
         columns=("num_steps",),
         own=own,
         arguments=arguments,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from stream.adapters.images import BlackCameras
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ FIXED = (
     "frames",
     "horizon",
     "metadata",
+    "min_actions",
     "state_from",
     "state_horizon",
 )
@@ -41,9 +44,9 @@ def open_loader(
     own: Mapping[str, Any],
     free: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
-    keep: Callable[[MixedData], Mapping[str, Any]] | None = None,
     transforms: Sequence[Any] = (),
     columns: Sequence[str] = (),
+    optional: Collection[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
     """Return a loader whose transforms are those of the caller, the normalisation, and the conversion.
@@ -56,16 +59,17 @@ def open_loader(
         own: Arguments of ``make_loader`` that the trainer sets.
         free: Names of ``FIXED`` that the caller may give.
         settings: Arguments of the trainer's ``Normalize``; None if the trainer normalises by itself.
-        keep: Maker of the ``keep_ranges`` that the trainer needs.
         transforms: Transforms of the caller.
         columns: Columns that the conversion needs.
+        optional: Cameras that are black where no dataset of the mixture stores them.
         arguments: Arguments of ``make_loader`` from the caller.
 
     Raises:
         ArgumentError: As for ``make_loader`` and ``Normalize``; or the trainer sets an argument itself.
     """
     # Workers import the modules of the conversions, and need no Grain.
-    from stream.loader.loader import make_loader
+    from stream.loader.loader import Loader, make_loader
+    from stream.loader.mixed import read_mixture_fields
     from stream.statistics.normalize import Normalize, load_normalize
 
     is_file = isinstance(normalize, str | Path) and Path(normalize).is_file()
@@ -85,22 +89,22 @@ def open_loader(
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
     if settings is None and (own_ones := [each for each in transforms if isinstance(each, Normalize)]):
         raise ArgumentError(f"transforms: {own_ones[0]!r}, and the trainer normalises by itself; leave it out")
-    given = {**own, **arguments}
+    fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
+    stored = {name for each in fields for camera in each.stored_cameras for name in (camera.name, camera.role)}
+    black = [camera for camera in own["cameras"] if camera in optional and camera not in stored]
+    given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
+    if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
+        given["bounds"] = "inside"  # a pair is complete
     given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
-    data = make_loader(root, mixture, **given).data
-    if keep is not None and (ranges := keep(data)):
-        if given.get("keep_ranges"):
-            raise ArgumentError(
-                f"keep_ranges: this trainer leaves out steps of {', '.join(ranges)} by keep_ranges of its own; give "
-                "yours to the members of the mixture, {'dataset': {'keep_ranges': ...}}"
-            )
-        given["keep_ranges"] = ranges
+    opened = make_loader(root, mixture, **given)
+    data = opened.data
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if isinstance(normalize, str | Path):
         steps = [load_normalize(normalize, data, format=(settings or {})["method"])]
     elif not steps and normalize:
         steps = [Normalize(data, **(settings or {}))]
-    return make_loader(root, mixture, **given, transforms=[*transforms, *steps, convert(data)])
+    made = [*transforms, *steps, *([BlackCameras(tuple(black))] if black else []), convert(data)]
+    return Loader(data, replace(opened.running, transforms=made), knows_ranks=opened.knows_ranks)
 
 
 def conversion(loader: Loader, kind: type[Converted]) -> Converted:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from stream.adapters.chunks import check_dims, pad_dims, repeat_edges, whole_chunks
+from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
 from stream.adapters.images import check_size, resize_with_pad
 from stream.adapters.opening import check_mapping, open_loader
 from stream.storage.arguments import check_whole
@@ -66,7 +66,8 @@ def loader(
         action_horizon: Actions of a chunk.
         action_dim: Dimensions of the model.
         image_size: Height and width.
-        cameras: Camera of each image, by role or name, None for a black image.
+        cameras: Camera of each image, by role or name, None for a black image. By default that of ``CAMERAS``, black
+            where no dataset stores it.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -102,8 +103,8 @@ def loader(
         convert=convert,
         normalize=normalize,
         settings={"method": method, "per": "mixture"},
-        keep=whole_chunks,
         transforms=transforms,
+        optional=() if cameras else roles,
         own=own,
         arguments=arguments,
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from stream.adapters.chunks import whole_chunks
 from stream.adapters.images import check_size, resize
 from stream.adapters.opening import open_loader
 from stream.storage.arguments import check_whole
@@ -77,6 +75,7 @@ def loader(
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "frames": [0],
         "horizon": chunk,
+        "min_actions": chunk,
         "action_space": "oxe",
         "state_space": "eef" if proprio else None,
         "filters": [("language", "!=", "")],
@@ -87,8 +86,8 @@ def loader(
         convert=lambda data: ToOpenvla(data.names, image_size, wrist, proprio),
         normalize=normalize,
         settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
-        keep=partial(whole_chunks, after=chunk - 1),
         transforms=transforms,
+        optional=("wrist",),
         own=own,
         arguments=arguments,
     )

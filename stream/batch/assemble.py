@@ -148,6 +148,8 @@ class Assembler:
         done = Assembled()
         began = time.perf_counter()
         out["sample"][:] = rows.sample
+        if "sample_mask" in out:
+            out["sample_mask"][:] = rows.sample < self.spec.num_samples
         if "dataset" in out:
             out["dataset"][:] = rows.member
         if "frames_mask" in out and not self.spec.chooses_frames:

@@ -74,7 +74,11 @@ def find_cameras(
         numbers = tuple(_find(camera, each) for each in stored)
         if max(numbers) < 0:
             known = sorted({name for each in stored for one in each for name in (one.role, one.name) if name})
-            raise ArgumentError(f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}")
+            hint = "; pairs have one camera, `--layout frames --cameras all` stores all"
+            hint = hint if any(each.layout == "pairs" for each in fields) else ""
+            raise ArgumentError(
+                f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}{hint}"
+            )
         suffix = "" if len(wanted) == 1 and not isinstance(cameras, list | tuple) else f"/{camera}"
         loaded.append(LoadedCamera(suffix, _shape(numbers, stored, names), numbers))
     if cameras is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.format.index import SplitIndex
-from stream.format.names import TABLE_KINDS, TableKind
+from stream.format.names import SEARCHED, TableKind, tables_of
 from stream.storage.errors import ArgumentError, closest
 
 
@@ -40,26 +40,22 @@ def find_column(name: str, splits: Sequence[SplitIndex], datasets: Sequence[str]
     """Find a column in the tables of all members.
 
     Args:
-        name: Column of ``episodes``, ``steps`` or ``records``, in this order; ``steps.language`` names the table.
+        name: Column of ``steps``, ``episodes`` or ``records``, in this order; ``episodes.language`` names the table.
         splits: A split of each member.
         datasets: Names of the members, for messages.
 
     Raises:
         ArgumentError: No member has the column, its kinds differ, or it is a list.
     """
-    first, _, rest = name.partition(".")
-    allowed, column = ((first,), rest) if first in TABLE_KINDS and rest else (TABLE_KINDS, name)
-    kinds = tuple(
-        next((kind for kind in TABLE_KINDS if kind in allowed and column in split.table(kind).columns), None)
-        for split in splits
-    )
+    searched, column = tables_of(name)
+    kinds = tuple(next((kind for kind in searched if column in split.table(kind).columns), None) for split in splits)
     found = {
         dataset: split.table(kind).columns[column]
         for dataset, split, kind in zip(datasets, splits, kinds, strict=True)
         if kind is not None
     }
     if not found:
-        known = {column for split in splits for kind in TABLE_KINDS for column in split.table(kind).columns}
+        known = {column for split in splits for kind in SEARCHED for column in split.table(kind).columns}
         raise ArgumentError(f"columns: no dataset of the mixture has {name!r}; {closest(name, known, noun='columns')}")
     for dataset, each in found.items():
         if each.texts is None and each.dtype is None:

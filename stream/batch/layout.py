@@ -30,25 +30,30 @@ class Layout:
         nbytes: Bytes of header and arrays.
         offsets: Byte offset of each array.
         kinds: dtype and shape of each array.
+        images: Names of the arrays of images, the large ones.
     """
 
     def __init__(self, fields: Fields, *, rows: int, header: int = 0) -> None:
         self.nbytes = header
         self.offsets: dict[str, int] = {}
+        self.images: set[str] = set()
         self.kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
         for name, (kind, shape) in fields.items():
             dtype = np.dtype(kind)
             start = aligned(self.nbytes)
             if dtype == np.uint8 and len(shape) >= 3:
+                self.images.add(name)
                 start += IMAGE_SHIFT
             self.offsets[name] = start
             self.kinds[name] = dtype, (rows, *shape)
             self.nbytes = start + rows * math.prod(shape) * dtype.itemsize
 
-    def arrays(self, buffer: Any) -> dict[str, np.ndarray]:
-        """Return the arrays over a buffer, without a copy; each keeps the buffer alive."""
-        kinds = self.kinds.items()
-        return {name: np.ndarray(shape, dtype, buffer, self.offsets[name]) for name, (dtype, shape) in kinds}
+    def arrays(self, buffer: Any, rows: int | None = None) -> dict[str, np.ndarray]:
+        """Return the arrays over a buffer, or their first rows, without a copy; each keeps the buffer alive."""
+        return {
+            name: np.ndarray(shape if rows is None else (rows, *shape[1:]), dtype, buffer, self.offsets[name])
+            for name, (dtype, shape) in self.kinds.items()
+        }
 
 
 def aligned(offset: int) -> int:

@@ -84,6 +84,12 @@ def check_spaces(
     return [dataset.name not in dropped for dataset in datasets]
 
 
+def dropped_steps(dataset: Dataset, space: SpaceName) -> tuple[int, int]:
+    """Return how many steps at the begin and the end of an episode have no action in a space."""
+    found = dataset.fields.spaces.get(space)
+    return (found.drop_first, found.drop_last) if found else (0, 0)
+
+
 def space_vector(dataset: Dataset, which: VectorName, space: SpaceName) -> Vector:
     """Return the vector of a dataset in a space, without dimensions if the dataset does not map to it."""
     found = dataset.fields.spaces.get(space)

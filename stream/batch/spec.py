@@ -51,6 +51,7 @@ class BatchSpec:
         state_from, state_horizon: First step, from t, and count of the steps of the state.
         offsets: Offset of each member, in steps.
         columns: Additional columns.
+        num_samples: Samples of all passes together, None without an end; rows beyond are padding.
     """
 
     datasets: tuple[str, ...]
@@ -74,6 +75,7 @@ class BatchSpec:
     state_horizon: int
     offsets: tuple[int, ...]
     columns: tuple[Column, ...]
+    num_samples: int | None = None
 
     @cached_property
     def action_size(self) -> int:
@@ -135,6 +137,8 @@ class BatchSpec:
         elif len(set(self.num_frames)) > 1:
             fields["frames_mask"] = ("?", (frames,))
         fields["sample"] = ("i8", ())
+        if self.num_samples is not None:
+            fields["sample_mask"] = ("?", ())
         if self.metadata != "none":
             fields["dataset"] = ("i4", ())
         if self.metadata == "full":

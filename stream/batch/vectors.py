@@ -12,6 +12,12 @@ from stream.storage.errors import ArgumentError
 
 Reduction = Literal["window", "sum", "mean", "first"]
 REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
+_WITHOUT_SUM = ("ee_rotation_quaternion", "ee_pose_matrix")
+"""Quantities whose changes are multiplied, not added: the sum of two of them is no rotation.
+
+Angles (``ee_rotation_euler``, ``ee_rotation_axis_angle``, ``base_rotation``) add: exactly about one axis, and about
+several axes up to the product of the turns.
+"""
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,15 @@ def sum_scale(vector: Vector, control_frequency: float | None, *, dataset: str) 
         dataset: Name of the dataset, for messages.
 
     Raises:
-        ArgumentError: The action has velocities, and the rate is unknown.
+        ArgumentError: The action has changes of quaternions or matrices, or velocities whose rate is unknown.
     """
+    changes = zip(vector.names, vector.kinds, vector.quantities, strict=False)
+    turns = [name for name, kind, what in changes if what in _WITHOUT_SUM and kind in ("displacement", "velocity")]
+    if turns:
+        raise ArgumentError(
+            f"dataset {dataset}: action='sum' would add up quaternions or matrices ({', '.join(turns)}), whose changes "
+            "are multiplied, not added; take action_space='eef_delta', or 'window', 'mean' or 'first'"
+        )
     velocities = np.array([kind == "velocity" for kind in vector.kinds], bool)
     if velocities.any() and control_frequency is None:
         first = vector.names[int(np.flatnonzero(velocities)[0])]

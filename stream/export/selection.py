@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,6 @@ from stream.loader.episode import StoredEpisode, read_stored_episode, stored_ste
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.order.choices import EpisodeChoice
-from stream.order.views import member_ranges
 from stream.storage.errors import ArgumentError
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")
@@ -172,9 +172,9 @@ def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
 def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode], dict[str, int]]:
     """Return the episodes to export, and the count of those left out by status."""
     by_split = {index.split: index for index in data.views.splits}
-    ranges = [each for each in member_ranges(data.members[0], data.datasets[0]) if each.stop > each.start]
+    ranges = [each for each in data.views.members[0].ranges if each.stop > each.start]
     inside = dict.fromkeys((each.split, number) for each in ranges for number in range(each.start, each.stop))
-    named = None if episodes is None else set(_named(data, episodes, inside, by_split))
+    named = None if episodes is None else dict(_named(data, episodes, inside, by_split))
     found: list[ChosenEpisode] = []
     left_out: Counter[str] = Counter()
     for split, number in inside:
@@ -187,7 +187,7 @@ def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode],
         (episode_id,) = index.episodes.take_texts("episode_id", row)
         if steps and (records or data.spec.layouts[0] == "pairs"):
             found.append(ChosenEpisode(split, number, episode_id, steps))
-        elif named is not None:
+        elif named and named[split, number]:
             raise ArgumentError(
                 f"--episodes: dataset {data.names[0]}, split {split}, episode {number} ({episode_id}) has no "
                 f"{'frames' if steps else 'steps'} (its status is {status!r}); leave it out"
@@ -199,10 +199,11 @@ def _choose(data: MixedData, episodes: str | None) -> tuple[list[ChosenEpisode],
 
 def _named(
     data: MixedData, text: str, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex]
-) -> Iterator[tuple[str, int]]:
-    """Yield split and number of the episodes that ``--episodes`` names."""
+) -> Iterator[tuple[tuple[str, int], bool]]:
+    """Yield split and number of the episodes that ``--episodes`` names, and whether by its own number or id."""
     where = f"dataset {data.names[0]}, split {data.members[0].split!r}"
-    items = [] if Path(text).is_file() else [item.strip() for item in text.split(",") if item.strip()]
+    # Not Path.is_file, which raises for a list longer than a file name can be.
+    items = [] if os.path.isfile(text) else [item.strip() for item in text.split(",") if item.strip()]
     numbers = [item for item in items if _NUMBERS.fullmatch(item)]
     ids = [item for item in items if item not in numbers]
     if numbers and len(by_split) > 1:
@@ -216,14 +217,14 @@ def _named(
                 raise ArgumentError(
                     f"--episodes {item}: {where} has no episode {number}; its episodes are {min(known)} to {max(known)}"
                 )
-            yield split, number
+            yield (split, number), True
     if ids or not items:
         yield from _with_ids(read_list(ids or text, "--episodes"), inside, by_split, where)
 
 
 def _with_ids(
     listed: EpisodeList, inside: Mapping[tuple[str, int], None], by_split: Mapping[str, SplitIndex], where: str
-) -> Iterator[tuple[str, int]]:
+) -> Iterator[tuple[tuple[str, int], bool]]:
     choice = EpisodeChoice(listed)
     unknown = choice.unknown_in(list(by_split.values())) if choice.listed.keeps else []
     if unknown:
@@ -234,15 +235,11 @@ def _with_ids(
             f"--episodes: {where} has no episode {unknown[0]!r:.120}{more}; its ids look like {known!r}. Give numbers, "
             "ids with commas between, or a file of ids"
         )
-    kept = {split: choice.select(index, slice(None), "steps") for split, index in by_split.items()}
-    count = 0
-    for split, number in inside:
-        first = int(by_split[split].episodes.array("first_steps_row")[number])
-        if int(by_split[split].episodes.array("num_steps")[number]) and kept[split][first]:
-            count += 1
-            yield split, number
-    if not count:
+    kept = {split: choice.episodes(index) for split, index in by_split.items()}
+    found = [(split, number) for split, number in inside if kept[split][number]]
+    if not found:
         raise ArgumentError(f"--episodes: none of the {len(choice.listed.names):,} episodes is in {where}")
+    yield from ((each, listed.keeps and not listed.patterns) for each in found)
 
 
 def _check_complete(data: MixedData, episodes: Sequence[ChosenEpisode]) -> None:

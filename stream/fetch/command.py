@@ -27,8 +27,8 @@ from stream.format.catalog import Catalog, Dataset
 from stream.format.fetched import PARTIAL, Fetched, read_fetched, write_fetched
 from stream.format.manifest import Manifest, parse_manifest, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
+from stream.order.member import split_ranges, touched_shards
 from stream.order.mixture import resolve_mixture
-from stream.order.views import member_ranges, touched_shards
 from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.files import write_whole
@@ -193,7 +193,7 @@ def _needed_shards(catalog: RemoteCatalog, mixture: Any, splits: Sequence[str]) 
                 )
             dataset = catalog.open(member.dataset)
             _, names = needed.setdefault(dataset.folder, (dataset, set()))
-            for episodes in member_ranges(member, dataset):
+            for episodes in split_ranges(member.split, dataset):
                 names.update(touched_shards(episodes, dataset))
     return needed
 

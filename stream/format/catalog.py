@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +15,7 @@ from pathlib import Path
 from stream.format.fetched import Fetched, read_fetched
 from stream.format.fields import Fields, read_fields
 from stream.format.manifest import Manifest, read_manifest
-from stream.format.names import FETCHED_NAME, MANIFEST_NAME
+from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
 from stream.format.shards import SplitShards
 from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.remote import Folder, LocalFolder, is_remote
@@ -59,6 +61,25 @@ class Dataset:
     def shard_lengths(self) -> dict[str, list[int]]:
         """Episode counts of the shards, by split, in the order of the source."""
         return {split: shards.episodes.tolist() for split, shards in self.shards.items()}
+
+    def fingerprint(self, columns: Iterable[tuple[str, TableKind, str]]) -> str:
+        """Return a hash of the content of some columns, which nothing else in the manifest changes.
+
+        Args:
+            columns: Split, table and name of each column.
+
+        Raises:
+            FormatError: The manifest has no such column.
+        """
+        found = []
+        for split, kind, name in sorted(set(columns)):
+            entry = self.manifest.splits[split]
+            if name not in entry.index[kind].columns:
+                raise FormatError(
+                    f"{self.folder / MANIFEST_NAME}: no column {name!r} of {kind}; convert this dataset again"
+                )
+            found.append((split, kind, name, getattr(entry, kind), entry.index[kind].columns[name]))
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
 class Catalog:

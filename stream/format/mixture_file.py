@@ -35,9 +35,14 @@ class SizePower(Entry):
     factor: Annotated[float, Field(gt=0, lt=1e12)] = 1.0
 
 
+def _plain_number(value: Any) -> Any:
+    """Return a number of numpy as Python's own type."""
+    return value.item() if hasattr(value, "item") else value
+
+
 def _read_weight(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
-        return validate(value)
+        return validate(_plain_number(value))
     except ValidationError:
         raise ValueError(
             f"found {value!r:.80}; expected a finite number >= 0 (0 leaves the member out), 'size', or "
@@ -92,7 +97,7 @@ class Phase(Entry):
         weights: Weight of each member; members that are not named have weight 0.
     """
 
-    until: Annotated[int, Field(ge=1, strict=True)] | None = None
+    until: Annotated[Annotated[int, Field(ge=1, strict=True)] | None, BeforeValidator(_plain_number)] = None
     weights: Annotated[dict[Text, _Weight], Field(min_length=1)]
 
 

@@ -24,6 +24,7 @@ The layout says what a record of an ArrayRecord file is:
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
 from stream.storage.errors import FormatError
@@ -39,6 +40,8 @@ LAYOUTS: tuple[Layout, ...] = ("pairs", "frames")
 TableKind = Literal["episodes", "steps", "records"]
 TABLE_KINDS: tuple[TableKind, ...] = ("episodes", "steps", "records")
 """The tables of a split's index."""
+SEARCHED: tuple[TableKind, ...] = ("steps", "episodes", "records")
+"""The order in which a column is looked up: a step's own value goes before that of its episode."""
 
 BLOCK, BLOCK_HEADER = 64 << 10, 24
 """Size of the blocks of an ArrayRecord file, and of the header that each block begins with (Riegeli's format)."""
@@ -92,6 +95,16 @@ def table_file(kind: TableKind) -> str:
     'steps.arrow'
     """
     return f"{kind}.arrow"
+
+
+def tables_of(column: str, kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:
+    """Return the tables in which to look up a column, and its name there.
+
+    >>> tables_of("steps.language"), tables_of("language")
+    ((('steps',), 'language'), (('steps', 'episodes', 'records'), 'language'))
+    """
+    first, _, rest = column.partition(".")
+    return next((((kind,), rest) for kind in kinds if kind == first and rest), (kinds, column))
 
 
 def frame_views(record: bytes | memoryview) -> list[memoryview]:

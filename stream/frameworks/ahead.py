@@ -53,7 +53,7 @@ class Ahead(StepIterator):
         prefetch: int = 1,
         note: Callable[[int], None] | None = None,
     ) -> None:
-        super().__init__(source.loader, source.loader.steps, source.step)
+        super().__init__(source.loader, source.step)
         self._source = source
         self._carrier = carrier
         self._prefetch = check_whole("prefetch", prefetch, least=0)

@@ -183,5 +183,5 @@ class PairSource:
 
     def __repr__(self) -> str:
         # Grain compares this text with that of a checkpoint's source.
-        order = hashlib.sha256(json.dumps(self._samples.data.order()).encode()).hexdigest()[:16]
-        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {order})"
+        bound = hashlib.sha256(json.dumps(self._samples.data.fingerprint()).encode()).hexdigest()[:16]
+        return f"PairSource({len(self)} pairs of {len(self.dataset_names)} datasets, {bound})"

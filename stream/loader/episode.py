@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,19 +26,34 @@ _ROWS = 256
 """Samples whose stored frames are read at once."""
 
 
+class CameraFrames(NamedTuple):
+    """Stored frames of one camera: ``frames`` uint8 [n, H, W, 3], RGB, and the step of each, ``steps`` int64 [n]."""
+
+    frames: np.ndarray
+    steps: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Episode:
     """One episode.
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        frames: Stored frames of the loader's first camera, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``.
-        frame_steps: Step of each frame, int64 [n].
+        cameras: Stored frames of each camera of the loader, by their key in batches (``frames``, ``frames/wrist``).
     """
 
     table: pa.Table
-    frames: np.ndarray
-    frame_steps: np.ndarray
+    cameras: dict[str, CameraFrames]
+
+    @property
+    def frames(self) -> np.ndarray:
+        """Stored frames of the loader's first camera, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``."""
+        return next(iter(self.cameras.values())).frames
+
+    @property
+    def frame_steps(self) -> np.ndarray:
+        """Step of each of ``frames``, int64 [n]."""
+        return next(iter(self.cameras.values())).steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +103,13 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
         stream.storage.errors.FormatError: A record is damaged.
     """
     place = _find(data, dataset, episode, split)
-    camera = data.cameras[0]
-    assembler = Assembler(_spec(data, camera))
-    arrays, _ = _assemble(assembler, place, place.samples)
-    is_real = arrays[camera.mask]
-    frame_steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
-    return Episode(_table(place), arrays[camera.frames][is_real][places], frame_steps)
+    cameras = {}
+    for camera in data.cameras:
+        arrays, _ = _assemble(Assembler(_spec(data, camera)), place, place.samples)
+        is_real = arrays[camera.mask]
+        steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
+        cameras[camera.frames] = CameraFrames(arrays[camera.frames][is_real][places], steps)
+    return Episode(_table(place), cameras)
 
 
 def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: str | None = None) -> StoredEpisode:

@@ -7,27 +7,34 @@ import os
 import time
 import traceback
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stream.batch.spec import Batch
+from stream.loader.group import check_alone
 from stream.loader.quiet_grain import grain
-from stream.loader.steps import Steps
 from stream.order.rows import Rows
+from stream.storage.arguments import check_whole
 from stream.workers.source import BatchSource
+
+if TYPE_CHECKING:
+    from stream.loader.loader import Loader
+
+
+_PLAN_AHEAD = 1024
+"""Rows that are planned together, since planning costs numpy calls, not elements."""
 
 
 class StepIterator(grain.DatasetIterator[Batch]):
     """Base class of iterators over a loader. The state is the next step, and what defines the order of samples."""
 
-    def __init__(self, loader: grain.IterDataset[Batch], steps: Steps, step: int = 0) -> None:
+    def __init__(self, loader: Loader, step: int = 0) -> None:
         super().__init__()
         self._loader = loader
-        self._steps = steps
         self._step = step
         self._is_closed = False
 
     @property
-    def loader(self) -> Any:
+    def loader(self) -> Loader:
         """The ``Loader`` that this iterates."""
         return self._loader
 
@@ -38,7 +45,7 @@ class StepIterator(grain.DatasetIterator[Batch]):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as a small JSON object with the step of the next batch."""
-        return self._steps.state_at(self._step)
+        return self._loader.state_at(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go to the step of a state. The state's loader may have other workers, ranks or metadata.
@@ -50,7 +57,7 @@ class StepIterator(grain.DatasetIterator[Batch]):
             StateError: The state belongs to another order of samples; the message names the difference.
         """
         self.check_open()
-        self.seek(self._steps.step_of(state))
+        self.seek(self._loader.step_of(state))
 
     @abc.abstractmethod
     def seek(self, step: int) -> None:
@@ -67,10 +74,15 @@ class LoaderIterator(StepIterator):
 
     Workers start with the first ``next`` or ``start_prefetch``. They end with ``close``, or when the iterator is
     garbage collected. After an error ``next`` raises the same error until ``set_state``.
+
+    Attributes:
+        stop: Step at which iteration ends, None for no end; by default ``num_steps`` of the loader. You may change it.
     """
 
-    def __init__(self, loader: grain.IterDataset[Batch], steps: Steps) -> None:
-        super().__init__(loader, steps)
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader)
+        self.stop = loader.num_steps
+        self._plan = loader.rank_plan
         self._submitted = 0
         self._source: BatchSource | None = None
         self._depth = 1
@@ -83,12 +95,11 @@ class LoaderIterator(StepIterator):
         self.check_open()
         if self._error is not None:
             raise self._error
-        last = self._steps.running.num_steps
-        if last is not None and self._step >= last:
+        if self.stop is not None and self._step >= self.stop:
             raise StopIteration
         began = time.perf_counter()
         try:
-            self._steps.data.check.raise_error()
+            self._plan.data.check.raise_error()
             self._fill()
             assert self._source is not None
             made = self._source.take(self._step)
@@ -103,7 +114,7 @@ class LoaderIterator(StepIterator):
             self._stop()
             raise
         self._step += 1
-        self._steps.counters.add(made, time.perf_counter() - began)
+        self._plan.counters.add(made, time.perf_counter() - began)
         return made.batch
 
     def seek(self, step: int) -> None:
@@ -111,7 +122,7 @@ class LoaderIterator(StepIterator):
         if self._source is not None:
             self._source.forget()
         self._error = None
-        self._step = self._submitted = step
+        self._step = self._submitted = check_whole("step", step, least=0)
 
     def start_prefetch(self) -> None:
         """Start workers and the first batches now, not with the first ``next``."""
@@ -131,21 +142,23 @@ class LoaderIterator(StepIterator):
                 "this iterator was made in another process, before a fork; make a new one with iter(loader)"
             )
         if self._source is None:
-            self._source, self._depth = self._steps.start()
+            if not self._loader.knows_ranks:
+                check_alone()
+            self._source, self._depth = self._plan.start()
             self._submitted = self._step
             self._end = weakref.finalize(self, _close, self._source, self._pid)
-        stop = self._step + self._depth
-        if self._steps.running.num_steps is not None:
-            stop = min(stop, self._steps.running.num_steps)
-        while self._submitted < stop:
-            self._source.submit(self._submitted, self._plan(self._submitted))
+        ahead = self._step + self._depth
+        while self._submitted < (ahead if self.stop is None else min(ahead, self.stop)):
+            self._source.submit(self._submitted, self._rows(self._submitted))
             self._submitted += 1
 
-    def _plan(self, step: int) -> Rows:
+    def _rows(self, step: int) -> Rows:
         if step not in self._planned:
-            ahead, count = range(step, step + self._steps.together), self._steps.rows
-            rows = self._steps.plan(ahead)
-            self._planned = {each: rows.cut(i * count, (i + 1) * count) for i, each in enumerate(ahead)}
+            count = self._plan.rows
+            end = step + max(1, _PLAN_AHEAD // count)
+            steps = range(step, end if self.stop is None else min(end, self.stop))
+            rows = self._plan.rows_of(steps)
+            self._planned = {each: rows.cut(i * count, (i + 1) * count) for i, each in enumerate(steps)}
         return self._planned[step]
 
     def _stop(self) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -15,18 +18,25 @@ from stream.loader.iterator import LoaderIterator
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
+from stream.loader.rank_plan import RankPlan
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
-from stream.loader.steps import Steps
+from stream.loader.state import make_state, read_state
+from stream.order.filters import Missing
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
 from stream.statistics.choosing import bind_transforms
 from stream.statistics.normalize import Normalize
+from stream.storage.arguments import check_names, with_known_names
+from stream.storage.errors import ArgumentError
+
+_log = logging.getLogger("stream")
 
 
+@with_known_names
 def make_loader(
     root: str | Path,
-    mixture: str | Path | Mapping[str, Any] | Sequence[tuple[int | None, Mapping[str, Any]]],
+    mixture: str | Path | Mapping[str, Any] | Sequence[str] | Sequence[tuple[int | None, Mapping[str, Any]]],
     *,
     batch_size: int,
     split: str = "train",
@@ -34,8 +44,8 @@ def make_loader(
     num_workers: int = 0,
     threads: int | None = None,
     prefetch: int = 2,
-    rank: int = 0,
-    world_size: int = 1,
+    rank: int | None = None,
+    world_size: int | None = None,
     cameras: str | Sequence[str] | None = None,
     frames: Sequence[int | str] | None = None,
     bounds: Bounds = "inside",
@@ -53,8 +63,11 @@ def make_loader(
     unknown_units: UnknownUnits = "refuse",
     columns: Sequence[str] = (),
     samples_per_episode: int = 0,
+    passes: int | None = None,
+    min_actions: int = 1,
     shuffle: str = "global",
     filters: Any = None,
+    missing: Missing = "error",
     episodes: Mapping[str, Any] | str | Path | None = None,
     keep_ranges: Mapping[str, Any] | str | Path | None = None,
     transforms: Sequence[Any] = (),
@@ -67,10 +80,11 @@ def make_loader(
 
     Args:
         root: Folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
-        mixture: Name of a mixture (``oxe29``) or dataset, a mapping of names to weights, or a YAML file. A weight is a
-            number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A member may also be a
-            mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes`` and ``keep_ranges``. A
-            schedule is a list of ``(until, mapping)``: the mapping holds up to this step, the last one's is None.
+        mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
+            file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
+            member may also be a mapping with ``dataset``, ``root``, ``weight``, ``split``, ``filters``, ``episodes``
+            and ``keep_ranges``. A schedule is a list of ``(until, mapping)``: the mapping holds up to this step, the
+            last one's is None.
         batch_size: Rows of the global batch, at most 2^20. Each rank gets ``batch_size / world_size``.
         split: Role that the mixture defines (``train``, ``val``), if it has a name or file; else episodes in TFDS's
             grammar (``train[:90%]``, ``train+test``).
@@ -78,7 +92,8 @@ def make_loader(
         num_workers: Processes, each of which makes whole batches; 0 makes them in a thread of this process.
         threads: Threads of each worker, by default 1. Without workers the default is 2, or 1 on one processor.
         prefetch: Batches that are ready or in progress beyond one for each worker.
-        rank: Number of this loader among the ranks.
+        rank: Number of this loader among the ranks, from 0. Give it with ``world_size``, or neither: a process that is
+            one of several then refuses to iterate. ``rank=0, world_size=1`` gives all rows in any case.
         world_size: Number of ranks that share the global batch.
         cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
             (``frames/primary``, ``frames/wrist``); by default the primary camera, or else the first.
@@ -107,8 +122,16 @@ def make_loader(
         columns: Additional columns of the index, with ``metadata="full"``. Each is a key of the batch: a list of texts,
             or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
+        passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
+            its weight above 0. Batches have ``sample_mask``. The last one is smaller; with several ranks it is padded,
+            so that all ranks get as many rows, and ``sample_mask`` is False for the padding. None draws by weight
+            without end.
+        min_actions: Actions that the episode must have from t on; steps t with fewer are left out. Steps whose action
+            does not exist in ``action_space`` are left out in any case.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
         filters: ``[(column, operator, value), ...]``, all of which must hold, or such lists by dataset.
+        missing: What to do with datasets that lack a column of ``filters``: ``error``; ``keep`` all of their samples;
+            ``drop``, a mixture without them.
         episodes: Episodes to keep by member: a list of their ``episode_id``, ``{"leave_out": ids}``, or a file of
             these; or a JSON file of the mapping.
         keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
@@ -117,7 +140,8 @@ def make_loader(
         normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,
             ``"min_max"``), a mapping of its arguments, or one itself, such as ``stream.load_normalize(path)``.
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
-        num_steps: Steps after which iteration stops; None never stops.
+        num_steps: Step at which iteration stops; None never stops. Each ``for`` begins at step 0, so it gives the same
+            batches as the one before. ``stream.torch.PairDataset`` goes on where the last one ended.
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
 
@@ -128,44 +152,12 @@ def make_loader(
         ArgumentError: An argument is wrong; the message says what was found and what exists.
         stream.storage.errors.FormatError: A manifest or an index is damaged.
     """
-    options = Options(
-        seed=seed,
-        shuffle=shuffle,
-        samples_per_episode=samples_per_episode,
-        filters=filters,
-        episodes=episodes,
-        keep_ranges=keep_ranges,
-        cameras=cameras,
-        frames=frames,
-        bounds=bounds,
-        metadata=metadata,
-        action=action,
-        action_from=action_from,
-        horizon=horizon,
-        state_from=state_from,
-        state_horizon=state_horizon,
-        action_columns=action_columns,
-        state_columns=state_columns,
-        action_space=action_space,
-        state_space=state_space,
-        unmapped=unmapped,
-        unknown_units=unknown_units,
-        columns=columns,
-    )
-    running = Running(
-        batch_size=batch_size,
-        num_workers=num_workers,
-        threads=threads,
-        prefetch=prefetch,
-        rank=rank,
-        world_size=world_size,
-        transforms=transforms,
-        on_error=on_error,
-        num_steps=num_steps,
-        decode=decode,
-    )
+    _check_platform()
+    given = locals()
+    options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
+    running = Running(**{name: given[name] for name in Running.__dataclass_fields__})
     data = open_mixture(root, mixture, split=split, options=options, batch_size=running.batch_size)
-    return Loader(data, running, normalize=normalize)
+    return Loader(data, running, normalize=normalize, knows_ranks=rank is not None)
 
 
 class Loader(grain.IterDataset[Batch]):
@@ -191,6 +183,7 @@ class Loader(grain.IterDataset[Batch]):
     - ``step`` int64 [b], t.
     - ``offset`` int64 [b], steps from t to the last frame of the sample.
     - ``sample`` int64 [b], global number of the sample.
+    - ``sample_mask`` bool [b], with ``passes``: False for rows that pad the last batch of several ranks.
 
     You may write into the arrays. Their memory is reused when the last array, view or tensor over it is gone.
 
@@ -198,20 +191,28 @@ class Loader(grain.IterDataset[Batch]):
         batch_size: Rows of the global batch.
         rank: Number of this loader among the ranks.
         world_size: Number of ranks.
-        num_steps: Steps after which iteration stops, or None.
+        num_steps: Step at which iteration stops, or None.
     """
 
-    def __init__(self, data: MixedData, running: Running, *, normalize: Any = None) -> None:
+    def __init__(self, data: MixedData, running: Running, *, normalize: Any = None, knows_ranks: bool = True) -> None:
         super().__init__()
         self.data = data
         running = replace(running, transforms=bind_transforms(running.transforms, data, normalize))
         self.running = running
+        self.knows_ranks = knows_ranks
+        self.rank_plan = RankPlan(data, running)
         self.batch_size = running.batch_size
-        self.rank = running.rank
-        self.world_size = running.world_size
-        self.num_steps = running.num_steps
-        self.steps = Steps(data, running)
-        self.counters = self.steps.counters
+        self.rank, self.world_size = running.ranks
+        self.num_steps = self.rank_plan.num_steps
+        self.counters = self.rank_plan.counters
+
+    def with_ranks(self, rank: int, world_size: int) -> Loader:
+        """Return a loader of the same open data for another rank; its counters begin at 0.
+
+        Raises:
+            ArgumentError: The ranks are wrong, or do not divide ``batch_size``.
+        """
+        return Loader(self.data, replace(self.running, rank=rank, world_size=world_size))
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -253,7 +254,7 @@ class Loader(grain.IterDataset[Batch]):
         return -(-sum(self.sizes.values()) // self.batch_size)
 
     def __iter__(self) -> LoaderIterator:
-        return LoaderIterator(self, self.steps)
+        return LoaderIterator(self)
 
     def __str__(self) -> str:
         return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
@@ -267,11 +268,11 @@ class Loader(grain.IterDataset[Batch]):
         Raises:
             RecordError: A record cannot be read, and ``on_error`` is ``raise``.
         """
-        return self.steps.make(step).batch
+        return self.rank_plan.make(step).batch
 
     def batch_on_host(self, step: int) -> Batch:
         """Return the batch of a step, as with ``decode="host"``."""
-        made = self.steps.on_host().make(step)
+        made = self.rank_plan.on_host().make(step)
         self.counters.add_replaced(made.replaced)
         return made.batch
 
@@ -284,10 +285,16 @@ class Loader(grain.IterDataset[Batch]):
     def describe(self, step: int | None = None) -> list[SampleRef] | dict[str, dict[str, Any]]:
         """Return the origin of each row of a step, without reading images; without a step, an overview.
 
-        The overview has by dataset its ``split``, count of ``episodes`` and of ``samples`` an epoch; ``left_out``, the
-        count of samples by reason (``window``, ``filters``, ``episodes``, ``keep_ranges``, ``holes``);
-        ``unknown_episodes``, how many of the named episodes its splits lack; and ``damaged``, what the conversion left
-        out by reason.
+        The overview has by dataset:
+
+        - ``split``, and ``ranges``: the episodes [start, stop) that it names, by TFDS split.
+        - ``episodes``: their count. ``remaining_episodes``: how many of them have samples.
+        - ``samples``: count of samples in an epoch.
+        - ``left_out``: count of the other samples by reason (``window``, ``actions``, ``filters``, ``episodes``,
+          ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
+          that several would leave out counts for the first.
+        - ``unknown_episodes``: how many of the named episodes its splits lack.
+        - ``damaged``: what the conversion left out, by reason.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
         that replaced them.
@@ -295,7 +302,7 @@ class Loader(grain.IterDataset[Batch]):
         Args:
             step: Step, from 0, or None.
         """
-        return self.data.overview() if step is None else self.steps.describe(step)
+        return self.data.overview() if step is None else self.rank_plan.describe(step)
 
     def episode(self, dataset: str, episode: int, *, split: str | None = None) -> Episode:
         """Return the steps and frames of an episode.
@@ -340,28 +347,67 @@ class Loader(grain.IterDataset[Batch]):
         """
         save_loader(path, self.data, self.running)
 
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything that defines the order of samples, and nothing else; states are bound to it."""
+        return {"batch_size": self.batch_size, **self.data.fingerprint()}
+
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the state of an iterator whose next batch is that of ``step``."""
-        return self.steps.state_at(step)
+        return make_state(step, self.fingerprint, random_ranks=self.running.random_ranks)
 
     def step_of(self, state: Any) -> int:
         """Return the step of a state; raises StateError if it belongs to another order of samples."""
-        return self.steps.step_of(state)
+        return read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
+
+
+_OVERRIDES = (
+    "rank",
+    "world_size",
+    "num_workers",
+    "threads",
+    "prefetch",
+    "transforms",
+    "on_error",
+    "num_steps",
+    "decode",
+)
+"""Arguments of ``load_loader``: those that change neither the samples of a run nor their order."""
 
 
 def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
-    """Make the loader that a ``loader.json`` describes, without its transforms.
+    """Make the loader that a ``loader.json`` describes.
+
+    The file has only the names of transforms, so give them again. A warning names those that are missing.
 
     Args:
         path: File that ``Loader.save`` wrote.
         root: Folder of the converted data, if they were moved.
-        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error`` or
-            ``decode``, as for ``make_loader``.
+        overrides: ``rank``, ``world_size``, ``num_workers``, ``threads``, ``prefetch``, ``transforms``, ``on_error``,
+            ``num_steps`` or ``decode``, as for ``make_loader``. Others would define another run.
 
     Raises:
         StateError: The file is not a loader.json, or the data differ from those of the run; the message names the
             difference.
         ArgumentError: An override is wrong.
     """
-    data, running = read_saved(path, root=root, overrides=overrides)
-    return Loader(data, running)
+    _check_platform()
+    for name in overrides:
+        if name in Options.__dataclass_fields__ or name == "batch_size":
+            raise ArgumentError(f"{name}: {path} defines it, as another would be another run; use make_loader")
+    check_names(overrides, _OVERRIDES)
+    data, running, transforms = read_saved(path, root=root, overrides=overrides)
+    if transforms and "transforms" not in overrides:
+        _log.warning(
+            "%s: loaded without the transforms of the run, which are code: %s; give transforms=, [] for none",
+            path,
+            ", ".join(transforms),
+        )
+    return Loader(data, running, knows_ranks=bool({"rank", "world_size"} & set(overrides)))
+
+
+def _check_platform() -> None:
+    if sys.platform != "linux":
+        raise OSError(
+            f"batches are made in Linux's shared memory (memfd_create), and this is {sys.platform}; use Linux"
+        )

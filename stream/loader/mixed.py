@@ -13,21 +13,25 @@ from typing import Any
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import find_column
 from stream.batch.dataset_vector import dataset_vector
-from stream.batch.spaces import check_spaces
+from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.format.catalog import Catalog, Dataset
+from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
 from stream.format.names import VECTORS
 from stream.format.spaces import derived_column
 from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import parse_filters
+from stream.order.filters import Filter, parse_filters, settle_missing
+from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.plan import MAX_SAMPLE, Plan, Shuffle
+from stream.order.passes import Passes
+from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
-from stream.order.views import Views, member_ranges
+from stream.order.shuffle import Shuffle
+from stream.order.views import Views
 from stream.order.window import resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
@@ -70,11 +74,14 @@ class MixedData:
             unknown_units=options.unknown_units,
         )
         self.datasets = tuple(compress(self.datasets, stay))
-        self.mixture = mixture = replace(mixture, members=tuple(compress(mixture.members, stay)))
+        members = tuple(compress(mixture.members, stay))
+        choices = _choices(members, [dataset.name for dataset in self.datasets], options)
+        choices, stay = settle_missing(choices, self.datasets, options.missing)
+        self.datasets = tuple(compress(self.datasets, stay))
+        self.mixture = mixture = replace(mixture, members=tuple(compress(members, stay)))
         self.members = members = mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
         shuffle = Shuffle.parse(options.shuffle)
-        self.choices = _choices(members, self.names, options)
         fields = [dataset.fields for dataset in self.datasets]
         self.windows = tuple(resolve_windows(options.frames, fields, self.names))
         pairs = [name for name, each in zip(self.names, fields, strict=True) if each.layout == "pairs"]
@@ -85,35 +92,29 @@ class MixedData:
             )
         self.cameras = find_cameras(options.cameras, fields, self.names)
         self.views = Views(
-            self.members,
-            self.datasets,
-            samples_per_episode=options.samples_per_episode,
-            choices=self.choices,
-            windows=self.windows,
-            cameras=[
-                [camera.stored[member] for camera in self.cameras if camera.stored[member] >= 0]
-                for member in range(len(members))
+            [
+                OpenMember(
+                    entry=entry,
+                    dataset=dataset,
+                    window=window,
+                    cameras=[camera.stored[number] for camera in self.cameras if camera.stored[number] >= 0],
+                    choices=choices.get(dataset.name, ()),
+                    action_margins=self._action_margins(dataset),
+                    clamps=options.bounds == "clamp",
+                )
+                for number, (entry, dataset, window) in enumerate(
+                    zip(members, self.datasets, self.windows, strict=True)
+                )
             ],
-            bounds=options.bounds,
+            samples_per_episode=options.samples_per_episode,
         )
         self.sizes: dict[str, int] = dict(zip(self.names, self.views.sizes.tolist(), strict=True))
         self.relative_weights = [
             member.relative_weights(size) for member, size in zip(members, self.sizes.values(), strict=True)
         ]
-        if mixture.until and batch_size is None:
-            raise ArgumentError("the mixture has a schedule in steps of batches; make_loader takes it")
-        try:
-            tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
-        except ValueError as error:
-            raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
-        if len(tables) != len(mixture.until) + 1:
-            raise ArgumentError(f"mixture: {len(mixture.until)} phases end at a step, expected {len(tables) - 1}")
-        ends = [until * (batch_size or 0) for until in mixture.until]
-        if max(ends, default=0) > MAX_SAMPLE:
-            most = MAX_SAMPLE // (batch_size or 1)
-            raise ArgumentError(f"mixture: a phase ends at step {mixture.until[-1]:,}; expected at most {most:,}")
-        self.mix = MixSchedule(tables, ends)
-        self.plan = Plan(self.mix, self.views, names=self.names, seed=options.seed, shuffle=shuffle)
+        self.phase_weights, mix = self._passes(shuffle) if options.passes else self._mix(batch_size)
+        num_samples = options.passes and options.passes * int(self.views.sizes.sum())
+        self.plan = Plan(mix, self.views, seed=options.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
     @property
@@ -125,7 +126,7 @@ class MixedData:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
         step = check_whole("step", step, least=0)
         phase = sum(until <= step for until in self.mixture.until)
-        return dict(zip(self.names, self.mix.tables[phase].weights.tolist(), strict=True))
+        return dict(zip(self.names, self.phase_weights[phase], strict=True))
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -173,6 +174,7 @@ class MixedData:
             state_horizon=options.state_horizon,
             offsets=self.offsets,
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
+            num_samples=self.plan.num_samples,
         )
         if spec.action == "sum":
             spec.sum_scales()  # raises now, not in the first batch
@@ -190,7 +192,7 @@ class MixedData:
         """Check that the index belongs to the manifests."""
         found: list[UsedColumn] = []
         for split in self.spec.splits:
-            columns = [*self.views.used_columns(split), *self.spec.used_columns(split)]
+            columns = [*self.views.members[split.member].used_columns(split), *self.spec.used_columns(split)]
             first = self.views.splits_of(split.member)[0]
             found += used_columns(self.datasets[split.member], split, columns, first=first)
         return IndexCheck(found)
@@ -202,51 +204,77 @@ class MixedData:
     def overview(self) -> dict[str, dict[str, Any]]:
         """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
         found = {}
-        for number, (name, member, dataset) in enumerate(zip(self.names, self.members, self.datasets, strict=True)):
+        for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True)):
             splits = self.views.splits_of(number)
-            unknown = {
-                choice.reason: len(names)
-                for choice in self.choices.get(name, ())
-                if (names := choice.unknown_in(splits))
-            }
+            unknown = {choice.reason: len(ids) for choice in member.choices if (ids := choice.unknown_in(splits))}
+            ranges: dict[str, list[list[int]]] = {}
+            for each in member.ranges:
+                ranges.setdefault(each.split, []).append([each.start, each.stop])
             found[name] = {
-                "split": member.split,
-                "episodes": sum(r.stop - r.start for r in member_ranges(member, dataset)),
+                "split": member.entry.split,
+                "ranges": ranges,
+                "episodes": sum(stop - start for each in ranges.values() for start, stop in each),
+                "remaining_episodes": self.views.num_episodes(number),
                 "samples": self.sizes[name],
                 "left_out": self.views.left_out[number],
+                "left_out_by_condition": self.views.conditions[number],
                 "unknown_episodes": unknown,
-                "damaged": {reason: count for reason, count in dataset.manifest.left_out.items() if count},
+                "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
             }
         return found
 
-    def order(self) -> dict[str, Any]:
-        """Return everything that defines the order of samples, as a small JSON object for states."""
+    def fingerprint(self) -> dict[str, Any]:
+        """Return everything that defines the order of samples, and nothing else, as a small JSON object for states."""
         options = self.options
         members = {
-            name: {
-                "index": index,
-                "dataset": member.dataset.partition(":")[0],
-                "version": dataset.version,
-                "data": dataset.manifest.checksum[:16],
-                "split": member.split,
-                "choices": {choice.reason: choice.fingerprint for choice in self.choices.get(name, ())},
-            }
-            for index, (name, member, dataset) in enumerate(zip(self.names, self.members, self.datasets, strict=True))
+            name: {"index": number, **member.fingerprint(self.views.splits_of(number))}
+            for number, (name, member) in enumerate(zip(self.names, self.views.members, strict=True))
         }
-        # The frames of a window decide which steps are samples.
-        window = {name: getattr(options, name) for name in ("cameras", "frames")}
-        is_default = options.bounds == "inside" and not any(window.values())
         return {
             "seed": options.seed,
             "shuffle": options.shuffle,
             "samples_per_episode": options.samples_per_episode,
-            **({} if is_default else {"window": {**window, "bounds": options.bounds}}),
+            "passes": options.passes is not None,
             "datasets": members,
             "phases": [
-                {"until": until, "weights": dict(zip(self.names, table.weights.tolist(), strict=True))}
-                for until, table in zip([*self.mixture.until, None], self.mix.tables, strict=True)
+                {"until": until, "weights": dict(zip(self.names, weights, strict=True))}
+                for until, weights in zip([*self.mixture.until, None], self.phase_weights, strict=True)
             ],
         }
+
+    def _action_margins(self, dataset: Dataset) -> tuple[int, int]:
+        """Return the steps at either end of an episode that have too few actions to be samples."""
+        space = self.options.action_space
+        own = dataset.name in self.options.own_columns("action")
+        first, last = (0, 0) if space is None or own else dropped_steps(dataset, space)
+        return first, last + self.options.min_actions - 1
+
+    def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
+        """Return the shares of the members in complete passes, and their order."""
+        if self.mixture.until:
+            raise ArgumentError(
+                f"passes={self.options.passes}: the mixture has a schedule of weights, and complete passes have none; "
+                "give a mapping of names to weights, or leave passes out"
+            )
+        sizes = self.views.sizes
+        return [(sizes / sizes.sum()).tolist()], Passes(sizes, seed=self.options.seed, shuffle=shuffle)
+
+    def _mix(self, batch_size: int | None) -> tuple[list[list[float]], MixSchedule]:
+        """Return the shares of the members in each phase, and the tables that mix them."""
+        until = self.mixture.until
+        if until and batch_size is None:
+            raise ArgumentError("the mixture has a schedule in steps of batches; make_loader takes it")
+        try:
+            tables = [build_mix(weights) for weights in zip(*self.relative_weights, strict=True)]
+        except ValueError as error:
+            raise ArgumentError(f"{error}; members are {', '.join(self.names)}") from None
+        if len(tables) != len(until) + 1:
+            raise ArgumentError(f"mixture: {len(until)} phases end at a step, expected {len(tables) - 1}")
+        ends = [each * (batch_size or 0) for each in until]
+        if max(ends, default=0) > MAX_SAMPLE:
+            most = MAX_SAMPLE // (batch_size or 1)
+            raise ArgumentError(f"mixture: a phase ends at step {until[-1]:,}; expected at most {most:,}")
+        return [table.weights.tolist() for table in tables], MixSchedule(tables, ends)
 
     def _warn_of_offsets(self) -> None:
         other = [
@@ -266,6 +294,13 @@ def open_mixture(
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = Catalog(root)
     return MixedData(root, resolve_mixture(mixture, split, catalog), options, catalog=catalog, batch_size=batch_size)
+
+
+def read_mixture_fields(root: str | Path, mixture: Any, *, split: str) -> list[Fields]:
+    """Return a loader's fields of each dataset of a mixture, from the manifests alone."""
+    catalog = Catalog(root)
+    members = resolve_mixture(mixture, split, catalog).members
+    return [dataset.fields for dataset in _open_datasets(members, catalog)]
 
 
 def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset, ...]:
@@ -301,5 +336,7 @@ def _choices(members: Sequence[Member], names: Sequence[str], options: Options) 
         own = {name: value for name, value in own.items() if value is not None}
         for given in (getattr(options, what), own):
             for name, choice in parse(given, names).items():
-                found.setdefault(name, []).append(choice)
+                # Each condition of a filter counts what it leaves out.
+                parts = choice.parts() if isinstance(choice, Filter) else [choice]
+                found.setdefault(name, []).extend(parts)
     return found

@@ -12,7 +12,7 @@ from stream.batch.spec import METADATA, Metadata
 from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
-from stream.order.filters import canonical_filters
+from stream.order.filters import MISSING, Missing, canonical_filters
 from stream.order.plain_values import canonical_choice, canonical_columns
 from stream.order.window import BOUNDS, Bounds, canonical_frames
 from stream.storage.arguments import check_whole
@@ -21,6 +21,8 @@ from stream.storage.errors import ArgumentError
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),
     "samples_per_episode": (0, 1_000_000),
+    "passes": (1, 1_000_000),
+    "min_actions": (1, 1_000_000),
     "action_from": (-100_000, 100_000),
     "horizon": (1, 100_000),
     "state_from": (-100_000, 100_000),
@@ -34,6 +36,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     **{f"{which}_space": (None, *spaces) for which, spaces in SPACES.items()},
     "unmapped": UNMAPPED,
     "unknown_units": UNKNOWN_UNITS,
+    "missing": MISSING,
 }
 
 
@@ -48,7 +51,10 @@ class Options:
     seed: int = 0
     shuffle: str = "global"
     samples_per_episode: int = 0
+    passes: int | None = None
+    min_actions: int = 1
     filters: Any = None
+    missing: Missing = "error"
     episodes: Any = None
     keep_ranges: Any = None
     metadata: Metadata = "full"
@@ -70,7 +76,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, (least, most) in _NUMBERS.items():
-            if name == "horizon" and self.horizon is None:
+            if name in ("horizon", "passes") and getattr(self, name) is None:
                 continue
             number = check_whole(name, getattr(self, name), least=least)
             if most is not None and number > most:

@@ -23,6 +23,7 @@ _LEAST = {
     "num_steps": 0,
 }
 """Least value of each whole number."""
+_MAY_BE_NONE = ("threads", "num_steps", "rank", "world_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,8 @@ class Running:
     num_workers: int = 0
     threads: int | None = None
     prefetch: int = 2
-    rank: int = 0
-    world_size: int = 1
+    rank: int | None = None
+    world_size: int | None = None
     transforms: Sequence[Any] = ()
     on_error: Literal["raise", "replace"] = "raise"
     num_steps: int | None = None
@@ -47,21 +48,23 @@ class Running:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value: Any = getattr(self, name)
-            if value is not None or name not in ("threads", "num_steps"):
+            if value is not None or name not in _MAY_BE_NONE:
                 object.__setattr__(self, name, check_whole(name, value, least=least))
         if self.batch_size > MAX_BATCH_SIZE:
             raise ArgumentError(f"batch_size={self.batch_size}; expected at most {MAX_BATCH_SIZE:,}")
-        if self.batch_size % self.world_size:
-            below = self.batch_size // self.world_size * self.world_size
-            choices = " or ".join(str(size) for size in (below, below + self.world_size) if size)
+        if (self.rank is None) != (self.world_size is None):
+            given = f"rank={self.rank}" if self.world_size is None else f"world_size={self.world_size}"
+            raise ArgumentError(f"{given} alone; give rank and world_size together, or neither")
+        rank, world_size = self.ranks
+        if self.batch_size % world_size:
+            below = self.batch_size // world_size * world_size
+            choices = " or ".join(str(size) for size in (below, below + world_size) if size)
             raise ArgumentError(
-                f"batch_size={self.batch_size} is not divisible by world_size={self.world_size}; batch_size is that "
+                f"batch_size={self.batch_size} is not divisible by world_size={world_size}; batch_size is that "
                 f"of all ranks together, take {choices}"
             )
-        if self.rank >= self.world_size:
-            raise ArgumentError(
-                f"rank={self.rank} of world_size={self.world_size}; expected 0 to {self.world_size - 1}"
-            )
+        if rank >= world_size:
+            raise ArgumentError(f"rank={rank} of world_size={world_size}; expected 0 to {world_size - 1}")
         if self.decode not in DECODE:
             raise ArgumentError(f"decode={self.decode!r}; expected 'host' or 'device'")
         if not isinstance(self.transforms, list | tuple):
@@ -74,6 +77,11 @@ class Running:
         object.__setattr__(self, "transforms", tuple(self.transforms))
 
     @property
+    def ranks(self) -> tuple[int, int]:
+        """Rank and world size; 0 of 1 if none were given."""
+        return self.rank or 0, self.world_size or 1
+
+    @property
     def thread_count(self) -> int:
         """Threads of each worker, or of this process without workers."""
         return self.threads or (1 if self.num_workers else min(2, len(os.sched_getaffinity(0))))
@@ -81,4 +89,4 @@ class Running:
     @property
     def random_ranks(self) -> int | None:
         """Number of ranks if the batches depend on it, as with a ``RandomMap``; else None."""
-        return self.world_size if any(hasattr(each, "random_map") for each in self.transforms) else None
+        return self.ranks[1] if any(hasattr(each, "random_map") for each in self.transforms) else None

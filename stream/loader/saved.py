@@ -16,7 +16,7 @@ from stream.order.mixture import Member, Mixture
 from stream.order.plain_values import canonical_choice
 from stream.storage.errors import ArgumentError, StateError
 
-_KEPT = ("batch_size", "world_size", "rank", "on_error", "num_steps", "decode")
+_KEPT = ("batch_size", "on_error", "num_steps", "decode")
 
 
 def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
@@ -48,10 +48,11 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
         "version": STATE_VERSION,
         "root": str(data.root.resolve()),
         **{name: getattr(running, name) for name in _KEPT},
+        **dict(zip(("rank", "world_size"), running.ranks, strict=True)),
         "members": members,
         "until": data.mixture.until,
         "options": {name: getattr(options, name) for name in Options.__dataclass_fields__},
-        "order": data.order(),
+        "fingerprint": data.fingerprint(),
         "transforms": [repr(transform) for transform in running.transforms],
     }
     write_json(Path(path), content)
@@ -59,8 +60,8 @@ def save_loader(path: str | Path, data: MixedData, running: Running) -> None:
 
 def read_saved(
     path: str | Path, *, root: str | Path | None = None, overrides: Mapping[str, Any] | None = None
-) -> tuple[MixedData, Running]:
-    """Open the data and settings of a ``loader.json``, without its transforms.
+) -> tuple[MixedData, Running, list[str]]:
+    """Open the data and settings of a ``loader.json``; also return the names of its transforms, which it does not have.
 
     Args:
         path: File.
@@ -77,20 +78,18 @@ def read_saved(
     try:
         mixture = Mixture(tuple(_member(each) for each in content["members"]), tuple(map(int, content["until"])))
         options = Options(**content["options"])
-        running = {name: content[name] for name in _KEPT}
+        running = {name: content[name] for name in (*_KEPT, "rank", "world_size")}
         where = root or _text(content["root"])
-        order = content["order"]
+        fingerprint = content["fingerprint"]
+        transforms = list(map(_text, content["transforms"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
-    try:
-        chosen = Running(**{**running, **(overrides or {})})
-    except TypeError as error:
-        raise ArgumentError(f"{error}; arguments are {', '.join(Running.__dataclass_fields__)}") from None
+    chosen = Running(**{**running, **(overrides or {})})
     data = MixedData(where, mixture, options, batch_size=chosen.batch_size)
-    difference = first_difference(order, data.order())
+    difference = first_difference(fingerprint, data.fingerprint())
     if difference:
         raise StateError(f"{path}: the data below {where} are not those of the run: {difference}")
-    return data, chosen
+    return data, chosen, transforms
 
 
 def _own(what: str, value: Any) -> Any:

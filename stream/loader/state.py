@@ -7,50 +7,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stream.storage.errors import StateError
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError, StateError
 from stream.storage.files import FileTooLarge, read_whole, write_whole
 
 STATE_VERSION = 1
-_MAX_BYTES = 50_000_000
+_MAX_BYTES = 1 << 30
+"""Size limit of ``loader.json``; keep ranges of a million episodes take 200 MB."""
 
 
-def make_state(
-    step: int, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None
-) -> dict[str, Any]:
+def make_state(step: int, fingerprint: Mapping[str, Any], *, random_ranks: int | None = None) -> dict[str, Any]:
     """Return the state of an iterator.
 
     Args:
         step: Step of the next batch.
-        batch_size: Rows of the global batch.
-        order: Everything else that defines the order of samples (``MixedData.order``).
+        fingerprint: Everything that defines the order of samples (``Loader.fingerprint``).
         random_ranks: Number of ranks, if a transform draws random numbers by rank (``Running.random_ranks``).
     """
-    state = {"version": STATE_VERSION, "step": step, "order": {"batch_size": batch_size, **order}}
+    state = {"version": STATE_VERSION, "step": check_whole("step", step, least=0), "fingerprint": dict(fingerprint)}
     return state if random_ranks is None else {**state, "random_ranks": random_ranks}
 
 
-def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_ranks: int | None = None) -> int:
+def read_state(state: Any, fingerprint: Mapping[str, Any], *, random_ranks: int | None = None) -> int:
     """Return the step of a state.
 
     Args:
         state: Any value.
-        batch_size: Rows of this loader's global batch.
-        order: Order of this loader's samples.
+        fingerprint: Fingerprint of this loader.
         random_ranks: This loader's ``Running.random_ranks``.
 
     Raises:
         StateError: The value is not a state, or belongs to another order; names the first field that differs, and both
             values.
     """
-    if not isinstance(state, Mapping) or not {"version", "step", "order"} <= set(state):
-        raise StateError(f"{state!r:.100}: not a state of a loader, expected a mapping with version, step and order")
+    if not isinstance(state, Mapping) or not {"version", "step", "fingerprint"} <= set(state):
+        raise StateError(
+            f"{state!r:.100}: not a state of a loader, expected a mapping with version, step and fingerprint"
+        )
     if state["version"] != STATE_VERSION:
         raise StateError(f"state of version {state['version']!r}, this program reads version {STATE_VERSION}")
     step = state["step"]
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise StateError(f"state with step {step!r}; expected a whole number >= 0")
-    here = {"batch_size": batch_size, **order}
-    difference = first_difference(_up_to(state["order"], step), _up_to(here, step))
+    difference = first_difference(_up_to(state["fingerprint"], step), _up_to(fingerprint, step))
     if difference:
         raise StateError(
             f"the state belongs to another order of samples: {difference}. Build the loader as it was then, or begin "
@@ -66,23 +65,23 @@ def read_state(state: Any, batch_size: int, order: Mapping[str, Any], *, random_
     return step
 
 
-def _up_to(order: Any, step: int) -> Any:
-    """Return the part of an order that defines the samples before a step: later phases of a schedule may differ."""
+def _up_to(fingerprint: Any, step: int) -> Any:
+    """Return the part of a fingerprint that defines the samples before a step; later phases may differ."""
     try:
         phases: list[dict[str, Any]] = []
         begin = 0
-        for phase in order["phases"]:
+        for phase in fingerprint["phases"]:
             if begin < max(step, 1):
                 until = phase["until"] if phase["until"] is not None and phase["until"] < step else None
                 weights = {name: weight for name, weight in phase["weights"].items() if weight}
                 phases.append({"until": until, "weights": weights})
             begin = step if phase["until"] is None else phase["until"]
         drawn = {name for phase in phases for name in phase["weights"]}
-        datasets = {name: entry for name, entry in order["datasets"].items() if name in drawn}
-        rest = {key: value for key, value in order.items() if key not in ("phases", "datasets")}
+        datasets = {name: entry for name, entry in fingerprint["datasets"].items() if name in drawn}
+        rest = {key: value for key, value in fingerprint.items() if key not in ("phases", "datasets")}
         return {**rest, "phases": dict(enumerate(phases)), "datasets": datasets}
     except (AttributeError, KeyError, TypeError):
-        return order
+        return fingerprint
 
 
 def first_difference(saved: Any, here: Any, path: str = "") -> str:
@@ -102,9 +101,14 @@ def first_difference(saved: Any, here: Any, path: str = "") -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically."""
+    """Write a JSON file atomically; raises ArgumentError if ``read_json`` would refuse its size."""
+    text = json.dumps(content, indent=1) + "\n"
+    if len(text) > _MAX_BYTES:
+        raise ArgumentError(
+            f"{path}: would have {len(text):,} bytes, at most {_MAX_BYTES:,}; give episodes and keep_ranges as files"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+    write_whole(path, text)
 
 
 def read_json(path: Path) -> dict[str, Any]:

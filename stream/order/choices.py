@@ -14,7 +14,7 @@ import numpy as np
 
 from stream.format.episode_list import OPENPI, EpisodeList, read_by_name, read_list, read_value
 from stream.storage.arguments import check_whole
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, FormatError
 
 if TYPE_CHECKING:
     from stream.format.index import SplitIndex
@@ -32,6 +32,11 @@ class Choice(ABC):
     """Name in the counts of samples that were left out."""
 
     @property
+    def label(self) -> str:
+        """Name of this choice among others of the same reason: the reason, or ``reason: condition``."""
+        return self.reason
+
+    @property
     @abstractmethod
     def fingerprint(self) -> str:
         """Hash of the choice, which does not depend on the process."""
@@ -47,6 +52,35 @@ class Choice(ABC):
     def unknown_in(self, splits: Sequence[SplitIndex]) -> list[str]:
         """Return the episodes that this names and none of the splits of a dataset has."""
         return []
+
+
+@dataclass(frozen=True)
+class WithActions(Choice):
+    """Samples with enough actions: those at least ``first`` steps from the begin of their episode, and ``last`` from
+    its end.
+    """
+
+    first: int
+    last: int
+    reason = "actions"
+
+    @property
+    def fingerprint(self) -> str:
+        """Text of the choice."""
+        return f"{self.first},{self.last}"
+
+    def used_columns(self, index: SplitIndex, samples: Samples) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns that ``select`` reads of an index."""
+        yield from ((samples, name) for name in ("episode", "step"))
+        yield "episodes", "num_steps"
+
+    def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
+        """Return which samples are kept."""
+        table = index.table(samples)
+        episode, step = (table.array(name)[rows] for name in ("episode", "step"))
+        if len(episode) and not 0 <= episode.min() <= episode.max() < len(index.episodes):
+            raise FormatError(f"{table.path}: names episodes beyond the {len(index.episodes):,} of the split")
+        return np.asarray((step >= self.first) & (step < index.episodes.take("num_steps", episode) - self.last))
 
 
 class _ByEpisode(Choice):
@@ -122,8 +156,15 @@ class EpisodeChoice(_ByEpisode):
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
         """Return which samples are kept."""
-        named = np.zeros(len(index.table(samples).array("episode")[rows]), bool)
-        for numbers in self._of_samples(index, rows, samples):
+        return self._kept(index.table(samples).array("episode")[rows], self._of_samples(index, rows, samples))
+
+    def episodes(self, index: SplitIndex) -> np.ndarray:
+        """Return which episodes of a split are kept, bool [episodes], those without steps too."""
+        return self._kept(index.episodes.array("episode"), self._numbers(index, 0, len(index.episodes)))
+
+    def _kept(self, found: np.ndarray, ways: Iterator[np.ndarray]) -> np.ndarray:
+        named = np.zeros(len(found), bool)
+        for numbers in ways:
             named |= numbers >= 0
         return named == self.listed.keeps
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.format.names import DERIVED, TABLE_KINDS, TableKind
+from stream.format.names import DERIVED, SEARCHED, TableKind, tables_of
 from stream.order.choices import Choice, Samples
 from stream.order.plain_values import kind_of, plain_scalar, plain_values
 from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
+    from stream.format.catalog import Dataset
     from stream.format.index import SplitIndex
     from stream.format.table import Table
 
@@ -33,7 +35,11 @@ _MATCH: dict[str, Callable[[str, str], bool]] = {
     "contains": lambda text, given: given in text,
     "matches": lambda text, given: re.search(given, text) is not None,
 }
+_log = logging.getLogger("stream")
 OPERATORS = (*_COMPARE, "in", "not in", *_MATCH)
+
+Missing = Literal["error", "keep", "drop"]
+MISSING: tuple[Missing, ...] = get_args(Missing)
 
 Condition = tuple[str, str, Any]
 """Column, operator and value: a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
@@ -43,14 +49,23 @@ Condition = tuple[str, str, Any]
 class Filter(Choice):
     """Conditions ``(column, operator, value)``, as in pyarrow's ``filters=``, that must all hold.
 
-    A column is looked up in ``episodes``, ``steps`` and ``records``, in this order; ``steps.language`` names the table.
-    ``contains`` and ``matches`` (a regular expression, found anywhere) compare texts.
-    A record has the values of its episode and of its step t. A missing value fulfils no condition. Numbers are compared
-    in the type of the column: a value for a float32 column is rounded to float32 first.
+    A column is looked up in ``steps``, ``episodes`` and ``records``, in this order, so ``language`` is that of the
+    sample's step t, as in its batch; ``episodes.language`` names another table. ``contains`` and ``matches`` (a regular
+    expression, found anywhere) compare texts. A missing value and NaN fulfil no condition, ``!=`` and ``not in``
+    included. Numbers are compared in the type of the column: a value for a float32 column is rounded to float32 first.
     """
 
     conditions: tuple[Condition, ...]
     reason = "filters"
+
+    @property
+    def label(self) -> str:
+        """Name in the counts by condition."""
+        return "filters: " + " and ".join(f"{column} {how} {value!r:.60}" for column, how, value in self.conditions)
+
+    def parts(self) -> list[Filter]:
+        """Return a filter for each condition."""
+        return [replace(self, conditions=(condition,)) for condition in self.conditions]
 
     @property
     def fingerprint(self) -> str:
@@ -117,6 +132,49 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
     return {name: Filter(tuple(map(tuple, conditions))) for name, conditions in canonical.items() if conditions}
 
 
+def settle_missing(
+    choices: Mapping[str, Sequence[Choice]], datasets: Sequence[Dataset], missing: Missing
+) -> tuple[dict[str, list[Choice]], list[bool]]:
+    """Return the choices without conditions on columns that a dataset lacks, and which datasets stay in the mixture.
+
+    Args:
+        choices: Choices by dataset, in which each condition is a filter of its own.
+        datasets: Open datasets.
+        missing: ``keep`` all samples of a dataset that lacks a column, or ``drop`` the dataset.
+
+    Raises:
+        ArgumentError: A dataset lacks a column, and ``missing`` is ``error``; or all of them do, or none stays.
+    """
+    lacking: dict[str, list[str]] = {}
+    known: set[str] = set()
+    having: set[str] = set()
+    settled: dict[str, list[Choice]] = {}
+    for dataset in datasets:
+        tables = [table for entry in dataset.manifest.splits.values() for table in entry.index.items()]
+        stored = {(kind, name) for kind, table in tables for name in table.columns}
+        known |= {name for _, name in stored}
+        samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
+        for choice in choices.get(dataset.name, ()):
+            columns = {column for column, _, _ in choice.conditions} if isinstance(choice, Filter) else set()
+            absent = {column for column in columns if stored.isdisjoint(_candidates(column, samples))}
+            having |= columns - absent
+            for column in absent:
+                lacking.setdefault(column, []).append(dataset.name)
+            if not absent:
+                settled.setdefault(dataset.name, []).append(choice)
+    for column, names in lacking.items():
+        if column not in having or missing == "error":
+            ways = "missing='keep' keeps all samples of a dataset that lacks a column, 'drop' leaves it out"
+            hint = ways if column in having else closest(column.rpartition(".")[2], known, noun="columns")
+            raise ArgumentError(f"filters: no column {column!r} in {', '.join(names)}; {hint}")
+    dropped = {name for names in lacking.values() for name in names} if missing == "drop" else set()
+    if dropped and len(dropped) == len(datasets):
+        raise ArgumentError(f"missing='drop' leaves no dataset: each lacks one of the columns {', '.join(lacking)}")
+    if dropped:
+        _log.info("without the datasets that lack a column of filters: %s", ", ".join(sorted(dropped)))
+    return settled, [dataset.name not in dropped for dataset in datasets]
+
+
 def _conditions(conditions: Any) -> list[list[Any]]:
     if not isinstance(conditions, list | tuple):
         raise ArgumentError(f"filters: {conditions!r:.100}; expected a list of (column, operator, value)")
@@ -162,41 +220,60 @@ def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Sam
 
 
 def _find(index: SplitIndex, column: str, samples: Samples) -> tuple[TableKind, str]:
-    """Return table and name of a column; a dataset's own feature ``action`` precedes the derived vector."""
-    allowed = TABLE_KINDS if samples == "records" else TABLE_KINDS[:2]
-    first, _, rest = column.partition(".")
-    kinds, name = ([first], rest) if first in allowed and rest else (allowed, column)
+    """Return table and name of a column."""
+    for kind, name in _candidates(column, samples):
+        if name in index.table(kind).columns:
+            return kind, name
+    raise ArgumentError(f"filters: dataset {index.dataset}, split {index.split} has no column {column!r}")
+
+
+def _candidates(column: str, samples: Samples) -> Iterator[tuple[TableKind, str]]:
+    """Yield tables and names to look up a column by; a dataset's own feature ``action`` precedes the derived vector."""
+    kinds, name = tables_of(column, SEARCHED if samples == "records" else SEARCHED[:2])
     for kind in kinds:
-        for candidate in (f"{name}_", name) if name in DERIVED else (name,):
-            if candidate in index.table(kind).columns:
-                return kind, candidate
-    known = {name for kind in allowed for name in index.table(kind).columns}
-    raise ArgumentError(
-        f"filters: dataset {index.dataset} has no column {column!r}; {closest(name, known, noun='columns')}"
-    )
+        yield from ((kind, each) for each in ((f"{name}_", name) if name in DERIVED else (name,)))
 
 
 def _holds(table: Table, name: str, rows: np.ndarray, how: str, value: Any, *, where: str) -> np.ndarray:
-    """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values."""
+    """Return for which rows of a column a condition holds, bool [n]; it does not hold for missing values and NaN."""
     column = table.columns[name]
     if (column.dtype is None and column.texts is None) or (column.width or 1) > 1:
         raise ArgumentError(f"{where}: its values are vectors or lists; filter on columns of one number or text")
     valid = table.valid(name, rows)
     present = rows if valid is None else rows[valid]
     values = present if column.dtype is None else table.take(name, present).reshape(len(present))
-    inverse: Any = slice(None)
+    place: Any = slice(None)
     if column.texts is not None:
-        numbers, inverse = np.unique(values, return_inverse=True)
-        values = np.array([table.text(name, number) for number in numbers.tolist()], object)
+        if column.dtype is not None:
+            values, place = _distinct(values, column.texts.count)
+        values = np.array([table.text(name, number) for number in values.tolist()], object)
     elif column.bits:
         values = values.astype(bool)
-    holds = np.zeros(len(rows), bool)
     try:
-        holds[slice(None) if valid is None else valid] = _compare(values, how, value)[inverse]
+        found = _compare(values, how, value)[place]
     except (TypeError, OverflowError) as error:
         kind = "texts" if column.texts is not None else values.dtype
         raise ArgumentError(f"{where}: cannot compare {kind} by {how} with {value!r:.60} ({error})") from None
+    if values.dtype.kind == "f":
+        found &= ~np.isnan(values)
+    holds = np.zeros(len(rows), bool)
+    holds[slice(None) if valid is None else valid] = found
     return holds
+
+
+def _distinct(codes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct codes, sorted, and the place of each code among them, in time linear in both lengths.
+
+    >>> [part.tolist() for part in _distinct(np.array([7, 2, 7]), 9)]
+    [[2, 7], [1, 0, 1]]
+    """
+    if len(codes) and not 0 <= codes.min() <= codes.max() < count:
+        return np.unique(codes, return_inverse=True)
+    place = np.zeros(count, np.int64)
+    place[codes] = 1
+    distinct = np.flatnonzero(place)
+    place[distinct] = np.arange(len(distinct))
+    return distinct, place[codes]
 
 
 def _compare(values: np.ndarray, how: str, given: Any) -> np.ndarray:

@@ -16,8 +16,8 @@ from stream.storage.errors import ArgumentError, closest
 
 _MIXTURES = CONFIGS / "mixtures"
 _EXPECTED = (
-    "a name, a mapping of dataset names to weights, a YAML file, or a schedule: a list of (last step, mapping) with "
-    "None as the last one's step"
+    "a name, a list of dataset names, a mapping of them to weights, a YAML file, or a schedule: a list of (last step, "
+    "mapping) with None as the last one's step"
 )
 
 
@@ -73,9 +73,9 @@ def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
     """Return a mixture, without members whose weight is always 0.
 
     Args:
-        mixture: Name of a packaged mixture (``oxe29``); names of datasets below the root separated by commas (equal
-            weights); a mapping of names to weights or to the keys of a YAML file's members; a schedule, that is, a list
-            of ``(until, mapping)``; or a YAML file as ``convert.run`` takes it.
+        mixture: Name of a packaged mixture (``oxe29``); names of datasets below the root in a list, or separated by
+            commas (equal weights); a mapping of names to weights or to the keys of a YAML file's members; a schedule,
+            that is, a list of ``(until, mapping)``; or a YAML file as ``convert.run`` takes it.
         split: Role that the packaged mixture or YAML file defines for each member (``train``, ``val``); for datasets a
             TFDS split expression.
         catalog: Datasets below the root.
@@ -86,6 +86,8 @@ def resolve_mixture(mixture: Any, split: str, catalog: Catalog) -> Mixture:
     """
     if not isinstance(split, str):
         raise ArgumentError(f"split={split!r:.100}; expected a text, such as 'train' or 'train[:90%]'")
+    if isinstance(mixture, list | tuple) and mixture and all(isinstance(name, str) for name in mixture):
+        mixture = ",".join(mixture)
     if isinstance(mixture, Mapping):
         return _read({"members": dict(mixture)}, split, where=f"mixture {dict(mixture)!r:.200}")
     if isinstance(mixture, list | tuple):

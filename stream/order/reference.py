@@ -47,6 +47,23 @@ class SampleRef:
     frame_steps: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class EpisodeRef:
+    """One episode of a converted dataset.
+
+    Attributes:
+        dataset, version, split: Names of dataset, version and split.
+        episode: Number of the episode in the split.
+        episode_id: TFDS's id of the episode.
+    """
+
+    dataset: str
+    version: str
+    split: str
+    episode: int
+    episode_id: str
+
+
 def describe_rows(
     rows: Rows, splits: Sequence[SplitIndex], layouts: Sequence[Layout], windows: WindowTable
 ) -> list[SampleRef]:

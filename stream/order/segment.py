@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from stream.format.index import SplitIndex
-from stream.format.names import HOLE, Layout
+from stream.format.names import HOLE
 from stream.order.choices import Choice, Samples
+from stream.order.member import OpenMember
 from stream.order.splits import EpisodeRange
 from stream.order.window import Window
 from stream.storage.errors import FormatError
@@ -28,90 +29,91 @@ class Segment:
         index: Index of the split.
         split: Number of the split.
         episodes: Episodes.
-        layout: Layout of the dataset.
-        margins: Steps that a sample needs before and after t in its episode, for the layout ``frames``.
-        choices: Choices among the samples.
-        holes: Rows of ``steps`` that are no samples, as a stored frame is missing; sorted int64, or None.
-        by_episode: True to count episodes, not samples.
+        member: Member that the split belongs to.
+        by_episode: True if samples are drawn from episodes in turn.
 
     Attributes:
         split: Number of the split.
-        units: Count of samples, or of episodes with samples if drawn by episode.
+        num_samples: Count of samples.
         chosen: Rows of the samples, int64, or None if the runs have all of them.
-        run_first, run_units: First row and count of each run of neighbours, int64; one run for ``chosen``.
-        episode_first: First sample of each episode, as a row or an index in ``chosen``, int64 [units]; only if drawn by
-            episode.
-        episode_samples: Count of samples of each episode, int64 [units]; only if drawn by episode.
+        run_first, run_lengths: First row and count of each run of neighbours, int64; one run for ``chosen``, and one
+            run of all ``episodes`` if drawn by episode.
+        episodes: Numbers of the episodes with samples, int32 [n].
+        episode_first: First sample of each of them, as a row or an index in ``chosen``, int64 [n]; if drawn by episode.
+        episode_samples: Count of samples of each of them, int64 [n]; if drawn by episode.
         longest: Steps of the longest episode; only in the layout ``frames``.
-        left_out: Count of the samples that were left out, by reason: ``window`` for steps too close to an edge of the
-            episode, ``holes``, or the reason of a choice.
+        left_out: Count of the samples that were left out, by condition: ``window`` for steps too close to an edge of
+            the episode, ``actions`` for those that lack actions, ``holes``, or the label of a choice.
 
     Raises:
         FormatError: The index leads outside of its tables.
     """
 
     def __init__(
-        self,
-        index: SplitIndex,
-        split: int,
-        episodes: EpisodeRange,
-        *,
-        layout: Layout,
-        margins: tuple[int, int],
-        choices: Sequence[Choice],
-        holes: np.ndarray | None,
-        by_episode: bool,
+        self, index: SplitIndex, split: int, episodes: EpisodeRange, *, member: OpenMember, by_episode: bool
     ) -> None:
         self.split = split
         self.left_out: dict[str, int] = {}
         self.longest = 0
         self.chosen: np.ndarray | None = None
         here = slice(episodes.start, episodes.stop)
-        is_frames = layout == "frames"
-        kind: Samples = "steps" if is_frames else "records"
-        column, table = "first_steps_row" if is_frames else "first_record", index.table(kind)
+        kind = member.samples
+        column, table = "first_steps_row" if kind == "steps" else "first_record", index.table(kind)
         # First row of each episode, and the end of the last one.
         edges = np.append(index.episodes.array(column), len(table))[episodes.start : episodes.stop + 1].astype(np.int64)
         if edges[0] < 0 or edges[-1] > len(table) or (edges[1:] < edges[:-1]).any():
             raise FormatError(f"{index.episodes.path}: {column} leads outside of {len(table):,} {kind}; {_DAMAGED}")
         first, counts = edges[:-1], np.diff(edges)
-        if is_frames:
+        if kind == "steps":
             if (index.episodes.array("num_steps")[here] != counts).any():
                 raise FormatError(f"{index.episodes.path}: num_steps contradicts {column}; {_DAMAGED}")
-            steps, self.longest = int(counts.sum()), int(counts.max(initial=0))
-            first, counts = first + margins[0], np.maximum(counts - sum(margins), 0)
-            self.left_out["window"] = steps - int(counts.sum())
-        if choices or holes is not None:
+            self.longest = int(counts.max(initial=0))
+            first, counts = self._within("window", edges, first, counts, member.margins)
+            if any(member.action_margins):
+                first, counts = self._within("actions", edges, first, counts, member.action_margins)
+        if member.selection or member.has_holes:
             # +1 where the samples of an episode begin, -1 where they end.
             change = np.zeros(int(edges[-1] - edges[0]) + 1, np.int8)
             some = counts > 0
             np.add.at(change, first[some] - edges[0], 1)
             np.add.at(change, (first + counts)[some] - edges[0], -1)
             keep = np.cumsum(change[:-1], dtype=np.int8).astype(bool)
-            for choice in choices:
-                self._leave_out(choice.reason, keep, _select(choice, index, int(edges[0]), int(edges[-1]), kind))
-            if holes is not None:
+            for choice in member.selection:
+                self._leave_out(choice.label, keep, _select(choice, index, int(edges[0]), int(edges[-1]), kind))
+            if member.has_holes:
                 sound = np.ones(len(keep), bool)
+                holes = steps_with_holes(index, member.window, member.cameras)
                 sound[holes[(holes >= edges[0]) & (holes < edges[-1])] - edges[0]] = False
                 self._leave_out("holes", keep, sound)
             self.chosen = edges[0] + np.flatnonzero(keep)
             places = np.searchsorted(self.chosen, edges)
             first, counts = places[:-1], np.diff(places)
-        self.units = int(counts.sum())
+        some = counts > 0
+        self.num_samples = int(counts.sum())
+        self.episodes = (episodes.start + np.flatnonzero(some)).astype(np.int32)
+        first, counts = first[some], counts[some]
+        self.run_first = np.zeros(1, np.int64)
         if by_episode:
-            self.episode_first, self.episode_samples = first[counts > 0], counts[counts > 0]
-            self.units = len(self.episode_first)
-            self.run_first, self.run_units = np.zeros(1, np.int64), np.array([self.units])
+            self.episode_first, self.episode_samples = first, counts
+            self.run_lengths = np.array([len(first)])
         elif self.chosen is not None:
-            self.run_first, self.run_units = np.zeros(1, np.int64), np.array([self.units])
+            self.run_lengths = np.array([self.num_samples])
         else:
-            first, counts = first[counts > 0], counts[counts > 0]
             begins = np.concatenate([[True], first[1:] != first[:-1] + counts[:-1]])[: len(first)]
             self.run_first = first[begins]
-            self.run_units = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
+            self.run_lengths = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
 
-    def _leave_out(self, reason: str, keep: np.ndarray, chosen: np.ndarray) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + int((keep & ~chosen).sum())
+    def _within(
+        self, reason: str, edges: np.ndarray, first: np.ndarray, counts: np.ndarray, margins: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return first row and count of the samples of each episode that also lie within margins of its edges."""
+        inner = np.maximum(first, edges[:-1] + margins[0])
+        kept = np.maximum(np.minimum(first + counts, edges[1:] - margins[1]) - inner, 0)
+        self.left_out[reason] = int(counts.sum() - kept.sum())
+        return inner, kept
+
+    def _leave_out(self, label: str, keep: np.ndarray, chosen: np.ndarray) -> None:
+        self.left_out[label] = self.left_out.get(label, 0) + int((keep & ~chosen).sum())
         keep &= chosen
 
 

@@ -77,12 +77,12 @@ def canonical_frames(frames: Any) -> list[int | str] | None:
     Raises:
         ArgumentError: It is not a list of frames, or one of them has another form.
 
-    >>> canonical_frames((-1, 0, "0.6 s", "1 .. 10", "goal"))
-    [-1, 0, '0.6s', '1..10', 'goal']
+    >>> canonical_frames((-1, 0, "0.6 s", "1 .. 10", "goal")), canonical_frames(range(2))
+    ([-1, 0, '0.6s', '1..10', 'goal'], [0, 1])
     """
     if frames is None:
         return None
-    if not isinstance(frames, list | tuple) or not 1 <= len(frames) <= _MOST_FRAMES:
+    if not isinstance(frames, list | tuple | range | np.ndarray) or not 1 <= len(frames) <= _MOST_FRAMES:
         raise ArgumentError(f"frames={frames!r:.100}; expected a list of 1 to {_MOST_FRAMES}, each {_FORMS}")
     return [_canonical_frame(frame) for frame in frames]
 
@@ -121,13 +121,24 @@ def resolve_windows(frames: Sequence[int | str] | None, fields: Sequence[Fields]
         ArgumentError: Frames are in seconds and datasets have no fixed rate, or the layout ``pairs`` does not hold
             them; names all of these datasets.
     """
-    if any(_SECONDS.fullmatch(str(frame)) for frame in frames or ()):
-        without = [name for name, each in zip(names, fields, strict=True) if each.control_frequency is None]
-        if without:
-            raise ArgumentError(
-                f"frames={list(frames or ())!r:.100}: seconds need a fixed rate, which these datasets do not have: "
-                f"{', '.join(without)}; give steps, or load these datasets apart"
-            )
+    times = {float(match[1]) for frame in frames or () if (match := _SECONDS.fullmatch(str(frame)))}
+    rates = {name: each.control_frequency for name, each in zip(names, fields, strict=True)}
+    where = f"frames={list(frames or ())!r:.100}"
+    if times and (without := [name for name, rate in rates.items() if rate is None]):
+        raise ArgumentError(
+            f"{where}: seconds need a fixed rate, which these datasets do not have: {', '.join(without)}; give steps, "
+            "or load these datasets apart"
+        )
+    # Two times at one step, t included, would give the same picture twice.
+    times.add(0.0)
+    slow = [
+        f"{name} ({rate} Hz)" for name, rate in rates.items() if len({_at(each, rate) for each in times}) < len(times)
+    ]
+    if slow:
+        raise ArgumentError(
+            f"{where}: times that are the same step at the rate of {', '.join(slow)}; give longer times or steps, or "
+            "load these datasets apart"
+        )
     windows = [_resolve(frames, each) for each in fields]
     for name, each, window in zip(names, fields, windows, strict=True):
         if each.layout == "pairs":
@@ -147,7 +158,7 @@ def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
         elif frame == "offset":
             low = fields.offset
         elif match := _SECONDS.fullmatch(frame):
-            low = math.floor(float(match[1]) * (fields.control_frequency or 0) + 0.5)
+            low = _at(float(match[1]), fields.control_frequency)
         elif match := _RANGE.fullmatch(frame):
             low, high = int(match[1]), int(match[2])
         else:
@@ -155,6 +166,11 @@ def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
         found.append((low, low if high is None else high, kind))
     low_, high_, kinds = (np.array(column) for column in zip(*found, strict=True))
     return Window(low_.astype(np.int64), high_.astype(np.int64), kinds.astype(np.int8))
+
+
+def _at(seconds: float, rate: float | None) -> int:
+    """Return the closest step of a time."""
+    return math.floor(seconds * (rate or 0) + 0.5)
 
 
 def _check_pair(name: str, fields: Fields, window: Window) -> None:

@@ -17,9 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stream.loader.digest import digest
-from stream.loader.running import Running
+from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import read_saved
-from stream.loader.steps import Steps
 from stream.order.reference import SampleRef
 from stream.replay.contact_sheet import write_sheets
 from stream.storage.arguments import Parser, printable, run_command, whole
@@ -55,32 +54,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(parsed: argparse.Namespace) -> None:
-    # Steps, not a Loader, which would import Grain.
+    # A RankPlan, not a Loader, which would import Grain.
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
-    steps = Steps(*read_saved(parsed.loader, root=parsed.root, overrides=overrides))
+    data, running, _ = read_saved(parsed.loader, root=parsed.root, overrides=overrides)
+    plan = RankPlan(data, running)
     if parsed.range is None:
-        _show(steps, parsed)
+        _show(plan, parsed)
     else:
-        _print_digests(steps, parsed.range)
+        _print_digests(plan, parsed.range)
 
 
-def _show(steps: Steps, parsed: argparse.Namespace) -> None:
-    step, running = parsed.step, steps.running
-    made = steps.make(step)
+def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
+    step = parsed.step
+    made = plan.make(step)
     found: dict[str, Any] = {"step": step, "digest": digest(made.batch)}
-    if running.decode == "device":
+    if plan.running.decode == "device":
         # The table and the picture show decoded frames, and the rows that replace damaged ones.
-        made = steps.on_host().make(step)
-    refs = steps.data.describe(made.rows)
+        made = plan.on_host().make(step)
+    refs = plan.data.describe(made.rows)
     by_sample = {ref.sample: row for row, ref in enumerate(refs)}
     failures = [(by_sample[error.sample], error) for error in made.replaced]
     replaced = {row for row, _ in failures}
-    pictures = [] if parsed.out is None else _draw(running, step, made.batch, refs, replaced, parsed.out)
+    pictures = [] if parsed.out is None else _draw(plan, step, made.batch, refs, replaced, parsed.out)
     if parsed.digest:
         print(json.dumps(found) if parsed.json else f"{step} {found['digest']}")
         return
     if parsed.json:
-        found |= {name: getattr(running, name) for name in ("rank", "world_size", "batch_size")}
+        found |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.running.batch_size}
         found["rows"] = [{"row": row, **asdict(ref), "replaced": row in replaced} for row, ref in enumerate(refs)]
         found["replaced"] = [
             {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in failures
@@ -88,7 +88,7 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
         found["pictures"] = [str(path) for path in pictures]
         print(json.dumps(found, indent=1))
         return
-    print(f"step {step}, rank {running.rank} of {running.world_size}, {len(refs)} rows, digest {found['digest']}\n")
+    print(f"step {step}, rank {plan.rank} of {plan.world_size}, {len(refs)} rows, digest {found['digest']}\n")
     # A pipe gets full lines.
     console = Console(width=None if sys.stdout.isatty() else 1 << 20)
     console.print(make_table(refs, replaced=replaced))
@@ -102,10 +102,10 @@ def _show(steps: Steps, parsed: argparse.Namespace) -> None:
 
 
 def _draw(
-    running: Running, step: int, batch: dict[str, Any], refs: list[SampleRef], replaced: set[int], folder: Path
+    plan: RankPlan, step: int, batch: dict[str, Any], refs: list[SampleRef], replaced: set[int], folder: Path
 ) -> list[Path]:
-    rank = f", rank {running.rank} of {running.world_size}" if running.world_size > 1 else ""
-    name = f"step-{step:08d}" + (f"-rank{running.rank}" if rank else "")
+    rank = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
+    name = f"step-{step:08d}" + (f"-rank{plan.rank}" if rank else "")
     title = f"step {step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     try:
         return write_sheets(folder, name, batch, refs, title=title, replaced=replaced)
@@ -113,15 +113,15 @@ def _draw(
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
 
-def _print_digests(steps: Steps, numbers: range) -> None:
-    steps.samples(numbers[-1])  # raises now, not after many steps
+def _print_digests(plan: RankPlan, numbers: range) -> None:
+    plan.samples(numbers[-1])  # raises now, not after many steps
     shown = sys.stderr.isatty() and not sys.stdout.isatty()
     columns = (MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not shown) as progress:
         for step in progress.track(numbers):
             # Flushed, so that a closed pipe ends the command.
-            print(f"{step} {digest(steps.make(step).batch)}", flush=True)
+            print(f"{step} {digest(plan.make(step).batch)}", flush=True)
 
 
 def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int]) -> Table:

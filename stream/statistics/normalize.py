@@ -171,7 +171,7 @@ class Normalize:
                         f"{where}no statistics of the {key} of {name}; {closest(name, known, noun='datasets')}"
                     )
                 saved = known[name].source
-                here = used_data(data, key, member, saved.get("xxh3", ()))
+                here = used_data(data, key, member, saved.get("content", ()))
                 for field in saved:
                     if saved[field] != here.get(field):
                         raise ArgumentError(

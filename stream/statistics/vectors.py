@@ -18,7 +18,6 @@ from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
-    from stream.order.mix import MixSchedule
     from stream.order.views import Views
 
 Per = Literal["dataset", "robot", "mixture"]
@@ -33,7 +32,7 @@ class Mixture(Protocol):
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
     views: Views
-    mix: MixSchedule
+    phase_weights: list[list[float]]
 
     @property
     def spec(self) -> BatchSpec:
@@ -148,14 +147,15 @@ def mixture_statistics(data: Mixture, *, split: str) -> dict[VectorName, dict[st
 
 
 def used_data(data: Mixture, key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
-    """Return what the statistics of a vector depend on, as JSON: its dimensions, its columns and their checksums."""
-    vector, entries = _columns(data, key, member), data.datasets[member].manifest.splits
-    columns: list[Any] = [[column, list(indices)] for column, indices in vector.chosen or ()]
-    xxh3 = {
-        split: [entries[split].index["steps"].columns.get(name) for name, _ in columns] if split in entries else None
+    """Return what the statistics of a vector depend on, as JSON: its dimensions, its columns, and their content."""
+    dataset, vector = data.datasets[member], _columns(data, key, member)
+    columns = [[column, list(indices)] for column, indices in vector.chosen or ()]
+    content = {
+        split: dataset.fingerprint((split, "steps", column) for column, _ in vector.chosen or ())
         for split in splits
+        if split in dataset.manifest.splits
     }
-    return {"names": list(vector.names), "columns": columns, "xxh3": xxh3}
+    return {"names": list(vector.names), "columns": columns, "content": content}
 
 
 def used_splits(data: Mixture, member: int, *, over: Over, split: str) -> list[str]:
@@ -208,7 +208,7 @@ def _parts(
         vector = _columns(data, key, member)
         tables = _drawn(data, member) if over == "samples" else _steps(data, member, key, split)
         steps = sum(len(rows) for _, rows in tables)
-        weight = float(data.mix.tables[-1].weights[member]) / max(steps, 1) if weighted else 1.0
+        weight = data.phase_weights[-1][member] / max(steps, 1) if weighted else 1.0
         for table, rows in tables:
             own = member if weighted or over == "samples" else None
             parts[own, table.path, vector.chosen] = _Part(table, rows, vector, weight)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import inspect
 import operator
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from stream.storage.errors import ArgumentError, FormatError, StreamError
+from stream.storage.errors import ArgumentError, FormatError, StreamError, closest
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -86,6 +91,25 @@ def printable(text: str, *, latin: bool = False) -> str:
 def interrupt_on_kill() -> None:
     """Let SIGTERM end the program as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ArgumentError for the first unknown name of an argument, with the closest known one."""
+    for name in given:
+        if name not in known:
+            raise ArgumentError(f"unknown argument {name!r}; {closest(name, known, noun='arguments')}")
+
+
+def with_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a function refuse an unknown keyword argument with the closest name of its signature."""
+    known = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        check_names(kwargs, known)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def check_whole(name: str, value: Any, *, least: int | None) -> int:

@@ -36,11 +36,13 @@ class Job:
 
     Attributes:
         step: Step of the batch.
+        rows: Rows of the batch.
         slot: Slot of the batch.
         reply: Outcome; None while the worker has the job.
     """
 
     step: int
+    rows: int
     slot: Slot
     reply: Reply | WorkerError | None = None
 
@@ -75,7 +77,7 @@ class Worker:
         is_new = slot.fd not in self._known
         self.jobs.append(job)
         try:
-            self.connection.send(Request(job.step, slot.fd, slot.size, is_new))
+            self.connection.send(Request(job.step, job.rows, slot.fd, slot.size, is_new))
             if is_new:
                 self._known.add(slot.fd)
                 send_handle(self.connection, slot.fd, self.process.pid)

@@ -25,12 +25,14 @@ class Request(NamedTuple):
 
     Attributes:
         step: Step of the batch.
+        rows: Rows of the batch.
         slot: Number of the slot.
         size: Bytes of the slot.
         is_new: Whether the slot's file descriptor follows.
     """
 
     step: int
+    rows: int
     slot: int
     size: int
     is_new: bool
@@ -46,6 +48,10 @@ class Place(NamedTuple):
 
 LAID_OUT = Place(None, (), -1)
 """Place of an array that the layout has under the same key; a description of each would cost more than its content."""
+
+
+COPIED = 1 << 20
+"""Bytes up to which the trainer copies an array: a small one that is kept would keep all of its slot."""
 
 
 class Reply(NamedTuple):
@@ -65,15 +71,14 @@ class Reply(NamedTuple):
 
 
 def read_batch(reply: Reply, layout: Layout, buffer: Any) -> Batch:
-    """Return the batch of a reply, with arrays over the memory of its slot."""
+    """Return the batch of a reply. Images and large arrays are over the memory of its slot, others are copied."""
     arrays = layout.arrays(buffer)
 
     def read(key: str, value: Any) -> Any:
         if not isinstance(value, Place):
             return value
-        if value.dtype is None:
-            return arrays[key]
-        return np.ndarray(value.shape, value.dtype, buffer, value.offset)
+        array = arrays[key] if value.dtype is None else np.ndarray(value.shape, value.dtype, buffer, value.offset)
+        return array if key in layout.images or array.nbytes > COPIED else array.copy()
 
     return map_values(read, reply.batch)
 
@@ -112,8 +117,8 @@ class SlotWriter:
             # Another worker enlarged the slot.
             self._map()
         maker = self._maker
-        rows = Rows(np.frombuffer(self._memory, ROW_TYPE, maker.setup.rows))
-        arrays = maker.layout.arrays(self._memory)
+        rows = Rows(np.frombuffer(self._memory, ROW_TYPE, request.rows))
+        arrays = maker.layout.arrays(self._memory, request.rows)
         batch, done = maker.make(request.step, rows, arrays)
         if done.failed:
             return Reply(failed=done.failed, work=done.work)

@@ -16,7 +16,7 @@ from stream.order.plan import Plan
 from stream.order.rows import ROW_TYPE, Rows
 from stream.storage.errors import ArgumentError, RecordError, StreamError, WorkerError
 from stream.workers.pool import Job, Worker, WorkerPool
-from stream.workers.protocol import read_batch
+from stream.workers.protocol import COPIED, read_batch
 from stream.workers.ring import Ring, Slot
 
 MAX_ATTEMPTS = 100
@@ -154,7 +154,7 @@ class ProcessSource:
     def _send(self, submitted: _Submitted, step: int, slot: Slot, worker: Worker) -> None:
         rows = submitted.made.rows
         np.frombuffer(slot.map, ROW_TYPE, len(rows))[:] = rows.table
-        submitted.job, submitted.worker = Job(step, slot), worker
+        submitted.job, submitted.worker = Job(step, len(rows), slot), worker
         worker.send(submitted.job)
 
     def _receive(self, worker: Worker) -> None:
@@ -202,7 +202,11 @@ class ThreadSource:
 
     def submit(self, step: int, rows: Rows) -> None:
         """Queue a batch."""
-        arrays = self._maker.layout.arrays(self._ring.lend(self._ring.take()))
+        layout = self._maker.layout
+        arrays = layout.arrays(self._ring.lend(self._ring.take()), len(rows))
+        # A small array that is kept would keep all of its slot.
+        own = (name for name, array in arrays.items() if name not in layout.images and array.nbytes <= COPIED)
+        arrays |= {name: np.empty_like(arrays[name]) for name in own}
         self._batches[step] = self._pool.submit(self._make, step, rows, arrays)
 
     def take(self, step: int) -> Made:

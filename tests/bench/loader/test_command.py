@@ -84,7 +84,7 @@ def test_a_line_a_batch_has_the_plans_rows_of_each_dataset(printed: dict[str, An
     assert len(lines) == measured["stats"]["batches"]
     loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
     for number, line in enumerate(lines):
-        rows = loader.steps.plan([number])
+        rows = loader.rank_plan.rows_of([number])
         counts = np.bincount(rows.member, minlength=2).tolist()
         assert line["step"] == number
         assert line["rows"] == {name: n for name, n in zip(loader.dataset_names, counts, strict=True) if n}

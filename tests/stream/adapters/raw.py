@@ -11,7 +11,7 @@ from stream import Loader, make_loader
 
 
 class Raw:
-    """Every step of a dataset: frames, action, state and instruction, by episode and step.
+    """The steps of a dataset with an action: frames, action, state and instruction, by episode and step.
 
     Args:
         root: Converted root in the layout ``frames``.
@@ -21,11 +21,13 @@ class Raw:
 
     def __init__(self, root: Path, dataset: str, **arguments: Any) -> None:
         arguments = {"frames": [0], "cameras": ["primary"], "horizon": 1, "shuffle": "none", **arguments}
-        rows = sum(make_loader(root, dataset, batch_size=1, **arguments).sizes.values())
+        loader = make_loader(root, dataset, batch_size=1, **arguments)
+        rows = sum(loader.sizes.values())
         self.batch = make_loader(root, dataset, batch_size=rows, **arguments).batch_at(0)
         keys = zip(self.batch["episode"].tolist(), self.batch["step"].tolist(), strict=True)
         self.rows = {key: row for row, key in enumerate(keys)}
-        self.length = {episode: 1 + max(s for e, s in self.rows if e == episode) for episode, _ in self.rows}
+        (self.index,) = loader.data.views.splits
+        self.length = dict(enumerate(self.index.episodes.array("num_steps").tolist()))
 
     def action(self, episode: int, step: int) -> np.ndarray:
         """Return an action, float32 [A]."""

@@ -53,5 +53,5 @@ def test_members_of_other_dimensions_and_unknown_names_are_errors(frames_root: P
         gr00t.loader(frames_root, "droid,viola", batch_size=4, action_horizon=4)
     with pytest.raises(ArgumentError, match="action_keys: no dimension 'gripped'"):
         gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=4, action_keys={"hand": ["gripped"]}, **UNITS)
-    with pytest.raises(ArgumentError, match="no episode has 100 actions"):
+    with pytest.raises(ArgumentError, match="none has the 100 steps that its actions take"):
         gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=100, **UNITS)

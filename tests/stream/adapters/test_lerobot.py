@@ -42,6 +42,16 @@ def test_windows_repeat_the_edges_of_the_episode(frames_root: Path, policy: lero
     assert ("observation.state_is_pad" in batch) == (seen is not None)
 
 
+def test_before_the_episode_is_padding_and_the_camera_is_there(frames_root: Path) -> None:
+    batch = open_lerobot(frames_root, policy=lerobot.Window(3, 5)).batch_at(0)
+    at = batch["frame_index"]
+    assert (at == 0).any()
+    assert batch["observation.images.primary_padding_mask"].all()
+    for key in ("observation.state_is_pad", "observation.images.primary_is_pad"):
+        np.testing.assert_array_equal(batch[key], at[:, None] + np.arange(-2, 1) < 0)
+    np.testing.assert_array_equal(batch["action_is_pad"][at == 0], [[True, True, False, False, False]] * sum(at == 0))
+
+
 def test_diffusion_leaves_out_the_last_seven_steps(frames_root: Path) -> None:
     loader = open_lerobot(frames_root, policy="diffusion")
     raw = Raw(frames_root, "viola")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_a_batch_becomes_tensors_with_its_dicts(name: str, frames_root: Path) ->
 
 def test_a_state_of_another_chunk_is_refused(frames_root: Path) -> None:
     state = open_adapter("oft", frames_root).state_at(3)
-    with pytest.raises(StateError, match="keep_ranges"):
+    with pytest.raises(StateError, match="margins"):
         open_adapter("oft", frames_root, chunk=5).step_of(state)
 
 
@@ -102,6 +103,33 @@ def test_transforms_see_the_batch_before_the_conversion(frames_root: Path) -> No
     np.testing.assert_allclose(dark[key], (light[key] * 255).round() // 2 / np.float32(255))
 
 
+class AddOne:
+    """Adds one to actions and states, and keeps those that it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[np.ndarray] = []
+
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        self.seen += [batch[key].copy() for key in ("action", "state")]
+        return {**batch, **{key: batch[key] + np.float32(1) for key in ("action", "state")}}
+
+
+@pytest.mark.parametrize("name", ["openpi", "oft", "octo"])
+def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(name: str, frames_root: Path) -> None:
+    plain, normalised = AddOne(), AddOne()
+    raw = open_adapter(name, frames_root, transforms=[plain], normalize=False).batch_at(0)
+    loader = open_adapter(name, frames_root, transforms=[normalised])
+    batch = loader.batch_at(0)
+    for found, wanted in zip(normalised.seen, plain.seen, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    if name == "oft":
+        members = np.array([loader.dataset_names.index(each) for each in batch["dataset_names"]])
+        expected = normalization(loader).normalize(raw["actions"], dataset=members[:, None])
+        real = batch["actions"] != 0
+        np.testing.assert_array_equal(batch["actions"][real], expected[real])
+        assert real.mean() > 0.5
+
+
 def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Path, tmp_path: Path) -> None:
     loader = open_adapter("oft", frames_root)
     found = normalization(loader)
@@ -114,10 +142,98 @@ def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Pa
         normalization(open_adapter("act", frames_root))
 
 
-def test_a_trainer_that_leaves_out_steps_refuses_keep_ranges(frames_root: Path) -> None:
+def test_a_trainer_that_leaves_out_steps_takes_keep_ranges_too(frames_root: Path) -> None:
     ranges = {"bridge": {"*": [[0, 5]]}}
-    with pytest.raises(ArgumentError, match="members of the mixture"):
-        open_adapter("oft", frames_root, keep_ranges=ranges)
-    mixture = {"bridge": {"weight": 1, "keep_ranges": {"*": [[0, 5]]}}}
-    loader = openvla.loader(frames_root, mixture, batch_size=4, chunk=4)
-    assert {ref.step for step in range(20) for ref in loader.describe(step)} == {1, 2, 3, 4}
+    members = {"bridge": {"weight": 1, "keep_ranges": ranges["bridge"]}}
+    for loader in (
+        openvla.loader(frames_root, members, batch_size=4, chunk=4),
+        openvla.loader(frames_root, "bridge", batch_size=4, chunk=4, keep_ranges=ranges),
+    ):
+        assert {ref.step for step in range(20) for ref in loader.describe(step)} == {1, 2, 3, 4}
+        assert loader.describe()["bridge"]["left_out"]["actions"] > 0
+
+
+def test_a_trainer_sets_the_actions_that_must_exist(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="min_actions=1: the adapter sets min_actions"):
+        open_adapter("oft", frames_root, min_actions=1)
+
+
+WITHOUT_WRIST: dict[str, Callable[..., Loader]] = {
+    "openpi": openpi.loader,
+    "octo": octo.loader,
+    "oft": partial(openvla.loader, wrist=True),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_WRIST)
+def test_a_mixture_without_a_wrist_camera_has_black_ones_where_the_trainer_takes_one(
+    name: str, frames_root: Path
+) -> None:
+    """bridge has no wrist camera, viola has one."""
+    options: dict[str, Any] = {"batch_size": 8, "unknown_units": "keep"}
+    if name == "openpi":
+        options |= UNITS
+    alone, mixed = (
+        WITHOUT_WRIST[name](frames_root, mixture, **options).batch_at(0)
+        for mixture in ("bridge", {"bridge": 1, "viola": 1})
+    )
+    alone, mixed = leaves(alone), leaves(mixed)
+    assert alone.keys() == mixed.keys()
+    for key in alone:
+        assert np.asarray(alone[key]).shape[1:] == np.asarray(mixed[key]).shape[1:]
+    wrist = [key for key in alone if "wrist" in key]
+    images = [key for key in wrist if alone[key].dtype == np.uint8]
+    masks = [key for key in wrist if alone[key].dtype == bool]
+    assert images and (masks or name == "oft")
+    assert not any(alone[key].any() for key in (*images, *masks))
+    assert any(mixed[key].any() for key in images)
+    (primary,) = (key for key in alone if key in ("image/base_0_rgb", "observation/image_primary", "image"))
+    assert alone[primary].any()
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "openpi": {"cameras": {"base_0_rgb": "wrist"}},
+    "octo": {"sizes": {"primary": (64, 64), "wrist": (64, 64)}},
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_camera_that_the_caller_names_has_to_be_stored(name: str, frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="no dataset of the mixture stores 'wrist'"):
+        WITHOUT_WRIST[name](frames_root, "bridge", batch_size=4, **NAMED[name])
+
+
+SERVED: dict[str, dict[str, Any]] = {
+    "openpi": {**UNITS, "unknown_units": "keep"},
+    "openvla": {},
+    "oft": {"unknown_units": "keep"},
+    "act": {},
+    "lapa": {},
+    "univla": {},
+    "smolvla": {},
+    "gr00t": {**UNITS, "unknown_units": "keep"},
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_pairs_root_serves_the_frames_that_it_has(name: str, oxe_root: Path, frames_root: Path) -> None:
+    make, _, own = ADAPTERS[name]
+    given: dict[str, Any] = {**own, **SERVED[name], "batch_size": 8, "shuffle": "none"}
+    given.pop("cameras", None)
+    pairs, frames = make(oxe_root, "bridge", **given), make(frames_root, "bridge", **given)
+    refs = {(ref.episode, ref.step): (step, row) for step in range(12) for row, ref in enumerate(frames.describe(step))}
+    found, checked = leaves(pairs.batch_at(0)), 0
+    for row, ref in enumerate(pairs.describe(0)):
+        step, place = refs[ref.episode, ref.step]
+        wanted = leaves(frames.batch_at(step))
+        assert found.keys() == wanted.keys()
+        for key, values in found.items():
+            np.testing.assert_array_equal(values[row], wanted[key][place], err_msg=key)
+            checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("name", ["octo", "diffusion"])
+def test_a_trainer_that_a_pairs_root_cannot_serve_names_the_layout(name: str, oxe_root: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"its pairs hold the frames .*--layout frames"):
+        open_adapter(name, oxe_root)

@@ -87,6 +87,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("octo", {"sizes": "primary"}, "sizes='primary'; expected a mapping"),
     ("octo", {"sizes": {}}, "sizes={}; expected a mapping"),
     ("octo", {"sizes": {"primary": 256}}, r"sizes\['primary'\]=256; expected \(height, width\) in pixels"),
+    *[
+        ("octo", {"keep_image_prob": value}, "keep_image_prob=.*; expected a number from 0 to 1")
+        for value in (-0.1, 1.5, float("nan"), "half", None, [0.5])
+    ],
     ("openvla", {"chunk": "x"}, "chunk='x'; expected a whole number >= 1"),
     ("openpi", {"action_horizon": 2.5}, "action_horizon=2.5; expected a whole number >= 1"),
     ("openpi", {"action_dim": "x"}, "action_dim='x'; expected a whole number >= 1"),

@@ -34,9 +34,10 @@ def test_steps_that_openvla_drops_are_no_samples(frames_root: Path) -> None:
     loader = open_openvla(frames_root, batch_size=32)
     raw = Raw(frames_root, "bridge", action_space="oxe")
     ends = {(episode, step) for episode, count in raw.length.items() for step in (0, count - 1)}
-    assert set(places(loader)) == set(raw.rows) - ends
-    missing = {key for key, row in raw.rows.items() if not raw.batch["action_mask"][row].any()}
-    assert missing == ends
+    steps, action = raw.index.steps, raw.index.steps.array("action_oxe")
+    every = list(zip(steps.array("episode").tolist(), steps.array("step").tolist(), strict=True))
+    assert {key for key, row in zip(every, action, strict=True) if np.isnan(row).all()} == ends
+    assert set(places(loader)) == set(raw.rows) == set(every) - ends
 
 
 def test_every_chunk_is_complete(frames_root: Path) -> None:
@@ -75,6 +76,19 @@ def test_bins_are_those_of_the_action_tokenizer(frames_root: Path) -> None:
     assert bins.min() >= 1 and bins.max() <= 256
     centres = (openvla.BINS[:-1] + openvla.BINS[1:]) / 2
     np.testing.assert_allclose(centres[(bins - 1).clip(0, 254)], batch["actions"], atol=1 / 255 + 1e-6)
+
+
+class Beyond:
+    """Actions of -3 and 3 by turns."""
+
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "action": np.where(np.arange(batch["action"].shape[-1]) % 2, 3, -3) + 0 * batch["action"]}
+
+
+def test_actions_beyond_the_bins_are_in_the_first_and_the_last(frames_root: Path) -> None:
+    batch = open_openvla(frames_root, normalize=False, transforms=[Beyond()]).batch_at(0)
+    np.testing.assert_array_equal(batch["action_bins"], np.where(batch["actions"] < 0, 1, 256))
+    assert set(np.unique(batch["actions"])) == {-3, 3}
 
 
 def test_prompt_and_examples(frames_root: Path) -> None:

@@ -29,6 +29,36 @@ def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
     assert sum_scale(Vector(("x", "g"), ("displacement", "absolute")), None, dataset="bridge").tolist() == [1, 1]
 
 
+FURNITURE = "furniture_bench_dataset_converted_externally_to_rlds"
+
+
+@pytest.mark.parametrize("what", ["ee_rotation_quaternion", "ee_pose_matrix"])
+@pytest.mark.parametrize("kind", ["displacement", "velocity"])
+def test_changes_that_are_multiplied_have_no_sum(what: str, kind: str) -> None:
+    turn = Vector(("x", "qx"), ("displacement", kind), quantities=("ee_position", what))
+    with pytest.raises(ArgumentError, match=r"dataset arm: action='sum' .*quaternions or matrices \(qx\).*'eef_delta'"):
+        sum_scale(turn, 5.0, dataset="arm")
+    for held in ("target", "absolute", "flag"):
+        pose = Vector(("x", "qx"), ("displacement", held), quantities=("ee_position", what))
+        assert sum_scale(pose, 5.0, dataset="arm").tolist() == [1, 1]
+
+
+def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed(oxe_root: Path) -> None:
+    mixture = {"bridge": 1, FURNITURE: 1}
+    with pytest.raises(ArgumentError, match=rf"dataset {FURNITURE}: action='sum' would add up quaternions"):
+        make_loader(oxe_root, mixture, batch_size=8, action="sum")
+    summed, windows = (
+        make_loader(oxe_root, mixture, batch_size=8, action=how, action_space="eef_delta").batch_at(0)
+        for how in ("sum", "window")
+    )
+    real = summed["action_mask"][:, 3:6].all(axis=1)
+    total = windows["action"].sum(axis=1)
+    assert real.any()
+    np.testing.assert_allclose(summed["action"][real, :6], total[real, :6], atol=1e-5)
+    for how in ("window", "mean", "first"):
+        make_loader(oxe_root, mixture, batch_size=8, action=how)
+
+
 @pytest.mark.parametrize("name", VELOCITIES)
 def test_the_sum_of_a_dataset_of_velocities_is_a_distance(oxe_root: Path, name: str) -> None:
     """Mix velocities with a larger dataset of deltas, whose sums stay unchanged."""

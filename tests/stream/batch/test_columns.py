@@ -44,14 +44,15 @@ def made(splits: list[SplitIndex], *columns: dict[str, Column]) -> list[SplitInd
     ("name", "kind"),
     [
         ("num_steps", "episodes"),
+        ("episodes.language", "episodes"),
         ("step", "steps"),
         ("records.step", "records"),
         ("num_bytes", "records"),
-        ("language", "episodes"),
+        ("language", "steps"),
         ("steps.language", "steps"),
     ],
 )
-def test_a_column_is_looked_for_in_episodes_then_steps_then_records(
+def test_a_column_is_looked_for_in_steps_then_episodes_then_records(
     splits: list[SplitIndex], name: str, kind: TableKind
 ) -> None:
     column = find_column(name, splits, NAMES)

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -55,6 +56,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (("--dataset", "demo", "--episodes", "demo__9"), "has no episode 'demo__9'; its ids look like 'demo-train.tf"),
         (("--dataset", "demo", "--episodes", "3"), "episode 3 (demo-train.tfrecord-00000-of-00001__3) has no steps"),
+        (
+            ("--dataset", "demo", "--episodes", ",".join(f"demo-train.tfrecord-00000-of-00001__{n}" for n in (0, 3))),
+            "episode 3 (demo-train.tfrecord-00000-of-00001__3) has no steps (its status is 'malformed'); leave it out",
+        ),
         (
             ("--dataset", "demo", "--cameras", "top"),
             "--cameras top: dataset demo stores no such camera; it stores base,",
@@ -114,6 +119,25 @@ def test_episodes_by_number_range_id_and_file_are_the_same(holed: Path, tmp_path
         origins.append(json.loads((output / "meta/source.json").read_text()))
     assert [row["episode"] for row in origins[0]["episodes"]] == [1, 2]
     assert origins == [origins[0]] * len(chosen)
+
+
+def test_a_list_of_ids_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "root", "arm", {"train": [[3] * 20]}, offset=1)
+    ids = [f"arm-train.tfrecord-00000-of-00001__{number}" for number in range(0, 20, 2)]
+    arguments = ["--dataset", "arm", "--episodes", ", ".join(ids), "--output", str(tmp_path / "out")]
+    assert main([str(tmp_path / "root"), *arguments]) == 0
+    origin = json.loads((tmp_path / "out/meta/source.json").read_text())
+    assert [row["episode_id"] for row in origin["episodes"]] == ids
+
+
+@pytest.mark.parametrize("listed", [["demo*"], {"leave_out": ["demo-train.tfrecord-00000-of-00001__0"]}], ids=str)
+def test_an_episode_without_steps_that_no_id_names_is_counted(
+    listed: Any, holed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    arguments = ["--episodes", str(tmp_path / "list.json"), "--output", str(tmp_path / "out"), "--json"]
+    assert main([str(holed), "--dataset", "demo", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == {"malformed": 1}
 
 
 def test_the_result_counts_what_was_left_out(holed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

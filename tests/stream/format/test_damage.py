@@ -193,7 +193,7 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
         iter(loader_of(root, seed=4)).set_state(loader_of(root).state_at(3))
     manifest = next((root / "kuka").glob("*/dataset.json"))
     content = json.loads((tmp_path / "loader.json").read_text())
-    content["order"]["datasets"]["kuka"]["data"] = "0" * 16
+    content["fingerprint"]["datasets"]["kuka"]["data"] = "0" * 16
     (tmp_path / "loader.json").write_text(json.dumps(content))
     with pytest.raises(StateError, match=r"datasets\.kuka\.data"):
         load_loader(tmp_path / "loader.json")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from stream import Loader, load_loader, make_loader, shared_episodes
 from stream.batch.cameras import find_cameras
+from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.storage.errors import ArgumentError
@@ -105,7 +107,7 @@ def test_a_column_that_a_batch_cannot_hold_is_refused(oxe_root: Path, options: d
 
 
 def test_negative_and_large_seeds_are_seeds(oxe_root: Path) -> None:
-    orders = [mix(oxe_root, "bridge", seed=seed).order()["seed"] for seed in (-1, 2**100)]
+    orders = [mix(oxe_root, "bridge", seed=seed).fingerprint()["seed"] for seed in (-1, 2**100)]
     assert orders == [-1, 2**100]
 
 
@@ -138,7 +140,7 @@ def test_an_offset_that_the_mixture_was_not_written_for_is_said(
 
 
 def order_text(root: Path, mixture: Any = None, **options: Any) -> str:
-    return json.dumps(mix(root, mixture or {"bridge": 1, "kuka": 2}, **options).order(), sort_keys=True)
+    return json.dumps(mix(root, mixture or {"bridge": 1, "kuka": 2}, **options).fingerprint(), sort_keys=True)
 
 
 def test_the_order_of_the_same_arguments_is_the_same(oxe_root: Path) -> None:
@@ -162,3 +164,92 @@ def test_the_order_of_the_same_arguments_is_the_same(oxe_root: Path) -> None:
 )
 def test_whatever_changes_the_samples_changes_the_order(oxe_root: Path, options: dict[str, Any]) -> None:
     assert order_text(oxe_root, **options) != order_text(oxe_root)
+
+
+def rewritten(root: Path, change: Any) -> None:
+    """Change the manifest of bridge below a root."""
+    folder = next((root / "bridge").iterdir())
+    manifest = read_manifest(folder)
+    (folder / "dataset.json").write_bytes(encode_manifest(change(manifest)))
+
+
+@pytest.fixture
+def copied(oxe_root: Path, tmp_path: Path) -> Path:
+    shutil.copytree(oxe_root / "bridge", tmp_path / "bridge")
+    return tmp_path
+
+
+def test_a_corrected_description_ends_no_run(copied: Path, tmp_path: Path) -> None:
+    loader = make_loader(copied, "bridge", batch_size=4)
+    state, path = loader.state_at(7), tmp_path / "loader.json"
+    loader.save(path)
+    spec = read_manifest(next((copied / "bridge").iterdir())).spec
+    rewritten(copied, lambda m: m.model_copy(update={"spec": {**spec, "description": "Another sentence."}}))
+    assert make_loader(copied, "bridge", batch_size=4).step_of(state) == load_loader(path).step_of(state) == 7
+
+
+def another_column(kind: Any, column: str) -> Any:
+    """Return a change of a manifest to other content of a column."""
+
+    def change(manifest: Any) -> Any:
+        manifest.splits["train"].index[kind].columns[column] = "0" * 16
+        return manifest
+
+    return change
+
+
+def test_another_column_ends_a_run_only_if_it_chooses_samples(copied: Path) -> None:
+    filters = [("steps.language", "!=", "x")]
+    plain, chosen = (mix(copied, "bridge", filters=each).fingerprint() for each in (None, filters))
+    for column in ("language", "action"):
+        rewritten(copied, another_column("steps", column))
+    assert mix(copied, "bridge").fingerprint() == plain
+    assert mix(copied, "bridge", filters=filters).fingerprint() != chosen
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [("episodes", "episode_id"), ("records", "episode"), ("records", "step"), ("steps", "step")]
+)
+def test_other_episodes_and_steps_are_another_order(copied: Path, kind: Any, column: str) -> None:
+    before = mix(copied, "bridge").fingerprint()
+    rewritten(copied, another_column(kind, column))
+    assert mix(copied, "bridge").fingerprint()["datasets"]["bridge"]["data"] != before["datasets"]["bridge"]["data"]
+
+
+def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) -> None:
+    def bound(own: Any, common: Any) -> str:
+        member = {"bridge": {"weight": 1, "filters": own}}
+        return json.dumps(mix(oxe_root, member, filters=common).fingerprint())
+
+    one, two, three = ([("step", ">", number)] for number in (-1, -2, -3))
+    assert bound(one, two) != bound(one, three)
+    assert bound(one, two) != bound(three, two)
+    assert bound([*one, *two], None) == bound([*two, *one], None)
+
+
+def test_the_overview_has_the_episodes_and_what_each_condition_leaves_out(oxe_root: Path) -> None:
+    data = mix(oxe_root, "bridge", split="train[:1]+train[2:]", filters=[("step", ">", 1), ("step", "<", 4)])
+    shown = data.overview()["bridge"]
+    assert shown["ranges"] == {"train": [[0, 1], [2, 4]]}
+    assert shown["episodes"] == shown["remaining_episodes"] == 3
+    assert shown["left_out_by_condition"] == {"filters: step > 1": 6, "filters: step < 4": 3}
+    assert shown["left_out"] == {"filters": 9}
+    names = data.views.splits[0].episodes.arrow()["episode_id"].to_pylist()
+    kept = mix(oxe_root, "bridge", episodes={"bridge": names[:2]}).overview()["bridge"]
+    assert (kept["episodes"], kept["remaining_episodes"]) == (4, 2)
+
+
+def test_episodes_that_two_loaders_share_are_listed(oxe_root: Path) -> None:
+    def loader(mixture: Any, **arguments: Any) -> Loader:
+        return make_loader(oxe_root, mixture, batch_size=4, **arguments)
+
+    train, val = loader("bridge,kuka", split="train[:75%]"), loader("bridge", split="train[75%:]")
+    assert shared_episodes(train, val) == []
+    (leak,) = shared_episodes(loader({"mine": {"dataset": "bridge", "weight": 1}}, split="train"), val)
+    assert (leak.dataset, leak.version, leak.split, leak.episode) == ("bridge", "0.1.0", "train", 3)
+    assert leak.episode_id == val.describe(0)[0].episode_id
+    without = {"bridge": {"leave_out": [leak.episode_id]}}
+    assert shared_episodes(loader("bridge", split="train", episodes=without), val) == []
+    both = {"a": {"dataset": "bridge", "split": "train[:1]"}, "b": {"dataset": "bridge", "split": "train[3:]"}}
+    assert [each.episode for each in shared_episodes(loader(both), loader("bridge", split="train"))] == [0, 3]
+    assert shared_episodes(loader("bridge", split="train"), loader("bridge", split="test")) == []

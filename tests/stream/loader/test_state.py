@@ -17,26 +17,27 @@ from stream.storage.errors import StateError
 
 
 @pytest.fixture
-def order(oxe_root: Path) -> dict[str, Any]:
-    """Return the order of a real mixture."""
+def bound(oxe_root: Path) -> dict[str, Any]:
+    """Return the fingerprint of a loader of a real mixture."""
     options = Options(filters={"kuka": [("step", ">", 1)]})
-    return open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", options=options).order()
+    data = open_mixture(oxe_root, {"bridge": 1, "kuka": 2.5, "rt1": "size"}, split="train", options=options)
+    return {"batch_size": 64, **data.fingerprint()}
 
 
-def test_a_state_survives_json(order: dict[str, Any]) -> None:
+def test_a_state_survives_json(bound: dict[str, Any]) -> None:
     for step in (0, 7, 10**15):
-        state = json.loads(json.dumps(make_state(step, 64, order)))
-        assert read_state(state, 64, order) == step
+        state = json.loads(json.dumps(make_state(step, bound)))
+        assert read_state(state, bound) == step
 
 
 def test_a_state_of_all_datasets_is_small(oxe_root: Path) -> None:
     data = open_mixture(oxe_root, "oxe29", split="train", options=Options())
-    assert len(json.dumps(make_state(10**9, 64, data.order()))) < 10_000
+    assert len(json.dumps(make_state(10**9, data.fingerprint()))) < 10_000
 
 
-def changed(order: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
+def changed(bound: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
     """Return a copy with one other value."""
-    copy: dict[str, Any] = json.loads(json.dumps(order))
+    copy: dict[str, Any] = json.loads(json.dumps(bound))
     inner = copy
     for key in path[:-1]:
         inner = inner[key]
@@ -59,21 +60,21 @@ def changed(order: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
         (("datasets", "rt1"), None),
     ],
 )
-def test_a_state_of_another_order_names_the_field(order: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
-    state = make_state(3, 64, changed(order, *path, value=value))
+def test_a_state_of_another_order_names_the_field(bound: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
+    state = make_state(3, changed(bound, *path, value=value))
     message = f"another order of samples: {'.'.join(map(str, path))} is {value!r} in the state and"
     with pytest.raises(StateError, match=re.escape(message)):
-        read_state(state, 64, order)
+        read_state(state, bound)
 
 
-def test_another_batch_size_and_missing_or_further_fields_are_named(order: dict[str, Any]) -> None:
+def test_another_batch_size_and_missing_or_further_fields_are_named(bound: dict[str, Any]) -> None:
     with pytest.raises(StateError, match="batch_size is 32 in the state and 64 here"):
-        read_state(make_state(3, 32, order), 64, order)
-    fewer = changed(order, "datasets", value={k: v for k, v in order["datasets"].items() if k != "rt1"})
+        read_state(make_state(3, changed(bound, "batch_size", value=32)), bound)
+    fewer = changed(bound, "datasets", value={k: v for k, v in bound["datasets"].items() if k != "rt1"})
     with pytest.raises(StateError, match=r"datasets\.rt1 is here but not in the state"):
-        read_state(make_state(3, 64, fewer), 64, order)
+        read_state(make_state(3, fewer), bound)
     with pytest.raises(StateError, match=r"datasets\.rt1 is in the state but not here"):
-        read_state(make_state(3, 64, order), 64, fewer)
+        read_state(make_state(3, bound), fewer)
 
 
 @pytest.mark.parametrize(
@@ -85,33 +86,33 @@ def test_another_batch_size_and_missing_or_further_fields_are_named(order: dict[
         ("state", "not a state"),
         ({}, "not a state"),
         ({"step": 3}, "not a state"),
-        ({"version": 2, "step": 3, "order": {}}, "state of version 2, this program reads version 1"),
-        ({"version": 1, "step": -1, "order": {}}, "step -1"),
-        ({"version": 1, "step": 1.0, "order": {}}, r"step 1\.0"),
-        ({"version": 1, "step": True, "order": {}}, "step True"),
-        ({"version": 1, "step": "3", "order": {}}, "step '3'"),
-        ({"version": 1, "step": 3, "order": {}}, "batch_size is here but not in the state"),
-        ({"version": 1, "step": 3, "order": None}, "another order of samples"),
-        ({"version": 1, "step": 3, "order": [1]}, "another order of samples"),
+        ({"version": 2, "step": 3, "fingerprint": {}}, "state of version 2, this program reads version 1"),
+        ({"version": 1, "step": -1, "fingerprint": {}}, "step -1"),
+        ({"version": 1, "step": 1.0, "fingerprint": {}}, r"step 1\.0"),
+        ({"version": 1, "step": True, "fingerprint": {}}, "step True"),
+        ({"version": 1, "step": "3", "fingerprint": {}}, "step '3'"),
+        ({"version": 1, "step": 3, "fingerprint": {}}, "batch_size is here but not in the state"),
+        ({"version": 1, "step": 3, "fingerprint": None}, "another order of samples"),
+        ({"version": 1, "step": 3, "fingerprint": [1]}, "another order of samples"),
     ],
 )
-def test_what_is_no_state_is_refused(order: dict[str, Any], state: Any, message: str) -> None:
+def test_what_is_no_state_is_refused(bound: dict[str, Any], state: Any, message: str) -> None:
     with pytest.raises(StateError, match=message):
-        read_state(state, 64, order)
+        read_state(state, bound)
 
 
-def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(order: dict[str, Any]) -> None:
-    state = json.loads(json.dumps(make_state(3, 64, order, random_ranks=2)))
-    assert read_state(state, 64, order, random_ranks=2) == 3
+def test_a_state_with_random_numbers_by_rank_goes_on_with_as_many_ranks(bound: dict[str, Any]) -> None:
+    state = json.loads(json.dumps(make_state(3, bound, random_ranks=2)))
+    assert read_state(state, bound, random_ranks=2) == 3
     message = r"of 2 ranks, here are 3, and a RandomMap draws .* by rank.*stream\.row_random"
     with pytest.raises(StateError, match=message):
-        read_state(state, 64, order, random_ranks=3)
+        read_state(state, bound, random_ranks=3)
 
 
-def test_without_random_numbers_by_rank_any_number_of_ranks_goes_on(order: dict[str, Any]) -> None:
-    assert read_state(make_state(3, 64, order, random_ranks=2), 64, order) == 3
-    assert read_state(make_state(3, 64, order), 64, order, random_ranks=2) == 3
-    assert "random_ranks" not in make_state(3, 64, order)
+def test_without_random_numbers_by_rank_any_number_of_ranks_goes_on(bound: dict[str, Any]) -> None:
+    assert read_state(make_state(3, bound, random_ranks=2), bound) == 3
+    assert read_state(make_state(3, bound), bound, random_ranks=2) == 3
+    assert "random_ranks" not in make_state(3, bound)
 
 
 class Noise(grain.transforms.RandomMap):
@@ -193,5 +194,5 @@ def test_a_missing_or_huge_file_is_refused(tmp_path: Path) -> None:
         read_json(tmp_path / "loader.json")
     with (tmp_path / "huge.json").open("wb") as file:
         file.truncate(10**12)
-    with pytest.raises(StateError, match="larger than 50,000,000 bytes"):
+    with pytest.raises(StateError, match="larger than 1,073,741,824 bytes"):
         read_json(tmp_path / "huge.json")

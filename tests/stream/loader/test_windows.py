@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -18,10 +19,11 @@ import simplejpeg
 from array_record.python.array_record_module import ArrayRecordReader
 
 from stream import make_loader
-from stream.format.names import decode_record
+from stream.format.names import HOLE, decode_record
 from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.oxe29_sample import SELECTED
 from tests.fixtures.parameters import long_but
+from tests.stream.crafted_root import CraftedRoot, with_column
 
 # With and without a wrist camera, rate and state; of several sizes.
 NAMES = ("bridge", "kuka", "rt1", "taco_play", "viola")
@@ -354,6 +356,65 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_wrong_window_is_one_clear_error(arguments: dict[str, Any], message: str, frames_root: Path) -> None:
     with pytest.raises(ArgumentError, match=message):
         make_loader(frames_root, "oxe29", batch_size=4, **arguments)
+
+
+def test_every_frame_that_needs_the_same_hole_is_black_and_masked(frames_root: Path, tmp_path: Path) -> None:
+    root = CraftedRoot(frames_root, tmp_path)
+    table = root.table("records")
+    sizes = np.array(table.column("num_bytes")).copy()
+    holes = [3, 9]  # of the first episode, which has 10 steps
+    sizes[holes] = len(HOLE)
+    root.write("records", with_column(table, "num_bytes", pa.array(sizes)))
+    frames = [0, 1, 0, 2, "last", "0..0"]
+    loader = make_loader(root.root, "bridge", batch_size=10, shuffle="none", frames=frames, bounds="clamp")
+    batch = loader.batch_at(0)
+    t, ends = batch["step"][:, None], batch["episode"][:, None] == 0
+    wanted = np.concatenate([t, t + 1, t, t + 2, 0 * t + 9, t], axis=1)
+    assert ends.all()
+    np.testing.assert_array_equal(batch["frames_mask"], ~np.isin(wanted, holes) & (wanted < 10))
+    lost = np.isin(np.minimum(wanted, 9), holes)
+    assert lost.any() and not batch["frames"][lost].any() and batch["frames"][~lost].any(axis=(1, 2, 3)).all()
+
+
+# taco_play has 15 steps a second, bridge 5, rt1 3.
+@pytest.mark.parametrize(
+    ("frames", "slow"),
+    [
+        ((0, "0.05s"), "bridge (5.0 Hz), rt1 (3.0 Hz)"),
+        ((0, "-0.1s"), "bridge (5.0 Hz), rt1 (3.0 Hz)"),
+        ((0, "0.14s"), "rt1 (3.0 Hz)"),
+        ((0, "0.2s", "0.4s"), "rt1 (3.0 Hz)"),
+        (("0.4s", 0, "0.45s"), "bridge (5.0 Hz), rt1 (3.0 Hz)"),
+        ((0, "0s", "0.4s"), None),
+        ((0, 1, "0.4s", "0.4s"), None),
+        (("-0.4s", "0.4s"), None),
+    ],
+    ids=str,
+)
+def test_times_that_are_one_step_name_the_datasets(
+    frames: tuple[int | str, ...], slow: str | None, frames_root: Path
+) -> None:
+    arguments: dict[str, Any] = {"batch_size": 4, "frames": frames, "bounds": "clamp"}
+    if slow is None:
+        make_loader(frames_root, "bridge,rt1,taco_play", **arguments)
+        return
+    with pytest.raises(ArgumentError, match=rf"the same step at the rate of {re.escape(slow)}; give longer times"):
+        make_loader(frames_root, "bridge,rt1,taco_play", **arguments)
+
+
+@pytest.mark.parametrize("frames", [range(-1, 2), np.array([-1, 0, 1]), [np.int64(-1), np.int8(0), 1]], ids=repr)
+def test_frames_may_be_a_range_or_an_array(frames: Any, frames_root: Path) -> None:
+    loader = make_loader(frames_root, "bridge", batch_size=4, frames=frames)
+    batch = loader.batch_at(0)
+    np.testing.assert_array_equal(batch["frame_step"], batch["step"][:, None] + np.arange(-1, 2))
+    assert loader.data.options.frames == json.loads(json.dumps(loader.data.options.frames)) == [-1, 0, 1]
+
+
+def test_a_pairs_root_without_a_camera_names_the_layout_that_stores_several(oxe_root: Path) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"no dataset of the mixture stores 'wrist'; .*--layout frames --cameras all"
+    ):
+        make_loader(oxe_root, "viola", batch_size=4, cameras="wrist")
 
 
 @pytest.mark.parametrize("frames", [(0, 1), ("goal",), (-1, 0), ("0..5",)], ids=str)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from stream import load_loader, make_loader
-from stream.order.filters import Filter, canonical_filters, parse_filters
+from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
 from stream.storage.errors import ArgumentError, FormatError, StateError
+from tests.stream.index_root import write_dataset
 from tests.stream.small_index import RECORDS, SmallIndex, small_index
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
@@ -37,6 +38,12 @@ def index(tmp_path: Path) -> SmallIndex:
         "action_": pa.array(range(18), pa.int32()),
     }
     return small_index(tmp_path, steps=steps, episodes={"success": [True, False, True]})
+
+
+@pytest.fixture(params=["pairs", "frames"])
+def root(request: pytest.FixtureRequest) -> Path:
+    chosen: Path = request.getfixturevalue("oxe_root" if request.param == "pairs" else "frames_root")
+    return chosen
 
 
 def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
@@ -92,6 +99,8 @@ def test_a_wrong_search_in_texts_is_an_error(index: SmallIndex, condition: tuple
         ("step", "steps.step", 2),
         ("records.step", "records.step", 3),
         ("episode", "episodes.episode", 1),
+        ("language", "steps.language", "place"),
+        ("episodes.language", "episodes.language", "place"),
         ("source_position", "episodes.source_position", 0),
         ("episodes.num_steps", "episodes.num_steps", 6),
         ("xxh3_64", "records.xxh3_64", 2**64 - 3),
@@ -108,7 +117,8 @@ def test_an_operator_selects_what_python_selects(
     index: SmallIndex, column: str, full_name: str, value: Any, operator: str
 ) -> None:
     given = [value] if "in" in operator else value
-    expected = [i for i, row in enumerate(index.rows) if COMPARED[operator](row[full_name], given)]
+    found = [(i, row[full_name]) for i, row in enumerate(index.rows)]
+    expected = [i for i, each in found if each == each and COMPARED[operator](each, given)]
     assert selected(index, (column, operator, given)) == expected
 
 
@@ -159,6 +169,56 @@ def test_null_fulfils_no_condition(index: SmallIndex, operator: str, value: Any)
     assert 0 not in selected(index, ("missing single", ">=", 0), ("step", "==", 1))
 
 
+@pytest.mark.parametrize("column", ["grip", "half"])
+@pytest.mark.parametrize("operator", COMPARED)
+def test_nan_fulfils_no_condition(index: SmallIndex, column: str, operator: str) -> None:
+    value: Any = [2.0] if "in" in operator else 2.0
+    numbers = [(i, float(row[f"steps.{column}"])) for i, row in enumerate(index.rows)]
+    expected = [i for i, number in numbers if number == number and COMPARED[operator](number, value)]
+    assert selected(index, (column, operator, value)) == expected
+    assert any(number != number for _, number in numbers)
+
+
+@pytest.mark.parametrize("samples", ["records", "steps"])
+def test_language_is_that_of_the_step_and_not_the_first_one_of_the_episode(index: SmallIndex, samples: Any) -> None:
+    rows = slice(0, len(index.table(samples)))
+    kept = chosen(("language", "contains", "pick")).select(index, rows, samples)
+    at = index.records.array("steps_row") if samples == "records" else np.arange(len(index.steps))
+    assert kept.tolist() == ["pick" in text for text in index.steps.take_texts("language", at)]
+    first = chosen(("episodes.language", "contains", "pick")).select(index, rows, samples)
+    assert first.any() and (first != kept).any()
+
+
+@pytest.mark.parametrize("condition", [("language", "contains", "close"), ("language", "!=", ""), ("note", "!=", "")])
+def test_batches_show_the_texts_that_a_filter_chose(tmp_path: Path, condition: tuple[str, str, Any]) -> None:
+    write_dataset(tmp_path, "bridge", {"train": [[9, 12], [15, 8, 11]]})
+    every, kept = (
+        make_loader(tmp_path, "bridge", batch_size=1, columns=["note"], shuffle="none", filters=filters)
+        for filters in (None, [condition])
+    )
+    column, how, given = condition
+    texts, found = (
+        [batch[column][0] for batch in (loader.batch_at(step) for step in range(sum(loader.sizes.values())))]
+        for loader in (every, kept)
+    )
+    assert found == [text for text in texts if (given in text if how == "contains" else text != given)] != texts
+    assert kept.describe()["bridge"]["left_out"]["filters"] == len(texts) - len(found)
+
+
+def test_the_distinct_texts_of_a_dictionary_are_compared_once(
+    index: SmallIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def contains(text: str, given: str) -> bool:
+        seen.append(text)
+        return given in text
+
+    monkeypatch.setitem(_MATCH, "contains", contains)
+    assert selected(index, ("language", "contains", "wait"))
+    assert sorted(seen) == ["pick", "place", "wait"]
+
+
 @pytest.mark.parametrize("column", ["note", "plain note"])
 @pytest.mark.parametrize(("operator", "value"), [("==", "a"), ("!=", "a"), ("in", ["b", "c"]), ("not in", ["b"])])
 def test_texts_may_be_missing(index: SmallIndex, column: str, operator: str, value: Any) -> None:
@@ -189,7 +249,7 @@ def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_fo
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        (("stepp", "==", 1), "dataset bridge has no column 'stepp'; did you mean .*'step'"),
+        (("stepp", "==", 1), "dataset bridge, split train has no column 'stepp'"),
         (("records.language", "==", "a"), "no column 'records.language'"),
         (("episodes.step", "==", 1), "no column 'episodes.step'"),
         (("observation/state", "==", 1), "its values are vectors"),
@@ -319,3 +379,57 @@ def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_ro
     with pytest.raises(StateError, match=r"datasets\.bridge\.choices\.filters"):
         loaders[1].step_of(loaders[0].state_at(3))
     assert loaders[2].step_of(loaders[3].state_at(3)) == 3
+
+
+MIXTURE = {"bridge": 1, "kuka": 2, "rt1": 1}
+SUCCESS = [("success", "==", True), ("step", ">", 0)]
+
+
+def test_datasets_that_lack_a_column_are_an_error_that_names_them_and_the_ways_out(root: Path) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"no column 'success' in bridge, rt1; missing='keep' .*'drop' leaves it out"
+    ):
+        make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS)
+
+
+@pytest.mark.parametrize("place", ["argument", "member"])
+def test_missing_keep_applies_the_other_conditions_alone(root: Path, place: str) -> None:
+    arguments: dict[str, Any] = {"batch_size": 4, "missing": "keep"}
+    given: Any = MIXTURE
+    if place == "argument":
+        arguments["filters"] = SUCCESS
+    else:
+        given = {name: {"weight": weight, "filters": SUCCESS} for name, weight in MIXTURE.items()}
+    loader = make_loader(root, given, **arguments)
+    plain = make_loader(
+        root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, **dict.fromkeys(["bridge", "rt1"], SUCCESS[1:])}
+    )
+    assert loader.sizes == plain.sizes and loader.weights == plain.weights
+    assert loader.sizes["kuka"] < make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS[1:]).sizes["kuka"]
+    assert plain.step_of(loader.state_at(5)) == 5
+
+
+def test_missing_drop_leaves_the_datasets_out(root: Path, tmp_path: Path) -> None:
+    loader = make_loader(root, MIXTURE, batch_size=4, filters=SUCCESS, missing="drop")
+    alone = make_loader(root, {"kuka": 2}, batch_size=4, filters=SUCCESS)
+    assert loader.dataset_names == ("kuka",)
+    assert (loader.weights, loader.sizes) == ({"kuka": 1.0}, alone.sizes)
+    loader.save(tmp_path / "loader.json")
+    assert load_loader(tmp_path / "loader.json").dataset_names == ("kuka",)
+
+
+@pytest.mark.parametrize("missing", ["error", "keep", "drop"])
+def test_a_column_that_no_dataset_has_is_an_error_whatever_is_missing(root: Path, missing: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"no column 'steps.sucess' in bridge, kuka, rt1; did you mean 'success'"):
+        make_loader(root, MIXTURE, batch_size=4, filters=[("steps.sucess", "==", True)], missing=missing)
+
+
+def test_missing_drop_that_leaves_nothing_is_an_error(root: Path) -> None:
+    filters = [("success", "==", True), ("action/open_gripper", "==", True)]
+    with pytest.raises(
+        ArgumentError, match=r"missing='drop' leaves no dataset: each lacks one of the columns .*success"
+    ):
+        make_loader(root, {"bridge": 1, "kuka": 1}, batch_size=4, filters=filters, missing="drop")
+    wrong: Any = "kept"
+    with pytest.raises(ArgumentError, match="missing='kept'; expected one of error, keep, drop"):
+        make_loader(root, MIXTURE, batch_size=4, missing=wrong)

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from stream.format.catalog import Catalog, Dataset
 from stream.order.mix import MixSchedule, build_mix
-from stream.order.mixture import Member
-from stream.order.plan import Plan, Shuffle
+from stream.order.plan import Plan
 from stream.order.rows import ROW_NAMES, Rows
+from stream.order.shuffle import Shuffle
 from stream.order.views import Views
 from stream.storage.errors import ArgumentError
 from tests.stream.index_root import write_dataset
+from tests.stream.order.test_views import open_member
 
 Stored = Callable[..., Dataset]
 SHUFFLES = ["global", "none", "block:1", "block:2", "block:7", "block:32", "block:100000000"]
@@ -42,10 +43,9 @@ def mixed(weights: tuple[float, ...]) -> MixSchedule:
 def make_plan(
     datasets: list[Dataset], *, weights: list[float] | None = None, shuffle: str = "global", seed: int = 0, **view: Any
 ) -> Plan:
-    members = [Member(dataset.name, "train") for dataset in datasets]
     mix = mixed(tuple(weights or [1.0] * len(datasets)))
-    names = [dataset.name for dataset in datasets]
-    return Plan(mix, Views(members, datasets, **view), names=names, seed=seed, shuffle=Shuffle.parse(shuffle))
+    views = Views([open_member(dataset, "train") for dataset in datasets], **view)
+    return Plan(mix, views, seed=seed, shuffle=Shuffle.parse(shuffle))
 
 
 def epoch(plan: Plan, number: int) -> np.ndarray:
@@ -181,13 +181,12 @@ def test_a_step_out_of_range_is_refused(stored: Stored, step: int) -> None:
 
 @pytest.mark.parametrize("samples_per_episode", [0, 3])
 def test_replacements_are_drawn_from_the_view_of_the_same_dataset(oxe_root: Path, samples_per_episode: int) -> None:
-    datasets = [Catalog(oxe_root).open(name) for name in ("bridge", "kuka")]
-    members = [Member("bridge", "train[1:2]"), Member("kuka", "train[:75%]")]
-    names = ["bridge", "kuka"]
+    chosen = {"bridge": "train[1:2]", "kuka": "train[:75%]"}
+    members = [open_member(Catalog(oxe_root).open(name), split) for name, split in chosen.items()]
 
     def plan(seed: int = 0) -> Plan:
-        views = Views(members, datasets, samples_per_episode=samples_per_episode)
-        return Plan(mixed((1, 2)), views, names=names, seed=seed, shuffle=Shuffle.parse("global"))
+        views = Views(members, samples_per_episode=samples_per_episode)
+        return Plan(mixed((1, 2)), views, seed=seed, shuffle=Shuffle.parse("global"))
 
     rows = plan().rows(np.arange(300))
     allowed = set(zip(rows.split, rows.record, strict=True))

@@ -17,9 +17,11 @@ from convert.run.command import main as convert
 from convert.sample.command import make_sample
 from stream.format.catalog import Catalog, Dataset
 from stream.order.filters import parse_filters
+from stream.order.member import OpenMember, touched_shards
 from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange
-from stream.order.views import Views, touched_shards
+from stream.order.views import Views
+from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.converted_dataset import open_converted
 from tests.fixtures.shared_folder import run_folder, shared_folder
@@ -57,9 +59,14 @@ def read_episodes(dataset: Dataset) -> dict[str, list[Episode]]:
     return found
 
 
+def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMember:
+    choices = list(parse_filters(filters, [dataset.name]).values())
+    (window,) = resolve_windows(None, [dataset.fields], [dataset.name])
+    return OpenMember(Member(dataset.name, split), dataset, window, choices=choices)
+
+
 def make_views(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> Views:
-    choices = {name: [each] for name, each in parse_filters(filters, [dataset.name]).items()}
-    return Views([Member(dataset.name, split)], [dataset], choices=choices, **options)
+    return Views([open_member(dataset, split, filters=filters)], **options)
 
 
 def pairs_of_epoch(views: Views, epoch: int = 0, *, member: int = 0, shuffle: bool = False) -> Episode:
@@ -225,14 +232,15 @@ def test_samples_per_episode_are_drawn_of_the_pairs_that_are_kept(varied: Datase
 
 
 def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) -> None:
-    datasets = [varied, Catalog(oxe_root).open("bridge"), Catalog(oxe_root).open("rt1")]
-    members = [Member(NAME, "test"), Member("bridge", "train[1:3]"), Member("rt1", "train")]
-    choices = {"bridge": list(parse_filters([("step", ">", 1)], ["bridge"]).values())}
+    members = [
+        open_member(varied, "test"),
+        open_member(Catalog(oxe_root).open("bridge"), "train[1:3]", filters=[("step", ">", 1)]),
+        open_member(Catalog(oxe_root).open("rt1"), "train"),
+    ]
     for samples_per_episode in (0, 2):
-        options: dict[str, Any] = {"samples_per_episode": samples_per_episode, "choices": choices}
-        together = Views(members, datasets, **options)
-        for number, (member, dataset) in enumerate(zip(members, datasets, strict=True)):
-            alone = Views([member], [dataset], **options)
+        together = Views(members, samples_per_episode=samples_per_episode)
+        for number, member in enumerate(members):
+            alone = Views([member], samples_per_episode=samples_per_episode)
             assert pairs_of_epoch(together, member=number) == pairs_of_epoch(alone)
             splits, _ = together.locate(np.full(4, number), np.zeros(4, np.int64), np.arange(4), seed=0, shuffle=True)
             assert {together.splits[split].member for split in splits} == {number}
@@ -243,8 +251,16 @@ def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) 
     [
         ("train[:0]", None, r"'train\[:0\]' leaves no episode; splits converted: .*train \(12 episodes\)"),
         ("train[3:3]+test[6:]", None, "leaves no episode"),
-        ("train", [("step", ">", 1000)], r"has 12 episodes, but all samples are left out \(filters [0-9]+\)"),
-        ("train[:50%]", [("step", ">", 1000)], r"has 6 episodes, but all samples are left out \(filters [0-9]+\)"),
+        (
+            "train",
+            [("step", ">", 1000)],
+            r"has 12 episodes, but all samples are left out \(filters: step > 1000 \d+\)",
+        ),
+        (
+            "train[:50%]",
+            [("step", ">", 1000)],
+            r"has 6 episodes, but all samples are left out \(filters: step > 1000 \d+\)",
+        ),
     ],
 )
 @pytest.mark.parametrize("samples_per_episode", [0, 2])

@@ -173,7 +173,7 @@ def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(damaged, tmp_path / "loader.json", on_error="replace")
-    made = load_loader(path).steps.make(0)
+    made = load_loader(path).rank_plan.make(0)
     samples = {error.sample for error in made.replaced}
     assert samples
     found = json.loads(shown(capsys, "--loader", path, "--step", 0, "--json"))
@@ -213,7 +213,7 @@ def test_data_that_moved_are_found_with_root(
 
 def test_data_that_changed_are_refused_with_what_differs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(saved.read_text())
-    content["order"]["datasets"]["bridge"]["data"] = "0" * 16
+    content["fingerprint"]["datasets"]["bridge"]["data"] = "0" * 16
     saved.write_text(json.dumps(content))
     assert "datasets.bridge.data" in refused(capsys, "--loader", saved, "--step", 3)
 

@@ -81,6 +81,8 @@ def test_normalising_twice_is_an_error_when_the_loader_is_made(oxe_root: Path, f
     for trainer in (lerobot, gr00t):
         with pytest.raises(ArgumentError, match="the trainer normalises by itself; leave it out"):
             trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[own])
+        with pytest.raises(ArgumentError, match="normalize='mean_std': the adapter sets normalize"):
+            trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", normalize="mean_std")
 
 
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99", "openpi_pi05", "openvla"])

@@ -298,11 +298,9 @@ def test_statistics_of_something_else_are_refused(oxe_root: Path, tmp_path: Path
     ):
         load_normalize(tmp_path / "normalize.json", load(oxe_root, action_columns=chosen))
     saved = json.loads((tmp_path / "normalize.json").read_text())
-    saved["statistics"]["state"]["kuka"]["source"]["xxh3"]["train"] = ["0" * 16]
+    saved["statistics"]["state"]["kuka"]["source"]["content"]["train"] = "0" * 16
     (tmp_path / "other.json").write_text(json.dumps(saved))
-    with pytest.raises(
-        ArgumentError, match=r"xxh3 of the state of kuka are \{'train': \['0000000000000000'\]\} in the"
-    ):
+    with pytest.raises(ArgumentError, match=r"content of the state of kuka are \{'train': '0000000000000000'\} in the"):
         load_normalize(tmp_path / "other.json", loader)
 
 

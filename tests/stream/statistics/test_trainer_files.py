@@ -174,7 +174,7 @@ def test_the_format_of_openpi_fixes_the_formula_of_its_model(oxe_root: Path, tmp
 def test_a_norm_stats_json_without_its_model_is_an_error(oxe_root: Path, tmp_path: Path) -> None:
     loader: Any = make_loader(oxe_root, "bridge", batch_size=4)
     with pytest.raises(ArgumentError, match="format='openpi'; expected one of stream, openpi_pi0, openpi_pi05"):
-        load_normalize(tmp_path / "norm_stats.json", loader, format="openpi")  # type: ignore[arg-type]
+        load_normalize(tmp_path / "norm_stats.json", loader, format="openpi")
     with pytest.raises(ArgumentError, match="has no names of dimensions; give a loader"):
         load_normalize(tmp_path / "norm_stats.json", format="openpi_pi0")
 

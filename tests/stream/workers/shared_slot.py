@@ -50,7 +50,7 @@ class SlotOf:
 
     def reply(self, rows: Rows, *, step: int = 0, worker: SlotWriter | None = None) -> Reply:
         np.frombuffer(self.slot.map, ROW_TYPE, len(rows))[:] = rows.table
-        request = Request(step, self.slot.fd, self.slot.size, False)
+        request = Request(step, self.maker.setup.rows, self.slot.fd, self.slot.size, False)
         reply: Reply = pickle.loads(pack((worker or self.worker).make(request)))
         return reply
 

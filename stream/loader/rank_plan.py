@@ -1,11 +1,10 @@
-"""Steps of one rank of a mixture: the plan of any step, its batch, its state, and sources that make many batches."""
+"""The steps of one rank of a mixture: the plan of any step, its batch, and sources that make many batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from stream.batch.maker import BatchMaker, Setup
 from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
-from stream.loader.state import make_state, read_state
 from stream.order.reference import SampleRef
 from stream.order.rows import Rows
 from stream.storage.arguments import check_whole
@@ -21,12 +19,9 @@ from stream.storage.errors import ArgumentError
 from stream.workers.ring import Ring
 from stream.workers.source import BatchSource, Made, ProcessSource, Replacer, ThreadSource, make_here
 
-_PLAN_AHEAD = 1024
-"""Rows that are planned together, since planning costs numpy calls, not elements."""
 
-
-class Steps:
-    """Steps of one rank of a mixture, by number.
+class RankPlan:
+    """The steps of one rank of a mixture, by number.
 
     Args:
         data: Mixture.
@@ -34,29 +29,26 @@ class Steps:
 
     Attributes:
         counters: Statistics of all batches.
+        rank, world_size: Number of this rank, and count of ranks.
+        rows: Rows of this rank's batches.
+        num_steps: Step at which iteration stops, None for no end.
     """
 
     def __init__(self, data: MixedData, running: Running) -> None:
         self.data = data
         self.running = running
         self.counters = Counters(data.names)
+        self.rank, self.world_size = running.ranks
+        self.rows = running.batch_size // self.world_size
+        samples = data.plan.num_samples
+        ends = [running.num_steps, None if samples is None else -(-samples // running.batch_size)]
+        self.num_steps = min((end for end in ends if end is not None), default=None)
         self._replacer = Replacer(data.plan, running.on_error)
-        self._order = data.order()
         if running.decode == "device" and any(camera.suffix for camera in data.cameras):
             raise ArgumentError(
                 "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
             )
         _ = data.check  # raises now, not in the first batch
-
-    @property
-    def rows(self) -> int:
-        """Rows of this rank's batches."""
-        return self.running.batch_size // self.running.world_size
-
-    @property
-    def together(self) -> int:
-        """Number of steps to plan together."""
-        return max(1, _PLAN_AHEAD // self.rows)
 
     @cached_property
     def _maker(self) -> BatchMaker:
@@ -68,45 +60,32 @@ class Steps:
             # A transform may have a lighter form for workers.
             transforms=tuple(getattr(each, "in_worker", each) for each in self.running.transforms),
             seed=self.data.options.seed,
-            rank=self.running.rank,
+            rank=self.rank,
             rows=self.rows,
             threads=self.running.thread_count,
             decode=self.running.decode,
         )
 
-    def on_host(self) -> Steps:
+    def on_host(self) -> RankPlan:
         """Return the same steps with ``decode="host"``."""
-        return self if self.running.decode == "host" else Steps(self.data, replace(self.running, decode="host"))
+        return self if self.running.decode == "host" else RankPlan(self.data, replace(self.running, decode="host"))
 
     def samples(self, step: int) -> np.ndarray:
         """Return the global sample numbers of a step, int64 [rows]."""
-        step, running = check_whole("step", step, least=0), self.running
-        return self.data.plan.batch_samples(step, running.batch_size, running.rank, running.world_size)
+        step = check_whole("step", step, least=0)
+        return self.data.plan.batch_samples(step, self.running.batch_size, self.rank, self.world_size)
 
-    def plan(self, steps: Sequence[int]) -> Rows:
+    def rows_of(self, steps: Sequence[int]) -> Rows:
         """Return the rows of some steps, one step after the other."""
         return self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
 
     def describe(self, step: int) -> list[SampleRef]:
         """Return the origin of each row of a step, without reading images."""
-        return self.data.describe(self.plan([step]))
+        return self.data.describe(self.rows_of([step]))
 
     def make(self, step: int) -> Made:
         """Make the batch of a step in this process; raises RecordError, or the error of a transform."""
-        return make_here(self._maker, self._replacer, step, self.plan([step]))
-
-    def state_at(self, step: int) -> dict[str, Any]:
-        """Return the state whose next batch is that of ``step``."""
-        return make_state(
-            check_whole("step", step, least=0),
-            self.running.batch_size,
-            self._order,
-            random_ranks=self.running.random_ranks,
-        )
-
-    def step_of(self, state: Any) -> int:
-        """Return the step of a state; raises StateError if it belongs to another order of samples."""
-        return read_state(state, self.running.batch_size, self._order, random_ranks=self.running.random_ranks)
+        return make_here(self._maker, self._replacer, step, self.rows_of([step]))
 
     def start(self) -> tuple[BatchSource, int]:
         """Start workers or a thread; return their source, and the number of batches to keep in progress."""

@@ -1,0 +1,129 @@
+"""A member of an open mixture: its dataset, and what decides which of its steps are samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stream.format.catalog import Dataset
+from stream.format.index import SplitIndex
+from stream.format.names import TableKind
+from stream.order.choices import Choice, Samples, WithActions
+from stream.order.mixture import Member
+from stream.order.splits import EpisodeRange, SplitError, resolve_split
+from stream.order.window import Window
+from stream.storage.errors import ArgumentError
+
+_HOLES = ("corrupt_frame", "missing_camera")
+"""Reasons in a manifest that mean holes in the layout ``frames``."""
+_IDENTITY: tuple[tuple[TableKind, str], ...] = (
+    ("episodes", "episode_id"),
+    ("episodes", "num_steps"),
+    ("steps", "episode"),
+    ("steps", "step"),
+    ("records", "episode"),
+    ("records", "step"),
+)
+"""Columns that say which episode and step a sample is."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenMember:
+    """A member of a mixture whose dataset is open.
+
+    Attributes:
+        entry: The mixture's entry.
+        dataset: Dataset, with the member's name.
+        window: Frames of a sample.
+        cameras: Numbers of the stored cameras that are loaded.
+        choices: Choices among the samples.
+        action_margins: Steps at the begin and the end of an episode that lack actions, and are no samples.
+        clamps: Whether the window may leave the episode.
+    """
+
+    entry: Member
+    dataset: Dataset
+    window: Window
+    cameras: Sequence[int] = (0,)
+    choices: Sequence[Choice] = ()
+    action_margins: tuple[int, int] = (0, 0)
+    clamps: bool = False
+
+    @property
+    def samples(self) -> Samples:
+        """Table whose rows are the samples."""
+        return "records" if self.dataset.fields.layout == "pairs" else "steps"
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """Steps that the window needs before and after t; a pair has its own."""
+        return (0, 0) if self.clamps or self.samples == "records" else self.window.margins
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether steps may be no samples, as stored frames are missing."""
+        left_out = self.dataset.manifest.left_out
+        return self.samples == "steps" and not self.clamps and any(left_out.get(reason) for reason in _HOLES)
+
+    @property
+    def selection(self) -> tuple[Choice, ...]:
+        """The choices, and the margins of a member whose samples are pairs."""
+        margins = (WithActions(*self.action_margins),) if any(self.action_margins) and self.samples == "records" else ()
+        return (*margins, *self.choices)
+
+    @property
+    def ranges(self) -> list[EpisodeRange]:
+        """Episodes of the member's split; raises ArgumentError if the dataset has no such split."""
+        return split_ranges(self.entry.split, self.dataset)
+
+    def used_columns(self, index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
+        """Yield the columns of a split that decide which samples it has, and in which order."""
+        if self.samples == "records":
+            yield "episodes", "first_record"
+        else:
+            yield from (("episodes", name) for name in ("first_steps_row", "num_steps"))
+        if self.has_holes:
+            yield from (("records", name) for name in ("num_bytes", "camera", "steps_row", "step", "episode"))
+        for choice in self.selection:
+            yield from choice.used_columns(index, self.samples)
+
+    def fingerprint(self, splits: Iterable[SplitIndex]) -> dict[str, Any]:
+        """Return what defines the samples in these splits of the member, and nothing else, as JSON."""
+        columns = [(split.split, *column) for split in splits for column in (*_IDENTITY, *self.used_columns(split))]
+        reasons: dict[str, list[str]] = {}
+        for choice in self.selection:
+            reasons.setdefault(choice.reason, []).append(choice.fingerprint)
+        return {
+            "dataset": self.dataset.manifest.dataset,
+            "version": self.dataset.version,
+            "data": self.dataset.fingerprint(columns),
+            "split": self.entry.split,
+            "choices": {reason: " ".join(sorted(prints)) for reason, prints in reasons.items()},
+            "margins": [list(self.margins), list(self.action_margins)],
+            **({"holes": self._holes} if self.has_holes else {}),
+        }
+
+    @property
+    def _holes(self) -> dict[str, Any]:
+        """What decides which steps have holes, as JSON."""
+        return {"cameras": list(self.cameras), "frames": self.window.fixed, "last": self.window.takes_last}
+
+
+def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:
+    """Return the episodes of a split expression; raise ArgumentError if the dataset has no such split."""
+    try:
+        return resolve_split(split, dataset.shard_lengths)
+    except SplitError as error:
+        raise ArgumentError(f"dataset {dataset.name}: {error}") from None
+
+
+def touched_shards(episodes: EpisodeRange, dataset: Dataset) -> list[str]:
+    """Return the names of the shards with episodes of a range, in order."""
+    shards = dataset.shards[episodes.split]
+    ends = np.cumsum(shards.episodes)
+    begins = ends - shards.episodes
+    touched = np.maximum(begins, episodes.start) < np.minimum(ends, episodes.stop)
+    return [shards.stem(number) for number in np.flatnonzero(touched).tolist()]

@@ -1,0 +1,158 @@
+"""Arguments of ``make_loader`` and ``load_loader``: stated once, in any type, and refused with a hint."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, Loader, StateError, load_loader, make_loader
+from stream.loader import loader as module
+from stream.loader.options import Options
+from stream.loader.running import Running
+from tests.stream.index_root import write_dataset
+from tests.stream.transforms import Negative
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("arguments")
+    for name in ("arm", "hand"):
+        write_dataset(folder, name, {"train": [[9, 9], [7]]}, offset=1, size=(8, 8))
+    return folder
+
+
+def loader_of(root: Path, mixture: Any = "arm", **arguments: Any) -> Loader:
+    return make_loader(root, mixture, **{"batch_size": 4, **arguments})
+
+
+def test_the_signature_and_the_settings_state_the_same_arguments() -> None:
+    signature = inspect.signature(make_loader).parameters
+    fields = {**Options.__dataclass_fields__, **Running.__dataclass_fields__}
+    assert set(signature) == {"root", "mixture", "split", *fields}
+    for name, field in fields.items():
+        if name != "batch_size":
+            assert signature[name].default == field.default, name
+        # A choice may be given in more forms than the one that is kept.
+        if name not in ("episodes", "keep_ranges"):
+            assert signature[name].annotation == field.type, name
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [("batchsize", "batch_size"), ("num_worker", "num_workers"), ("frame", "frames"), ("sead", "seed")],
+)
+def test_an_unknown_argument_suggests_the_closest(root: Path, name: str, closest: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=f"unknown argument '{name}'; did you mean .*'{closest}'"):
+        loader_of(root, **{name: 3})
+    loader_of(root).save(tmp_path / "loader.json")
+    with pytest.raises(ArgumentError, match="unknown argument 'treads'; did you mean 'threads'"):
+        load_loader(tmp_path / "loader.json", treads=1)
+
+
+def test_numbers_of_numpy_are_numbers(root: Path) -> None:
+    plain = loader_of(root, {"arm": 2, "hand": 1}, frames=[0, 1], horizon=2, seed=3, num_steps=5)
+    given = make_loader(
+        root,
+        {"arm": np.int64(2), "hand": np.float32(1)},
+        batch_size=np.int32(4),  # type: ignore[arg-type]
+        frames=range(2),
+        horizon=np.int8(2),  # type: ignore[arg-type]
+        seed=np.uint16(3),  # type: ignore[arg-type]
+        num_steps=np.int64(5),  # type: ignore[arg-type]
+    )
+    assert given.fingerprint == plain.fingerprint
+    assert given.batch_at(np.int64(2))["step"].tolist() == plain.batch_at(2)["step"].tolist()  # type: ignore[arg-type]
+    assert given.state_at(np.int64(2)) == plain.state_at(2)  # type: ignore[arg-type]
+    schedule = [(np.int64(5), {"arm": np.int64(1)}), (None, {"hand": 1})]
+    assert loader_of(root, schedule).weights_at(5) == {"arm": 0, "hand": 1}
+
+
+def test_a_list_of_datasets_is_a_mixture_of_equal_weights(root: Path) -> None:
+    assert loader_of(root, ["arm", "hand"]).fingerprint == loader_of(root, "arm,hand").fingerprint
+    assert loader_of(root, ("hand",)).dataset_names == ("hand",)
+    with pytest.raises(ArgumentError, match="'hnad'; did you mean 'hand'"):
+        loader_of(root, ["arm", "hnad"])
+
+
+def test_the_wrist_camera_of_pairs_names_the_layout_that_has_it(root: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"stores 'wrist'.*`--layout frames --cameras all`"):
+        loader_of(root, cameras="wrist")
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_another_system_than_linux_is_one_sentence(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    loader_of(root).save(tmp_path / "loader.json")
+    monkeypatch.setattr(sys, "platform", platform)
+    for call in (lambda: loader_of(root), lambda: load_loader(tmp_path / "loader.json")):
+        with pytest.raises(
+            OSError, match=rf"^batches are made in Linux\'s shared memory .*, and this is {platform}; use Linux$"
+        ):
+            call()
+
+
+@pytest.mark.parametrize("name", ["batch_size", "seed", "filters", "horizon"])
+def test_a_file_defines_the_samples_of_its_run(root: Path, tmp_path: Path, name: str) -> None:
+    loader_of(root, [(8, {"arm": 1}), (None, {"hand": 1})]).save(tmp_path / "loader.json")
+    with pytest.raises(ArgumentError, match=rf"{name}: .*loader\.json defines it"):
+        load_loader(tmp_path / "loader.json", **{name: 8})  # type: ignore[arg-type]
+
+
+def test_transforms_that_a_file_does_not_have_are_named(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "loader.json"
+    loader_of(root, transforms=[Negative()]).save(path)
+    with caplog.at_level(logging.WARNING, logger="stream"):
+        load_loader(path)
+        (record,) = caplog.records
+        assert "Negative" in record.getMessage()
+        assert "transforms=" in record.getMessage()
+        caplog.clear()
+        load_loader(path, transforms=[Negative()])
+        load_loader(path, transforms=[])
+        loader_of(root).save(path)
+        load_loader(path)
+    assert not caplog.records
+
+
+@pytest.mark.long
+def test_ranges_of_very_many_episodes_come_back_from_the_file(root: Path, tmp_path: Path) -> None:
+    ranges = {f"{'elsewhere/' * 900}{number}": [[0, 5], [7, 9]] for number in range(6_000)}
+    ranges["*__0"] = [[1, 4]]
+    loader = loader_of(root, keep_ranges={"arm": ranges})
+    path = tmp_path / "loader.json"
+    loader.save(path)
+    assert path.stat().st_size > 50_000_000
+    assert load_loader(path).fingerprint == loader.fingerprint
+
+
+def test_a_file_that_could_not_be_read_again_is_not_written(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream.loader.state._MAX_BYTES", 1000)
+    with pytest.raises(ArgumentError, match="at most 1,000; give episodes and keep_ranges as files"):
+        loader_of(root).save(tmp_path / "loader.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_iterator_ends_where_it_is_told(root: Path) -> None:
+    iterator = iter(loader_of(root, num_steps=3))
+    assert [batch["sample"][0] // 4 for batch in iterator] == [0, 1, 2]
+    iterator.seek(3)
+    iterator.stop = 5
+    assert [batch["sample"][0] // 4 for batch in iterator] == [3, 4]
+    iterator.stop = None
+    assert next(iterator)["sample"][0] // 4 == 5
+    with pytest.raises(ArgumentError, match="step=-1"):
+        iterator.seek(-1)
+    with pytest.raises(StateError, match="not a state"):
+        iterator.set_state({})
+    assert module.Loader is Loader
