@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 
 def normalization(loader: Loader, key: Literal["action", "state"] = "action") -> Normalize:
@@ -27,7 +27,7 @@ def normalization(loader: Loader, key: Literal["action", "state"] = "action") ->
         ArgumentError: The loader does not normalise the vector.
     """
     # Workers import this package, and need no Grain.
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
     from stream.storage.errors import ArgumentError
 
     for transform in loader.running.transforms:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream.adapters.opening import check_mapping, conversion, open_loader
-from stream.adapters.statistics import mixture_statistics
+from stream.statistics.vectors import mixture_statistics
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
 
@@ -62,7 +62,7 @@ def loader(
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
     views = check_mapping("views", views or {"primary": "primary"}, example="{'front': 'primary'}")
 
-    def convert(data: Any, _: Any) -> ToGr00t:
+    def convert(data: Any) -> ToGr00t:
         states = _dims(data, "state", state_keys)
         return ToGr00t(views, states, _dims(data, "action", action_keys))
 
@@ -76,7 +76,6 @@ def loader(
         root,
         mixture,
         convert=convert,
-        normalize=False,
         own=own,
         free=("bounds", "state_from", "state_horizon"),
         arguments=arguments,
@@ -115,7 +114,7 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
         name: {
             key: {kind: values[dims].tolist() for kind, values in numbers.items()} for key, dims in keys[name].items()
         }
-        for name, numbers in mixture_statistics(loader, split=split).items()
+        for name, numbers in mixture_statistics(loader.data, split=split).items()
     }
 
 

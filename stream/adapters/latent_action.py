@@ -49,8 +49,7 @@ def lapa_loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda _, __: ToLapa(size),
-        normalize=False,
+        convert=lambda _: ToLapa(size),
         own={**_two_frames(offset), "metadata": "dataset_only"},
         free=("bounds",),
         arguments=arguments,
@@ -92,8 +91,7 @@ def univla_loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToUnivla(size, data.names),
-        normalize=False,
+        convert=lambda data: ToUnivla(size, data.names),
         own={**_two_frames(offset), "filters": [("language", "!=", "")]},
         free=("bounds",),
         arguments=arguments,

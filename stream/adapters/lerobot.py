@@ -12,7 +12,7 @@ import numpy as np
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.opening import check_mapping, conversion, open_loader
-from stream.adapters.statistics import mixture_statistics
+from stream.statistics.vectors import mixture_statistics
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
@@ -107,8 +107,7 @@ def loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
-        normalize=False,
+        convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
         own=own,
         arguments=arguments,
     )
@@ -130,7 +129,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
     """
     views = conversion(loader, ToLeRobot).views
     names = {"action": "action", "state": "observation.state"}
-    found = {names[key]: numbers for key, numbers in mixture_statistics(loader, split=split).items()}
+    found = {names[key]: numbers for key, numbers in mixture_statistics(loader.data, split=split).items()}
     image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
     return found | dict.fromkeys(views, image)
 

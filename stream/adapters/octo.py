@@ -20,7 +20,7 @@ from stream.storage.errors import ArgumentError
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
     from stream.loader.loader import Loader
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 SIZES = {"primary": (256, 256), "wrist": (128, 128)}
 
@@ -35,7 +35,7 @@ def loader(
     keep_image_prob: float = 0.5,
     sizes: Mapping[str, tuple[int, int]] | None = None,
     proprio: bool = False,
-    normalize: bool | Normalize = True,
+    normalize: bool | str | Path | Normalize = True,
     **arguments: Any,
 ) -> Loader:
     """Return a loader of Octo's batches, with W = window_size and H = action_horizon.
@@ -71,7 +71,8 @@ def loader(
         keep_image_prob: Probability of goal images instead of the instruction.
         sizes: Height and width of each camera. By default those of ``SIZES``; a camera that no dataset stores is black.
         proprio: Whether to load the state.
-        normalize: True takes the statistics of each dataset; or a normalisation, or False for raw values.
+        normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
+            ``stream.Normalize``, or False for raw values.
         arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
@@ -85,10 +86,6 @@ def loader(
     sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
-    settings = [
-        {"method": "mean_std", "keys": ("action",)},
-        {"method": "mean_std", "keys": ("state",), "leave": ()},
-    ]
     own = {
         "cameras": list(sizes),
         "frames": [*history, "goal"] if goals else history,
@@ -104,7 +101,7 @@ def loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToOcto(
+        convert=lambda data: ToOcto(
             names=tuple(name.encode() for name in data.names),
             sizes=sizes,
             shape=(window_size, action_horizon),
@@ -114,7 +111,7 @@ def loader(
             seed=data.options.seed,
         ),
         normalize=normalize,
-        settings=settings[: 1 + proprio],
+        settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
         optional=optional,
         own=own,
         arguments=arguments,

@@ -132,9 +132,10 @@ def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(n
 
 def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Path, tmp_path: Path) -> None:
     loader = open_adapter("oft", frames_root)
-    action, state = (normalization(loader, key) for key in ("action", "state"))
-    assert (action.keys, state.keys) == (("action",), ("state",))
-    assert (action.leave, state.leave) == (("gripper",), ())
+    found = normalization(loader)
+    assert found is normalization(loader, "state") and (found.method, found.keys) == ("openvla", ("action", "state"))
+    action, state = (found.statistics[key]["bridge"].mask for key in ("action", "state"))
+    assert action.tolist() == [True] * 6 + [False] and state.all()
     again = open_adapter("openvla", frames_root, normalize=normalization(open_adapter("openvla", frames_root)))
     assert digest(again.batch_at(2)) == digest(open_adapter("openvla", frames_root).batch_at(2))
     with pytest.raises(ArgumentError, match="does not normalise the action"):
