@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from stream.loader.loader import Loader as Loader
     from stream.loader.loader import load_loader as load_loader
     from stream.loader.loader import make_loader as make_loader
-    from stream.loader.normalize import Normalize as Normalize
-    from stream.loader.normalize import load_normalize as load_normalize
     from stream.loader.shared import shared_episodes as shared_episodes
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
+    from stream.statistics.normalize import Normalize as Normalize
+    from stream.statistics.normalize import load_normalize as load_normalize
     from stream.storage.errors import ArgumentError as ArgumentError
     from stream.storage.errors import RecordError as RecordError
     from stream.storage.errors import RingError as RingError
@@ -38,10 +38,10 @@ _MODULES = {
     "frameworks.grain": ("PairSource", "pairs"),
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
-    "loader.normalize": ("Normalize", "load_normalize"),
     "loader.shared": ("shared_episodes",),
     "order.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),
+    "statistics.normalize": ("Normalize", "load_normalize"),
 }
 _PLACES = {name: f"stream.{module}" for module, names in _MODULES.items() for name in names}
 

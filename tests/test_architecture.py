@@ -20,9 +20,13 @@ ARROWS = {
     "stream.format": ("stream.storage",),
     "stream.order": ("stream.format", "stream.storage"),
     "stream.batch": ("stream.order", "stream.format", "stream.storage"),
+    "stream.statistics": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
     "stream.workers": ("stream.batch", "stream.order", "stream.format", "stream.storage"),
-    # Adapters rest on the loader alone, and give numpy arrays: LIBRARIES has no module of theirs.
-    "stream.adapters": ("stream.loader", "stream.batch", "stream.order", "stream.format", "stream.storage"),
+    # Adapters give numpy arrays: LIBRARIES has no module of theirs.
+    "stream.adapters": (
+        *("stream.loader", "stream.statistics"),
+        *("stream.batch", "stream.order", "stream.format", "stream.storage"),
+    ),
     "stream": ("stream",),
     "convert": ("convert", "stream.format", "stream.storage"),
     "beam_jobs": ("beam_jobs", "convert", "stream.format", "stream.storage"),

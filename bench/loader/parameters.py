@@ -13,11 +13,11 @@ from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData
-from stream.loader.normalize import Normalize
 from stream.loader.options import Options
 from stream.loader.running import Running
 from stream.order.mixture import Member, Mixture, resolve_mixture
 from stream.order.window import BOUNDS
+from stream.statistics.normalize import Normalize
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError, closest
 

@@ -12,7 +12,7 @@ import numpy as np
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.opening import check_mapping, conversion, open_loader
-from stream.adapters.statistics import mixture_statistics
+from stream.statistics.vectors import mixture_statistics
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
@@ -56,10 +56,8 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     policy: Policy | Window = "act",
     cameras: Sequence[str] | Mapping[str, str] = ("primary",),
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of a LeRobot policy's batches; ``stream.torch.to_device(loader, device)`` makes tensors of them.
@@ -81,11 +79,9 @@ def loader(
     Args:
         root: As for ``make_loader``. Observations before t need ``--layout frames``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         policy: Policy with its default window, or a window: ``Window(history, actions, drop_last)``.
         cameras: Cameras by role or name; or a mapping of keys (``observation.images.top``) to them.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``; or the policy is not known.
@@ -99,7 +95,6 @@ def loader(
         views = check_mapping("cameras", cameras, example="{'observation.images.top': 'primary'}, or a list")
     first = 1 - (window.history or 1)
     own = {
-        "batch_size": batch_size,
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(range(first, 1)),
         "bounds": "clamp" if first else "inside",
@@ -112,9 +107,7 @@ def loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
-        normalize=False,
-        transforms=transforms,
+        convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
         own=own,
         arguments=arguments,
     )
@@ -136,7 +129,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
     """
     views = conversion(loader, ToLeRobot).views
     names = {"action": "action", "state": "observation.state"}
-    found = {names[key]: numbers for key, numbers in mixture_statistics(loader, split=split).items()}
+    found = {names[key]: numbers for key, numbers in mixture_statistics(loader.data, split=split).items()}
     image = {kind: np.array(values, np.float32)[:, None, None] for kind, values in IMAGENET.items()}
     return found | dict.fromkeys(views, image)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from stream.storage.errors import ArgumentError
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
     from stream.loader.loader import Loader
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 SIZES = {"primary": (256, 256), "wrist": (128, 128)}
 
@@ -29,15 +29,13 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     window_size: int = 2,
     action_horizon: int = 4,
     goals: bool = True,
     keep_image_prob: float = 0.5,
     sizes: Mapping[str, tuple[int, int]] | None = None,
     proprio: bool = False,
-    normalize: bool | Normalize = True,
-    transforms: Sequence[Any] = (),
+    normalize: bool | str | Path | Normalize = True,
     **arguments: Any,
 ) -> Loader:
     """Return a loader of Octo's batches, with W = window_size and H = action_horizon.
@@ -67,16 +65,15 @@ def loader(
     Args:
         root: As for ``make_loader``. History and goals need ``--layout frames``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         window_size: Observations of a sample.
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
         keep_image_prob: Probability of goal images instead of the instruction.
         sizes: Height and width of each camera. By default those of ``SIZES``; a camera that no dataset stores is black.
         proprio: Whether to load the state.
-        normalize: True takes the statistics of each dataset; or a normalisation, or False for raw values.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
+            ``stream.Normalize``, or False for raw values.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -89,14 +86,10 @@ def loader(
     sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
-    settings = [
-        {"method": "mean_std", "keys": ("action",)},
-        {"method": "mean_std", "keys": ("state",), "leave": ()},
-    ]
     own = {
-        "batch_size": batch_size,
         "cameras": list(sizes),
         "frames": [*history, "goal"] if goals else history,
+        "columns": ("num_steps",),
         "bounds": "clamp" if goals or window_size > 1 else "inside",
         "action_from": history[0],
         "horizon": window_size - 1 + action_horizon,
@@ -108,7 +101,7 @@ def loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, _: ToOcto(
+        convert=lambda data: ToOcto(
             names=tuple(name.encode() for name in data.names),
             sizes=sizes,
             shape=(window_size, action_horizon),
@@ -118,10 +111,8 @@ def loader(
             seed=data.options.seed,
         ),
         normalize=normalize,
-        settings=settings[: 1 + proprio],
-        transforms=transforms,
+        settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
         optional=optional,
-        columns=("num_steps",),
         own=own,
         arguments=arguments,
     )

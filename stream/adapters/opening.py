@@ -15,7 +15,7 @@ from stream.storage.errors import ArgumentError
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
     from stream.loader.mixed import MixedData
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 Converted = TypeVar("Converted")
 
@@ -39,13 +39,11 @@ def open_loader(
     root: str | Path,
     mixture: Any,
     *,
-    convert: Callable[[MixedData, Sequence[Normalize]], Any],
-    normalize: bool | Normalize,
+    convert: Callable[[MixedData], Any],
+    normalize: bool | str | Path | Normalize = False,
     own: Mapping[str, Any],
     free: Sequence[str] = (),
-    settings: Sequence[Mapping[str, Any]] = (),
-    transforms: Sequence[Any] = (),
-    columns: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
     optional: Collection[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
@@ -54,13 +52,11 @@ def open_loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
-        convert: Maker of the conversion, from the open data and the normalisation.
-        normalize: True takes the statistics of the data, False none; or a normalisation, such as one from a file.
+        convert: Maker of the conversion, from the open data.
+        normalize: True takes the statistics of the data, False none; or a file of the trainer, or a normalisation.
         own: Arguments of ``make_loader`` that the trainer sets.
         free: Names of ``FIXED`` that the caller may give.
-        settings: Arguments of each ``Normalize`` of the trainer.
-        transforms: Transforms of the caller.
-        columns: Columns that the conversion needs.
+        settings: Arguments of the trainer's ``Normalize``; None if the trainer normalises by itself.
         optional: Cameras that are black where no dataset of the mixture stores them.
         arguments: Arguments of ``make_loader`` from the caller.
 
@@ -70,12 +66,13 @@ def open_loader(
     # Workers import the modules of the conversions, and need no Grain.
     from stream.loader.loader import Loader, make_loader
     from stream.loader.mixed import read_mixture_fields
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize, load_normalize
 
-    if not isinstance(normalize, Normalize) and not _is_bool(normalize):
+    is_file = isinstance(normalize, str | Path) and Path(normalize).is_file()
+    if not isinstance(normalize, Normalize) and not _is_bool(normalize) and not is_file:
         raise ArgumentError(
-            f"normalize={normalize!r:.100}; expected True for the statistics of the data, False for raw values, or a "
-            "stream.Normalize"
+            f"normalize={normalize!r:.100}; expected True for the statistics of the data, False for raw values, a file "
+            "of the trainer, or a stream.Normalize"
         )
     for name in FIXED:
         if name in arguments and name not in free:
@@ -83,23 +80,27 @@ def open_loader(
                 f"{name}={arguments[name]!r:.100}: the adapter sets {name}, as the batches of its trainer need it; "
                 "leave it out, or open the data with stream.make_loader"
             )
-    for name, value in (("columns", arguments.get("columns", ())), ("transforms", transforms)):
+    columns, transforms = (arguments.get(name, ()) for name in ("columns", "transforms"))
+    for name, value in (("columns", columns), ("transforms", transforms)):
         if not isinstance(value, list | tuple):
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
+    if settings is None and (own_ones := [each for each in transforms if isinstance(each, Normalize)]):
+        raise ArgumentError(f"transforms: {own_ones[0]!r}, and the trainer normalises by itself; leave it out")
     fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
     stored = {name for each in fields for camera in each.stored_cameras for name in (camera.name, camera.role)}
     black = [camera for camera in own["cameras"] if camera in optional and camera not in stored]
     given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
     if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
         given["bounds"] = "inside"  # a pair is complete
-    given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
+    given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))
     opened = make_loader(root, mixture, **given)
     data = opened.data
     steps = [normalize] if isinstance(normalize, Normalize) else []
-    if not steps and normalize:
-        kept = [{**each, "keys": [key for key in data.spec.vector_names if key in each["keys"]]} for each in settings]
-        steps = [Normalize(data, **each) for each in kept if each["keys"]]
-    made = [*transforms, *steps, *([BlackCameras(tuple(black))] if black else []), convert(data, steps)]
+    if isinstance(normalize, str | Path):
+        steps = [load_normalize(normalize, data, format=(settings or {})["method"])]
+    elif not steps and normalize:
+        steps = [Normalize(data, **(settings or {}))]
+    made = [*transforms, *steps, *([BlackCameras(tuple(black))] if black else []), convert(data)]
     return Loader(data, replace(opened.running, transforms=made), knows_ranks=opened.knows_ranks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from stream.storage.errors import ArgumentError
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
     from stream.loader.loader import Loader
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 Model = Literal["pi0", "pi05", "pi0_fast"]
 CAMERAS: dict[Model, dict[str, str | None]] = {
@@ -33,15 +33,13 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     model: Model = "pi0",
     action_horizon: int = 50,
     action_dim: int = 32,
     image_size: tuple[int, int] = (224, 224),
     cameras: Mapping[str, str | None] | None = None,
-    normalize: bool | Normalize = True,
+    normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of openpi's batches.
@@ -60,18 +58,17 @@ def loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``. All members need the same dimensions, so take an ``action_space`` for several.
-        batch_size: Rows of the global batch.
-        model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99.
+        model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99; as in
+            openpi, in all dimensions. One that does not vary is 0 in pi0, and -1 in the others.
         action_horizon: Actions of a chunk.
         action_dim: Dimensions of the model.
         image_size: Height and width.
         cameras: Camera of each image, by role or name, None for a black image. By default that of ``CAMERAS``, black
             where no dataset stores it.
-        normalize: True takes statistics of all members together. Give ``stream.load_normalize(path, loader,
-            format="openpi", ...)`` for a ``norm_stats.json``, or False for raw values.
+        normalize: True takes statistics of all members together, by their weights. Give the path of a
+            ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``; or a vector has more dimensions than the model.
@@ -90,19 +87,18 @@ def loader(
         views = check_mapping("cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}")
     roles = list(dict.fromkeys(role for role in views.values() if role))
 
-    def convert(data: Any, _: Any) -> ToOpenpi:
+    def convert(data: Any) -> ToOpenpi:
         check_dims(data, action_dim)
         return ToOpenpi(views, image_size, None if model == "pi0_fast" else action_dim, model == "pi05", tokenizer)
 
-    method = "mean_std" if model == "pi0" else "q01_q99"
-    own = {"frames": [0], "batch_size": batch_size, "cameras": roles, "horizon": action_horizon}
+    method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
+    own = {"frames": [0], "cameras": roles, "horizon": action_horizon}
     return open_loader(
         root,
         mixture,
         convert=convert,
         normalize=normalize,
-        settings=[{"method": method, "per": "mixture", "leave": (), "clip": False, "keys": ("action", "state")}],
-        transforms=transforms,
+        settings={"method": method, "per": "mixture"},
         optional=() if cameras else roles,
         own=own,
         arguments=arguments,

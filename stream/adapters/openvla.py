@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from stream.storage.arguments import check_whole
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
     from stream.loader.loader import Loader
-    from stream.loader.normalize import Normalize
+    from stream.statistics.normalize import Normalize
 
 QUESTION = "What action should the robot take to {}?"
 BINS = np.linspace(-1, 1, 256)
@@ -27,13 +26,11 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     chunk: int = 1,
     wrist: bool = False,
     proprio: bool = False,
     image_size: tuple[int, int] = (224, 224),
-    normalize: bool | Normalize = True,
-    transforms: Sequence[Any] = (),
+    normalize: bool | str | Path | Normalize = True,
     **arguments: Any,
 ) -> Loader:
     """Return a loader of OpenVLA's batches.
@@ -56,24 +53,19 @@ def loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         chunk: Actions of a chunk: 1 for OpenVLA; 8 (LIBERO), 5 (Bridge) or 25 (ALOHA) for OpenVLA-OFT.
         wrist: Whether to load the wrist camera; it is black where a dataset has none.
         proprio: Whether to load the state.
         image_size: Height and width.
-        normalize: True takes the statistics of each dataset. Give ``stream.load_normalize(path, loader,
-            format="openvla")`` for a ``dataset_statistics.json``, or False for raw values.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
+            ``stream.Normalize``, or False for raw values.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
     """
     chunk, image_size = check_whole("chunk", chunk, least=1), check_size("image_size", image_size)
-    common = {"method": "q01_q99", "per": "dataset"}
-    settings = [{**common, "keys": ("action",)}, {**common, "keys": ("state",), "leave": ()}]
     own = {
-        "batch_size": batch_size,
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "frames": [0],
         "horizon": chunk,
@@ -85,10 +77,9 @@ def loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data, steps: ToOpenvla(data.names, image_size, wrist, proprio, still_dims(data, steps)),
+        convert=lambda data: ToOpenvla(data.names, image_size, wrist, proprio),
         normalize=normalize,
-        settings=settings[: 1 + proprio],
-        transforms=transforms,
+        settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
         optional=("wrist",),
         own=own,
         arguments=arguments,
@@ -109,19 +100,6 @@ def examples(batch: Batch) -> list[dict[str, Any]]:
     return found
 
 
-def still_dims(data: Any, steps: Sequence[Normalize]) -> dict[str, np.ndarray]:
-    """Return the dimensions that do not vary, bool [datasets, size], by vector. OpenVLA sets them to 0."""
-    found = {}
-    for step in steps:
-        for key, table in step.tables.items():
-            still = np.zeros(table.centre.shape, bool)
-            for member, name in enumerate(data.names):
-                if numbers := step.statistics[key].get(name):
-                    still[member, : len(numbers.min)] = numbers.min == numbers.max
-            found[key] = still
-    return found
-
-
 @dataclass(frozen=True, eq=False)
 class ToOpenvla:
     """Conversion of a batch.
@@ -130,19 +108,17 @@ class ToOpenvla:
         names: Names of the datasets.
         image_size: Height and width.
         wrist, proprio: Whether the batch has these.
-        still: Dimensions that become 0, by vector.
     """
 
     names: tuple[str, ...]
     image_size: tuple[int, int]
     wrist: bool
     proprio: bool
-    still: Mapping[str, np.ndarray] = field(repr=False)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of OpenVLA."""
         texts = [text.lower() for text in batch["language"]]
-        actions = self._vector(batch, "action")
+        actions = batch["action"]
         bins = np.digitize(actions.clip(-1, 1), BINS)
         made: Batch = {
             "image": self._image(batch, "primary"),
@@ -155,15 +131,8 @@ class ToOpenvla:
         if self.wrist:
             made["image_wrist"] = self._image(batch, "wrist")
         if self.proprio:
-            made["proprio"] = self._vector(batch, "state")
+            made["proprio"] = batch["state"]
         return made
 
     def _image(self, batch: Batch, camera: str) -> np.ndarray:
         return resize(batch[f"frames/{camera}"][:, 0], self.image_size, Image.Resampling.LANCZOS)
-
-    def _vector(self, batch: Batch, key: str) -> np.ndarray:
-        values: np.ndarray = batch[key]
-        if key not in self.still:
-            return values
-        still = self.still[key][batch["dataset"]]
-        return np.where(still[:, None] if values.ndim == 3 else still, np.float32(0), values)

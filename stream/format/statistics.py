@@ -38,6 +38,34 @@ def describe_values(values: np.ndarray) -> dict[str, float | int | None]:
     return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
 
 
+def describe_weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float | int | None]:
+    """Return the statistics of values with weights, as ``describe_values`` does; equal weights give the same.
+
+    The quantiles interpolate between the middles of the weights that values have on the line of all weights.
+
+    Args:
+        values: float32 [n].
+        weights: float64 [n]; values of weight 0 do not count.
+    """
+    finite = np.isfinite(values)
+    kept = finite & (weights > 0)
+    nonfinite = int((~finite).sum())
+    if not kept.any():
+        return {"nonfinite": nonfinite, **dict.fromkeys(NUMBERS)}
+    order = np.flatnonzero(kept)[np.argsort(values[kept], kind="stable")]
+    values, weights = values[order].astype(np.float64), weights[order] / weights[order].sum()
+    mean = float(values @ weights)
+    place = weights.cumsum() - (weights + weights[0]) / 2
+    numbers = {
+        "mean": mean,
+        "std": math.sqrt((values - mean) ** 2 @ weights),
+        "min": float(values[0]),
+        "max": float(values[-1]),
+        **{key: float(np.interp(share * place[-1], place, values)) for key, share in _QUANTILES.items()},
+    }
+    return {"nonfinite": nonfinite, **{key: float(f"{number:.{_DIGITS}g}") for key, number in numbers.items()}}
+
+
 def _sum(values: np.ndarray, less: float, *, power: int) -> float:
     chunks = (values[start : start + _CHUNK].astype(np.float64) - less for start in range(0, len(values), _CHUNK))
     return math.fsum(float((chunk**power).sum()) for chunk in chunks)

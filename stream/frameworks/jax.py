@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stream.batch.affine import Affine, apply_tables
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
+from stream.statistics.affine import Affine, apply_tables
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import imports_of
 

@@ -7,17 +7,18 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stream.batch.affine import Affine, apply_tables
 from stream.batch.encoded import ENCODED_KEYS, decode_frames, encoded_frames
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
+from stream.statistics.affine import Affine, apply_tables
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.extras import imports_of
@@ -28,7 +29,7 @@ with imports_of("torch", by="stream.torch"):
     import torch.utils.data
 
 _log = logging.getLogger("stream")
-_PARTS = ("centre", "scale", "low", "high")
+_PARTS = tuple(field.name for field in fields(Affine))
 
 
 def ranks() -> dict[str, Any]:
@@ -342,7 +343,7 @@ class Normalize(torch.nn.Module):
         self.keys = tuple(tables)
         for key, table in tables.items():
             for part in _PARTS:
-                self.register_buffer(f"{key}_{part}", torch.from_numpy(getattr(table, part).copy()))
+                self.register_buffer(f"{key}_{part}", torch.from_numpy(getattr(table, part).astype(np.float32)))
 
     def forward(self, batch: Batch) -> Batch:
         """Return the batch with normalised vectors, shaped as before, float32; masked values are 0."""

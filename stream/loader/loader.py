@@ -25,6 +25,8 @@ from stream.loader.state import make_state, read_state
 from stream.order.filters import Missing
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
+from stream.statistics.choosing import bind_transforms
+from stream.statistics.normalize import Normalize
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
 
@@ -69,6 +71,7 @@ def make_loader(
     episodes: Mapping[str, Any] | str | Path | None = None,
     keep_ranges: Mapping[str, Any] | str | Path | None = None,
     transforms: Sequence[Any] = (),
+    normalize: str | Mapping[str, Any] | Normalize | None = None,
     on_error: Literal["raise", "replace"] = "raise",
     num_steps: int | None = None,
     decode: Decode = "host",
@@ -134,6 +137,8 @@ def make_loader(
         keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
             as openpi publishes it for DROID. Episodes that are not named are left out.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
+        normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,
+            ``"min_max"``), a mapping of its arguments, or one itself, such as ``stream.load_normalize(path)``.
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
         num_steps: Step at which iteration stops; None never stops. Each ``for`` begins at step 0, so it gives the same
             batches as the one before. ``stream.torch.PairDataset`` goes on where the last one ended.
@@ -152,7 +157,7 @@ def make_loader(
     options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
     running = Running(**{name: given[name] for name in Running.__dataclass_fields__})
     data = open_mixture(root, mixture, split=split, options=options, batch_size=running.batch_size)
-    return Loader(data, running, knows_ranks=rank is not None)
+    return Loader(data, running, normalize=normalize, knows_ranks=rank is not None)
 
 
 class Loader(grain.IterDataset[Batch]):
@@ -189,9 +194,10 @@ class Loader(grain.IterDataset[Batch]):
         num_steps: Step at which iteration stops, or None.
     """
 
-    def __init__(self, data: MixedData, running: Running, *, knows_ranks: bool = True) -> None:
+    def __init__(self, data: MixedData, running: Running, *, normalize: Any = None, knows_ranks: bool = True) -> None:
         super().__init__()
         self.data = data
+        running = replace(running, transforms=bind_transforms(running.transforms, data, normalize))
         self.running = running
         self.knows_ranks = knows_ranks
         self.rank_plan = RankPlan(data, running)
@@ -236,6 +242,11 @@ class Loader(grain.IterDataset[Batch]):
     def state_names(self) -> dict[str, tuple[str, ...]]:
         """Name of each dimension of ``state``, by dataset."""
         return {name: vector.names for name, vector in zip(self.data.names, self.data.spec.states, strict=True)}
+
+    @property
+    def normalize(self) -> Normalize | None:
+        """The last normalisation of the transforms, to take a model's output back, to save or to export; or None."""
+        return next((each for each in reversed(self.running.transforms) if isinstance(each, Normalize)), None)
 
     @property
     def steps_per_epoch(self) -> int:

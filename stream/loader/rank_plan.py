@@ -47,9 +47,6 @@ class RankPlan:
             raise ArgumentError(
                 "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
             )
-        for transform in running.transforms:
-            if hasattr(transform, "fingerprint"):  # statistics of other data are refused now
-                transform.check(data)
         _ = data.check  # raises now, not in the first batch
 
     @cached_property

@@ -72,8 +72,8 @@ class Running:
                 f"transforms={self.transforms!r:.100}; expected a list of grain.transforms.Map or RandomMap"
             )
         for transform in self.transforms:
-            if not (hasattr(transform, "map") or hasattr(transform, "random_map")):
-                raise ArgumentError(f"transform {transform!r:.100}; expected a grain.transforms.Map or RandomMap")
+            if isinstance(transform, type) or not (hasattr(transform, "map") or hasattr(transform, "random_map")):
+                raise ArgumentError(f"transform {transform!r:.100}; expected a Map or RandomMap, not a class")
         object.__setattr__(self, "transforms", tuple(self.transforms))
 
     @property

@@ -67,7 +67,8 @@ def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:
     """What a worker with transforms imports is in ``test_loader``."""
     unused = (*HEAVY, "grain", "pydantic", "pyarrow", "array_record")
     listed = f"print([m for m in {unused} if m in sys.modules])"
-    assert python(f"import sys, stream.worker, stream.batch.affine, stream.order.random_numbers; {listed}") == "[]\n"
+    needed = "stream.worker, stream.statistics.affine, stream.order.random_numbers"
+    assert python(f"import sys, {needed}; {listed}") == "[]\n"
 
 
 def test_importing_takes_less_than_half_a_second() -> None:

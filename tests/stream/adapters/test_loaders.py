@@ -124,7 +124,7 @@ def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(n
         np.testing.assert_array_equal(found, wanted)
     if name == "oft":
         members = np.array([loader.dataset_names.index(each) for each in batch["dataset_names"]])
-        expected = normalization(loader).normalize(raw["actions"], dataset=members[:, None])
+        expected = normalization(loader).normalize(raw["actions"], "action", dataset=members[:, None])
         real = batch["actions"] != 0
         np.testing.assert_array_equal(batch["actions"][real], expected[real])
         assert real.mean() > 0.5
@@ -132,9 +132,10 @@ def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(n
 
 def test_the_normalisation_of_a_loader_is_found_and_can_be_given(frames_root: Path, tmp_path: Path) -> None:
     loader = open_adapter("oft", frames_root)
-    action, state = (normalization(loader, key) for key in ("action", "state"))
-    assert (action.keys, state.keys) == (("action",), ("state",))
-    assert (action.leave, state.leave) == (("gripper",), ())
+    found = normalization(loader)
+    assert found is normalization(loader, "state") and (found.method, found.keys) == ("openvla", ("action", "state"))
+    action, state = (found.statistics[key]["bridge"].mask for key in ("action", "state"))
+    assert action.tolist() == [True] * 6 + [False] and state.all()
     again = open_adapter("openvla", frames_root, normalize=normalization(open_adapter("openvla", frames_root)))
     assert digest(again.batch_at(2)) == digest(open_adapter("openvla", frames_root).batch_at(2))
     with pytest.raises(ArgumentError, match="does not normalise the action"):
@@ -236,3 +237,21 @@ def test_a_pairs_root_serves_the_frames_that_it_has(name: str, oxe_root: Path, f
 def test_a_trainer_that_a_pairs_root_cannot_serve_names_the_layout(name: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=r"its pairs hold the frames .*--layout frames"):
         open_adapter(name, oxe_root)
+
+
+def test_a_mixture_of_both_layouts_has_complete_pairs(frames_root: Path, oxe_root: Path) -> None:
+    mixture = {"bridge": 1, "pairs": {"dataset": "bridge", "root": str(oxe_root)}}
+    loader = latent_action.lapa_loader(frames_root, mixture, batch_size=4, image_size=(64, 64))
+    assert loader.sizes["bridge"] == loader.sizes["pairs"]
+    assert loader.batch_at(0)["video"].shape == (4, 3, 2, 64, 64)
+
+
+def test_an_adapter_that_was_told_no_ranks_says_so_in_a_group(
+    frames_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ArgumentError, match="rank"):
+        next(iter(open_adapter("openvla", frames_root)))
+    iterator = iter(open_adapter("openvla", frames_root, rank=0, world_size=1))
+    assert len(next(iterator)["prompt"]) == 4
+    iterator.close()

@@ -60,10 +60,23 @@ def test_values_are_normalised_by_the_statistics_of_all_members(frames_root: Pat
     for key, name in (("actions", "action"), ("state", "state")):
         numbers = found[name]["viola"]
         assert np.array_equal(numbers.mean, found[name]["droid"].mean)
-        expected = (plain[key][..., :7] - numbers.mean) / numbers.std
+        expected = (plain[key][..., :7] - numbers.mean) / (numbers.std + 1e-6)
         if model == "pi05":
-            expected = (plain[key][..., :7] - numbers.q01) / (numbers.q99 - numbers.q01) * 2 - 1
-        np.testing.assert_allclose(scaled[key][..., :7], expected, atol=1e-4)
+            expected = (plain[key][..., :7] - numbers.q01) / (numbers.q99 - numbers.q01 + 1e-6) * 2 - 1
+        np.testing.assert_allclose(scaled[key][..., :7], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("model", "value"), [("pi0", 0), ("pi05", -1), ("pi0_fast", -1)])
+def test_a_dimension_that_does_not_vary_is_what_openpi_makes_of_it(
+    frames_root: Path, model: openpi.Model, value: float
+) -> None:
+    arguments: Any = {"action_space": None, "state_space": None, "model": model}
+    loader = open_openpi(frames_root, "language_table", **arguments)
+    numbers = normalization(loader).statistics["action"]["language_table"]
+    still = np.flatnonzero(numbers.min == numbers.max)
+    plain, scaled = open_openpi(frames_root, "language_table", **arguments, normalize=False), loader
+    assert len(still) and (plain.batch_at(0)["actions"][..., still] == numbers.mean[still]).all()
+    assert (scaled.batch_at(0)["actions"][..., still] == value).all()
 
 
 def test_frames_keep_their_shape_between_black_borders(frames_root: Path) -> None:

@@ -239,4 +239,4 @@ def test_normalising_tensors_gives_what_normalising_arrays_gives(oxe_root: Path,
 
 def test_the_tables_move_with_the_model_and_stand_in_its_state_dict(loader: Loader) -> None:
     module = Normalize(stream.Normalize(loader, keys=("action",)).tables)
-    assert set(module.state_dict()) == {"action_centre", "action_scale", "action_low", "action_high"}
+    assert set(module.state_dict()) == {f"action_{part}" for part in ("centre", "scale", "shift", "low", "high")}

@@ -10,9 +10,10 @@ import pytest
 
 from stream import Loader, make_loader
 from stream.loader.mixed import open_mixture
-from stream.loader.normalize import Normalize, load_normalize
 from stream.loader.options import Options
+from stream.statistics.normalize import Normalize, load_normalize
 from stream.storage.errors import ArgumentError
+from tests.stream.crafted_root import CraftedRoot
 
 WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1}
 
@@ -203,7 +204,7 @@ def test_statistics_of_chosen_columns_are_computed(oxe_root: Path) -> None:
     chosen = {"viola": [("action/world_vector", [2, 0])]}
     loader = make_loader(oxe_root, {"viola": 1}, batch_size=32, action_columns=chosen)
     values = every_step(oxe_root, ("viola",), "action/world_vector")[:, [2, 0]]
-    found = Normalize(loader).normalize(values.astype(np.float32), dataset="viola")
+    found = Normalize(loader).normalize(values.astype(np.float32), "action", dataset="viola")
     np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
     np.testing.assert_allclose(found.std(0), 1, atol=1e-4)
 
@@ -289,26 +290,50 @@ def test_saved_statistics_serve_the_same_data(oxe_root: Path, tmp_path: Path) ->
 def test_statistics_of_something_else_are_refused(oxe_root: Path, tmp_path: Path) -> None:
     loader = load(oxe_root)
     Normalize(loader).save(tmp_path / "normalize.json")
-    with pytest.raises(ArgumentError, match=r"normalize\.json: the statistics belong to other data: horizon is None"):
-        load_normalize(tmp_path / "normalize.json", load(oxe_root, horizon=9))
-    with pytest.raises(ArgumentError, match=r"datasets\.viola is here but not in the statistics"):
+    with pytest.raises(ArgumentError, match=r"normalize\.json: no statistics of the action of viola; datasets there: "):
         load_normalize(tmp_path / "normalize.json", make_loader(oxe_root, "viola", batch_size=4))
     chosen = {"kuka": ["action/world_vector"]}
-    with pytest.raises(ArgumentError, match=r"datasets\.kuka\.action is \["):
+    with pytest.raises(
+        ArgumentError, match=r"normalize\.json: the statistics belong to other data: names of the action"
+    ):
         load_normalize(tmp_path / "normalize.json", load(oxe_root, action_columns=chosen))
     saved = json.loads((tmp_path / "normalize.json").read_text())
-    saved["fingerprint"]["datasets"]["kuka"]["data"] = "0" * 16
+    saved["statistics"]["state"]["kuka"]["source"]["content"]["train"] = "0" * 16
     (tmp_path / "other.json").write_text(json.dumps(saved))
-    with pytest.raises(ArgumentError, match=r"datasets\.kuka\.data is '0000000000000000' in the statistics"):
+    with pytest.raises(ArgumentError, match=r"content of the state of kuka are \{'train': '0000000000000000'\} in the"):
         load_normalize(tmp_path / "other.json", loader)
+
+
+def test_windows_samples_and_weights_do_not_bind_statistics(oxe_root: Path, tmp_path: Path) -> None:
+    Normalize(load(oxe_root)).save(tmp_path / "normalize.json")
+    chosen: dict[str, Any] = {"horizon": 9, "filters": [("step", ">", 1)], "samples_per_episode": 2, "seed": 5}
+    other = make_loader(oxe_root, {"kuka": 1, "bridge": 3}, batch_size=8, **chosen)
+    found = load_normalize(tmp_path / "normalize.json", other)
+    assert found.names == ("kuka", "bridge")
+    assert found.map(other.batch_at(0))["action"].shape == (8, 9, other.data.spec.action_size)
+
+
+def test_a_corrected_text_of_the_registry_binds_no_statistics(oxe_root: Path, tmp_path: Path) -> None:
+    root = CraftedRoot(oxe_root, tmp_path)
+    loader = make_loader(tmp_path, "bridge", batch_size=4)
+    Normalize(loader).save(tmp_path / "normalize.json")
+    root.set("spec/description", "corrected")
+    again = make_loader(tmp_path, "bridge", batch_size=4)
+    assert again.data.datasets[0].manifest.checksum != loader.data.datasets[0].manifest.checksum
+    load_normalize(tmp_path / "normalize.json", again)
 
 
 def test_a_loader_refuses_the_statistics_of_another_one(oxe_root: Path) -> None:
     normalize = Normalize(load(oxe_root))
-    with pytest.raises(ArgumentError, match="horizon is None in the statistics and 5 here"):
-        load(oxe_root, transforms=[normalize], horizon=5)
-    with pytest.raises(ArgumentError, match="Normalize belongs to the datasets bridge, kuka"):
-        make_loader(oxe_root, "bridge", batch_size=4, transforms=[normalize])
+    with pytest.raises(ArgumentError, match="no statistics of the action of viola"):
+        make_loader(oxe_root, "bridge,viola", batch_size=4, transforms=[normalize])
+
+
+def test_a_loader_with_other_numbers_of_its_datasets_takes_their_rows(oxe_root: Path) -> None:
+    normalize = Normalize(load(oxe_root))
+    few = make_loader(oxe_root, "rt1,bridge", batch_size=16)
+    inside = make_loader(oxe_root, "rt1,bridge", batch_size=16, transforms=[normalize]).batch_at(0)
+    np.testing.assert_array_equal(inside["action"], Normalize(few).map(few.batch_at(0))["action"])
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{}", '{"format": "stream-normalize", "version": 1}'])
@@ -323,15 +348,19 @@ def test_a_file_of_something_else_is_refused(oxe_root: Path, tmp_path: Path, con
 @pytest.mark.parametrize(
     ("format", "content", "told"),
     [
-        ("openpi", {}, "not a norm_stats.json of openpi"),
-        ("openpi", {"norm_stats": {}}, "not a norm_stats.json of openpi"),
-        ("openpi", {"norm_stats": 5}, "not a norm_stats.json of openpi"),
-        ("openpi", {"bridge": {"action": {"mean": [0.0]}}}, "not a norm_stats.json of openpi"),
-        ("openpi", {"norm_stats": {"actions": {}}}, "actions: no mean and no std, which this method takes"),
-        ("openpi", {"norm_stats": {"actions": 5}}, "actions: 5; expected a set of statistics"),
-        ("openvla", {"bridge": {}}, "not a dataset_statistics.json of OpenVLA"),
-        ("openvla", {"bridge": 5}, "no statistics of bridge"),
-        ("openvla", {"bridge": {"action": {"mean": [0.0] * 8}}}, "action: no std, which this method takes"),
+        ("openpi_pi0", {}, "none in openpi's norm_stats.json"),
+        ("openpi_pi0", {"norm_stats": {}}, "not openpi's norm_stats.json: it has no actions and no state"),
+        ("openpi_pi0", {"norm_stats": 5}, "none in openpi's norm_stats.json"),
+        ("openpi_pi0", {"bridge": {"action": {"mean": [0.0]}}}, "none in openpi's norm_stats.json"),
+        ("openpi_pi0", {"norm_stats": {"actions": {}}}, "no mean and no std, which openpi_pi0 takes"),
+        ("openpi_pi05", {"norm_stats": {"actions": {"mean": [0.0] * 8}}}, "no q01 and no q99, which openpi_pi05 takes"),
+        ("openpi_pi0", {"norm_stats": {"actions": 5}}, "actions of bridge: 5; expected a set of statistics"),
+        ("openvla", {"bridge": {}}, "not OpenVLA's dataset_statistics.json"),
+        ("openvla", {"bridge": 5}, "none in OpenVLA's dataset_statistics.json; datasets there: bridge"),
+        ("openvla", {"kuka": {}}, "action of bridge: none in OpenVLA's dataset_statistics.json; datasets there: kuka"),
+        ("openvla", {"bridge": {"action": {"q01": [0.0] * 8}}}, "action of bridge: no q99, which openvla takes"),
+        ("octo", {"bridge": {"action": {"mean": [0.0] * 7, "std": [1.0] * 7}}}, "mean has 7 numbers, expected 8: x, y"),
+        ("octo", {"bridge": {"action": {"mean": ["x"] * 8, "std": [1.0] * 8}}}, "not a set of statistics"),
     ],
 )
 def test_a_file_without_the_statistics_that_are_needed_is_refused(
@@ -342,22 +371,12 @@ def test_a_file_without_the_statistics_that_are_needed_is_refused(
         load_normalize(tmp_path / "other.json", make_loader(oxe_root, "bridge", batch_size=4), format=format)
 
 
-@pytest.mark.parametrize("method", ["q01_q99", "min_max"])
-def test_a_file_without_the_numbers_of_the_method_is_refused(oxe_root: Path, tmp_path: Path, method: str) -> None:
-    numbers = {"mean": [0.5] * 8, "std": [2.0] * 8, "q01": None}
-    (tmp_path / "norm_stats.json").write_text(json.dumps({"norm_stats": {"actions": numbers}}))
-    loader = make_loader(oxe_root, "bridge", batch_size=4)
-    assert load_normalize(tmp_path / "norm_stats.json", loader, format="openpi").keys == ("action",)
-    with pytest.raises(ArgumentError, match=r"actions: no (q01 and no q99|min and no max), which this method takes"):
-        load_normalize(tmp_path / "norm_stats.json", loader, format="openpi", method=method)
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ({"action": "sum"}, "actions with action='sum' have no statistics"),
         ({"metadata": "none"}, "metadata='none' has no action and state"),
-        ({"action_columns": {"bridge": [("action/rotation_delta", [0])]}}, r"bridge\.action"),
+        ({"action_columns": {"bridge": [("action/rotation_delta", [0])]}}, "names of the action of bridge"),
     ],
 )
 def test_a_loader_of_other_vectors_refuses_the_statistics(oxe_root: Path, arguments: Any, told: str) -> None:
@@ -373,7 +392,9 @@ def test_statistics_belong_to_the_columns_that_were_chosen_whatever_their_names(
 
     normalize = Normalize(load_column("action/world_vector"))
     load_column("action/world_vector", transforms=[normalize])
-    with pytest.raises(ArgumentError, match=r"bridge\.action_columns is .*world_vector.* and .*rotation_delta"):
+    with pytest.raises(
+        ArgumentError, match=r"columns of the action of bridge are .*world_vector.* and .*rotation_delta"
+    ):
         load_column("action/rotation_delta", transforms=[normalize])
 
 
@@ -383,50 +404,16 @@ def test_a_dataset_that_does_not_exist_has_no_statistics(oxe_root: Path, dataset
         Normalize(load(oxe_root)).normalize(np.zeros((2, 3), np.float32), dataset=dataset)
 
 
-@pytest.mark.parametrize("values", [[0.0], np.zeros(14), np.float32(0)])
+@pytest.mark.parametrize("values", [[0.0], np.zeros(14), np.float32(0), np.zeros(3, int)])
 def test_values_of_no_vector_are_refused(oxe_root: Path, values: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"values: .*; expected an array .* of at most 13 dims"):
-        Normalize(load(oxe_root)).normalize(values, dataset="kuka")
+    with pytest.raises(ArgumentError, match=r"values: .*; expected an array .* of floats, of at most 13 dims"):
+        Normalize(load(oxe_root)).normalize(values, "action", dataset="kuka")
 
 
-@pytest.mark.parametrize("arguments", [{"keys": 5}, {"leave": 5}, {"leave": "gripper"}, {"split": []}, {"keys": ["x"]}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"keys": 5}, {"over": "all"}, {"method": []}, {"leave": 5}, {"leave": "gripper"}, {"split": []}, {"keys": ["x"]}],
+)
 def test_wrong_arguments_are_named(oxe_root: Path, arguments: Any) -> None:
     with pytest.raises(ArgumentError, match=f"{next(iter(arguments))}="):
         Normalize(load(oxe_root), **arguments)
-
-
-def test_statistics_go_to_openvla_and_back(oxe_root: Path, tmp_path: Path) -> None:
-    loader = load(oxe_root)
-    normalize = Normalize(loader, method="q01_q99")
-    normalize.export(tmp_path / "dataset_statistics.json", format="openvla")
-    content = json.loads((tmp_path / "dataset_statistics.json").read_text())
-    assert set(content) == set(WEIGHTS)
-    values = every_step(oxe_root, ("kuka",), "action")
-    np.testing.assert_allclose(
-        content["kuka"]["action"]["q99"], np.quantile(values, 0.99, axis=0), rtol=1e-5, atol=1e-7
-    )
-    assert content["kuka"]["num_transitions"] == len(values)
-    # OpenVLA, prismatic/models/vlas/openvla.py: masked dimensions are taken back from -1 to 1.
-    mask = np.array(content["kuka"]["action"]["mask"])
-    low, high = (np.array(content["kuka"]["action"][name]) for name in ("q01", "q99"))
-    ours = normalize.denormalize(np.full(13, 0.5, np.float32), dataset="kuka")
-    np.testing.assert_allclose(ours[mask], (0.5 * (0.5 + 1) * (high - low) + low)[mask], rtol=1e-4, atol=1e-6)
-    again = load_normalize(tmp_path / "dataset_statistics.json", loader, format="openvla", method="q01_q99")
-    np.testing.assert_array_equal(again.tables["action"].scale, normalize.tables["action"].scale)
-
-
-def test_statistics_go_to_openpi_and_back(oxe_root: Path, tmp_path: Path) -> None:
-    loader = make_loader(oxe_root, dict.fromkeys(FRANKA, 1), batch_size=8)
-    normalize = Normalize(loader, method="q01_q99", per="mixture", leave=(), clip=False, keys=("action",))
-    normalize.export(tmp_path / "norm_stats.json", format="openpi")
-    (actions,) = json.loads((tmp_path / "norm_stats.json").read_text())["norm_stats"].values()
-    values = every_step(oxe_root, FRANKA, "action")
-    np.testing.assert_allclose(actions["mean"], values.mean(0), rtol=1e-5, atol=1e-7)
-    again = load_normalize(
-        tmp_path / "norm_stats.json", loader, format="openpi", method="q01_q99", leave=(), clip=False
-    )
-    np.testing.assert_array_equal(again.tables["action"].scale, normalize.tables["action"].scale)
-    with pytest.raises(
-        ArgumentError, match="openpi takes one set of statistics of action, here are 2; take per='mixture'"
-    ):
-        Normalize(loader, keys=("action",)).export(tmp_path / "no.json", format="openpi")

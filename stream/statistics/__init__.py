@@ -1,0 +1,1 @@
+"""Statistics of actions and states, normalising by them, and the files of statistics of other trainers."""

@@ -1,0 +1,324 @@
+"""Normalisation of actions and states by their exact statistics, and the way back. Files need numpy alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from stream.batch.spec import Batch, BatchSpec
+from stream.batch.vectors import Vector
+from stream.format.names import VECTORS, VectorName
+from stream.statistics.affine import Affine, AffineMap
+from stream.statistics.files import load_statistics, save_statistics
+from stream.statistics.methods import METHODS, MethodName
+from stream.statistics.trainer_files import FILES, export_file, import_file
+from stream.statistics.vectors import Mixture, Over, Per, Statistics, VectorStatistics, measure, used_data, used_splits
+from stream.storage.errors import ArgumentError, closest
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Format = Literal["stream", "openpi_pi0", "openpi_pi05", "openvla", "octo"]
+SETTINGS = ("method", "per", "over", "split", "clip", "keys")
+
+
+class Normalize:
+    """Normalisation of ``action`` and ``state`` in batches, each row by the statistics of its dataset.
+
+    ``make_loader(..., normalize="q01_q99")`` makes one as the last transform, which runs in the workers, on numpy
+    arrays. ``stream.torch.Normalize`` and ``stream.jax.normalize`` apply the same tables on a device. Values stay 0
+    where the mask is False.
+
+    Args:
+        data: Loader, or its ``data``.
+        method: ``mean_std`` gives mean 0 and standard deviation 1. ``q01_q99`` maps the 1st and 99th percentile to -1
+            and 1, ``min_max`` the least and the largest value. These keep the values of flags and of dimensions that do
+            not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla`` and ``octo`` are the formulas of
+            these trainers, for all dimensions.
+        per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
+            together, each step once. ``mixture`` takes those of all datasets together, by their weights (of a schedule,
+            those of the last phase). The dimensions of datasets that are taken together must be the same.
+        over: ``dataset`` counts every step of ``split`` as converted, whatever the loader leaves out. ``samples``
+            counts the step t of each sample of the loader's first epoch, so its split, filters, episodes and ranges;
+            make it from the loader of training.
+        leave: Dimensions to leave as they are, by name or quantity; ``*`` stands for any text. By default the gripper:
+            as OpenVLA and Octo do, that of the action alone with their methods, and none with openpi's.
+        clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max`` and ``openvla``. False
+            keeps all values.
+        split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
+        keys: Vectors to normalise, by default those that a dataset has.
+
+    Attributes:
+        names: Names of the datasets.
+        statistics: Statistics of each vector, by key and dataset.
+        is_bound: True if rows of the tables are the datasets of a loader, False if a file named them.
+
+    Raises:
+        ArgumentError: An argument is wrong; no statistics exist, of this split or of summed actions; or datasets that
+            are taken together have other dimensions.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        method: MethodName = "mean_std",
+        per: Per = "dataset",
+        over: Over = "dataset",
+        leave: Sequence[str] | None = None,
+        clip: float | bool | None = None,
+        split: str = "train",
+        keys: Sequence[VectorName] | None = None,
+    ) -> None:
+        data = data_of(data)
+        choices = (("method", method, METHODS), ("per", per, get_args(Per)), ("over", over, get_args(Over)))
+        for name, value, known in choices:
+            if not isinstance(value, str) or value not in known:
+                raise ArgumentError(f"{name}={value!r:.100}; expected one of {', '.join(known)}")
+        if keys is not None and (not _is_texts(keys) or not set(keys) <= set(VECTORS)):
+            raise ArgumentError(f"keys={keys!r:.100}; expected a list of 'action', 'state' or both")
+        if leave is not None and not _is_texts(leave):
+            raise ArgumentError(f"leave={leave!r:.100}; expected a list of names of dimensions")
+        if not isinstance(split, str):
+            raise ArgumentError(f"split={split!r:.100}; expected the name of a split")
+        keys = tuple(dict.fromkeys(data.spec.vector_names if keys is None else keys))
+        _check_vectors(data, keys)
+        statistics: dict[VectorName, dict[str, VectorStatistics]] = {}
+        for key in keys:
+            found = statistics[key] = measure(data, key, per=per, over=over, split=split)
+            left = ("gripper",) * (key in METHODS[method].grippers) if leave is None else leave
+            for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(key), strict=True)):
+                if vector.size:
+                    mask = METHODS[method].mask(
+                        found[name],
+                        left=np.array([_is_left(vector, dim, left) for dim in range(vector.size)]),
+                        flags=np.array(vector.kinds) == "flag",
+                    )
+                    source = used_data(data, key, member, used_splits(data, member, over=over, split=split))
+                    found[name] = replace(found[name], mask=mask, source=source)
+        self._set(statistics, method=method, per=per, over=over, split=split, clip=_bound(clip, method), keys=keys)
+        self._fill(data.names)
+        self.is_bound = True
+
+    def _set(self, statistics: Statistics, **settings: Any) -> None:
+        self.statistics, self.is_bound = statistics, False
+        self.method, self.per, self.over, self.split, self.clip, self.keys = (settings[name] for name in SETTINGS)
+        self._fill(dict.fromkeys(name for each in statistics.values() for name in each))
+
+    def _fill(self, names: Iterable[str]) -> None:
+        """Make the tables of some datasets, in this order."""
+        self.names = tuple(names)
+        self._tables: dict[str, Affine] = {}
+        for key in self.keys:
+            known = self.statistics[key]
+            size = max((len(known[name].names) for name in self.names if name in known), default=0)
+            table = self._tables[key] = Affine.identity(len(self.names), size)
+            for row, name in enumerate(self.names):
+                if name in known:
+                    METHODS[self.method].fill(table, row, known[name], clip=self.clip)
+
+    @property
+    def tables(self) -> dict[str, Affine]:
+        """Linear map of each vector, float64 [datasets, size], by key; row d is that of ``batch["dataset"] == d``.
+
+        Raises:
+            ArgumentError: The normalisation is from a file, and no loader says which dataset has which number.
+        """
+        if not self.is_bound:
+            raise ArgumentError(
+                "a normalisation of a file without a loader has no tables of batches; take load_normalize(path, loader)"
+            )
+        return self._tables
+
+    @property
+    def in_worker(self) -> Any:
+        """The same transform without its statistics, for workers; a subclass stays as it is."""
+        return AffineMap(self.tables) if type(self) is Normalize else self
+
+    def map(self, element: Batch) -> Batch:
+        """Return the batch with normalised vectors, float32 as before."""
+        return AffineMap(self.tables).map(element)
+
+    def __repr__(self) -> str:
+        return f"Normalize(method={self.method!r}, per={self.per!r}, over={self.over!r}, keys={self.keys})"
+
+    def bind(self, data: Any, *, where: str = "") -> Self:
+        """Return the same normalisation with tables for the datasets of a loader.
+
+        Args:
+            data: Loader, or its ``data``. It may have fewer datasets, other windows and other samples.
+            where: Beginning of messages.
+
+        Raises:
+            ArgumentError: The loader has a dataset without statistics, or the statistics depend on other data; the
+                message names the difference.
+        """
+        data = data_of(data)
+        _check_vectors(data, self.keys)
+        for key in self.keys:
+            for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(key), strict=True)):
+                if not vector.size:
+                    continue
+                known = self.statistics[key]
+                if name not in known:
+                    raise ArgumentError(
+                        f"{where}no statistics of the {key} of {name}; {closest(name, known, noun='datasets')}"
+                    )
+                saved = known[name].source
+                here = used_data(data, key, member, saved.get("content", ()))
+                for field in saved:
+                    if saved[field] != here.get(field):
+                        raise ArgumentError(
+                            f"{where}the statistics belong to other data: {field} of the {key} of {name} are "
+                            f"{saved[field]!r:.150} in the statistics and {here.get(field)!r:.150} here. Make "
+                            "Normalize from a loader like this one"
+                        )
+        bound = copy.copy(self)
+        bound._fill(data.names)
+        bound.is_bound = True
+        return bound
+
+    def normalize(self, values: Any, key: VectorName | None = None, *, dataset: Any) -> Any:
+        """Return values as ``map`` gives them, for inference.
+
+        Args:
+            values: float [..., dims] of numpy, torch or jax, dims at most the size of the vector.
+            key: Vector that the values are of; by default the state, or the action if no state is normalised.
+            dataset: Name of the dataset, its number, or numbers of the shape of the leading dimensions.
+        """
+        return self._apply(self._tables, values, key or ("state" if "state" in self.keys else "action"), dataset)
+
+    def denormalize(self, values: Any, key: VectorName = "action", *, dataset: Any) -> Any:
+        """Return values in the units of the data, the inverse of ``normalize`` for values that it did not clip.
+
+        Arguments are those of ``normalize``, but that ``key`` is the action by default.
+        """
+        return self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
+
+    def save(self, path: str | Path) -> None:
+        """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        save_statistics(path, self.statistics, {name: getattr(self, name) for name in SETTINGS})
+
+    def export(self, path: str | Path, *, format: Literal["openpi", "openvla", "octo"]) -> None:
+        """Write the statistics as another trainer reads them: ``norm_stats.json`` or ``dataset_statistics.json``.
+
+        The trainer's code takes values of this normalisation back, with deviations for ``mean_std`` (openpi's pi0,
+        Octo) and with quantiles for ``q01_q99`` and ``min_max`` (openpi's pi0.5, OpenVLA). Dimensions that keep their
+        values keep them there.
+
+        Raises:
+            ArgumentError: openpi takes one set of statistics, and datasets have their own; take ``per="mixture"``.
+            OSError: The file cannot be written.
+        """
+        if format not in FILES:
+            raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(FILES)}")
+        export_file(path, self.statistics, method=METHODS[self.method], kind=FILES[format])
+
+    def _apply(self, tables: Mapping[str, Affine], values: Any, key: str, dataset: Any) -> Any:
+        if key not in tables:
+            raise ArgumentError(f"key={key!r:.100}; normalised are {', '.join(tables)}")
+        if isinstance(dataset, str):
+            if dataset not in self.names:
+                raise ArgumentError(f"dataset={dataset!r}; expected one of {', '.join(self.names)}")
+            dataset = self.names.index(dataset)
+        table, shape = tables[key], tuple(getattr(values, "shape", ()))
+        size = table.centre.shape[1]
+        if not shape or shape[-1] > size or "float" not in str(values.dtype):
+            found = f"an array of shape {shape} and {values.dtype}" if shape else f"{values!r:.100}"
+            raise ArgumentError(f"values: {found}; expected an array [..., dims] of floats, of at most {size} dims")
+        rows = np.asarray(dataset)
+        if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0 or rows.max(initial=0) >= len(self.names):
+            raise ArgumentError(f"dataset={dataset!r:.100}; expected names or numbers below {len(self.names)}")
+        rows = rows.reshape(rows.shape + (1,) * (len(shape) - 1 - rows.ndim))
+        parts = [part[rows][..., : shape[-1]] for part in vars(table).values()]
+        if hasattr(values, "new_tensor"):  # tensors of torch take no numpy arrays
+            return Affine(*map(values.new_tensor, parts)).apply(values)
+        return Affine(*parts).apply(values).astype(values.dtype)
+
+
+def load_normalize(path: str | Path, data: Any = None, *, format: Format | str = "stream") -> Normalize:
+    """Return the normalisation of a file.
+
+    Args:
+        path: File that ``Normalize.save`` wrote; or openpi's ``norm_stats.json``, or ``dataset_statistics.json`` of
+            OpenVLA or Octo, which do not say what they belong to: only the count of dimensions is compared.
+        data: Loader of the same data, or its ``data``. It may have fewer datasets. Without one, ``normalize`` and
+            ``denormalize`` of our own files work, with numpy alone.
+        format: Kind of the file, which fixes method, clipping and the dimensions that keep their values.
+            ``norm_stats.json`` does not tell its model: ``openpi_pi0``, or ``openpi_pi05``, also for pi0-FAST.
+
+    Raises:
+        ArgumentError: The file is not one, or belongs to other data; the message names the difference.
+    """
+    made = Normalize.__new__(Normalize)
+    if format == "stream":
+        statistics, settings = load_statistics(path)
+        try:
+            settings |= {"keys": tuple(statistics), "clip": float(settings["clip"])}
+            made._set(statistics, **settings)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArgumentError(f"{path}: field missing or of the wrong type ({error!r:.100})") from None
+        return made if data is None else made.bind(data, where=f"{path}: ")
+    if format not in get_args(Format):
+        hint = ", as norm_stats.json does not tell its model" if format == "openpi" else ""
+        raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(get_args(Format))}{hint}")
+    if data is None:
+        raise ArgumentError(f"format={format!r}: the file has no names of dimensions; give a loader")
+    spec, method = data_of(data).spec, METHODS[format]
+    names: Any = {
+        key: {name: each.names for name, each in zip(spec.datasets, spec.vectors(key), strict=True) if each.size}
+        for key in spec.vector_names
+    }
+    found = {
+        key: {name: replace(one, mask=method.mask(one, left=~one.mask, flags=~one.mask)) for name, one in each.items()}
+        for key, each in import_file(path, names, method=format).items()
+    }
+    made._set(found, method=format, per="dataset", over="dataset", split="", clip=method.clip, keys=tuple(found))
+    return made.bind(data, where=f"{path}: ")
+
+
+def data_of(data: Any) -> Any:
+    """Return the data of a loader."""
+    found = getattr(data, "data", data)
+    if not isinstance(getattr(found, "spec", None), BatchSpec):
+        raise ArgumentError(f"data={data!r:.100}; expected a loader, or its `data`")
+    return found
+
+
+def _is_left(vector: Vector, dim: int, left: Sequence[str]) -> bool:
+    names = (vector.names[dim], *vector.quantities[dim : dim + 1])
+    return any(fnmatchcase(name, pattern) for name in names for pattern in left)
+
+
+def _is_texts(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+
+
+def _check_vectors(data: Mixture, keys: Sequence[str]) -> None:
+    """Raise ArgumentError if a loader's batches have no such vectors, or sums, which have no statistics."""
+    if data.spec.metadata != "full":
+        raise ArgumentError(f"metadata={data.spec.metadata!r} has no action and state; load with 'full'")
+    if "action" in keys and data.spec.action == "sum":
+        raise ArgumentError(
+            "actions with action='sum' have no statistics, as statistics are of single steps; take 'window', 'mean' or "
+            "'first', or normalise keys=('state',)"
+        )
+
+
+def _bound(clip: float | bool | None, method: str) -> float:
+    """Return the largest magnitude, 0 for none."""
+    if clip is None or clip is True:
+        return METHODS[method].clip if clip is None else 1.0
+    if not isinstance(clip, int | float) or not clip >= 0:
+        raise ArgumentError(f"clip={clip!r}; expected a number above 0, False, or None")
+    return float(clip)

@@ -1,0 +1,245 @@
+"""Files and formulas of other trainers, by their formulas written out here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, Normalize, load_normalize, make_loader
+from stream.adapters import normalization, openpi, openvla
+
+Sets = dict[str, Any]
+FRANKA = {"fmb": 1, "stanford_robocook_converted_externally_to_rlds": 3}
+
+
+def read(path: Path) -> Sets:
+    """Return a file with its lists of numbers as arrays, as the trainers have them."""
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: arrays(each) for name, each in value.items()}
+        return np.array(value) if isinstance(value, list) else value
+
+    return arrays(json.loads(path.read_text()))
+
+
+def pi_forward(x: np.ndarray, s: Sets, *, quantiles: bool) -> np.ndarray:
+    """openpi, ``src/openpi/transforms.py``."""
+    if quantiles:
+        return (x - s["q01"]) / (s["q99"] - s["q01"] + 1e-6) * 2.0 - 1.0
+    return (x - s["mean"]) / (s["std"] + 1e-6)
+
+
+def pi_back(x: np.ndarray, s: Sets, *, quantiles: bool) -> np.ndarray:
+    """openpi, ``src/openpi/transforms.py``."""
+    if quantiles:
+        return (x + 1.0) / 2.0 * (s["q99"] - s["q01"] + 1e-6) + s["q01"]
+    return x * (s["std"] + 1e-6) + s["mean"]
+
+
+def vla_forward(x: np.ndarray, s: Sets) -> np.ndarray:
+    """OpenVLA, ``prismatic/vla/datasets/rlds/utils/data_utils.py``."""
+    scaled = np.clip(2 * (x - s["q01"]) / (s["q99"] - s["q01"] + 1e-8) - 1, -1, 1)
+    return np.where(s["min"] == s["max"], 0.0, np.where(s["mask"], scaled, x))
+
+
+def vla_back(x: np.ndarray, s: Sets) -> np.ndarray:
+    """OpenVLA, ``prismatic/models/vlas/openvla.py``."""
+    return np.where(s["mask"], 0.5 * (x + 1) * (s["q99"] - s["q01"]) + s["q01"], x)
+
+
+def octo_forward(x: np.ndarray, s: Sets) -> np.ndarray:
+    """Octo, ``octo/data/utils/data_utils.py``."""
+    return np.where(s["mask"], (x - s["mean"]) / (s["std"] + 1e-8), x)
+
+
+def octo_back(x: np.ndarray, s: Sets) -> np.ndarray:
+    """Octo, ``octo/model/octo_model.py``."""
+    return np.where(s["mask"], x * s["std"] + s["mean"], x)
+
+
+def numbers(loader: Any, name: str, key: str = "action") -> np.ndarray:
+    """Return values within the statistics of a dataset, float32 [100, dims]."""
+    found = Normalize(loader, leave=(), keys=[key]).statistics[key][name]  # type: ignore[list-item]
+    share = np.linspace(0, 1, 100)[:, None]
+    return (found.q01 * (1 - share) + found.q99 * share).astype(np.float32)
+
+
+@pytest.mark.parametrize("method", ["mean_std", "q01_q99", "min_max", "openpi_pi0", "openpi_pi05"])
+@pytest.mark.parametrize("mixture", [FRANKA, {"rt1": 1}, {"berkeley_cable_routing": 1}])
+def test_openpi_takes_our_values_back_in_every_dimension(
+    oxe_root: Path, tmp_path: Path, mixture: Any, method: Any
+) -> None:
+    loader = make_loader(oxe_root, mixture, batch_size=8)
+    keys: Any = ["action"] if mixture is FRANKA else ["action", "state"]  # their states have other dimensions
+    normalize = Normalize(loader, method=method, per="mixture", clip=False, keys=keys)
+    normalize.export(tmp_path / "norm_stats.json", format="openpi")
+    sets = read(tmp_path / "norm_stats.json")["norm_stats"]
+    name = next(iter(mixture))
+    for key in keys:
+        theirs = "actions" if key == "action" else "state"
+        values = numbers(loader, name, key)
+        ours = normalize.normalize(values, key, dataset=name)
+        quantiles = method not in ("mean_std", "openpi_pi0")
+        np.testing.assert_allclose(pi_forward(values, sets[theirs], quantiles=quantiles), ours, atol=2e-6, rtol=1e-6)
+        np.testing.assert_allclose(pi_back(ours, sets[theirs], quantiles=quantiles), values, atol=1e-6, rtol=2e-7)
+        np.testing.assert_allclose(normalize.denormalize(ours, key, dataset=name), values, atol=1e-6, rtol=2e-7)
+
+
+def test_a_dimension_that_is_left_alone_comes_back_as_it_was(oxe_root: Path, tmp_path: Path) -> None:
+    loader = make_loader(oxe_root, "bridge", batch_size=8)
+    normalize = Normalize(loader, method="q01_q99", keys=["action"])
+    gripper = loader.action_names["bridge"].index("action/open_gripper[0]")
+    values = np.zeros((3, 8), np.float32)
+    values[:, gripper] = 0, 1, 0.25
+    normalized = normalize.normalize(values, "action", dataset="bridge")
+    np.testing.assert_array_equal(normalized[:, gripper], values[:, gripper])
+    normalize.export(tmp_path / "pi.json", format="openpi")
+    for quantiles in (False, True):
+        back = pi_back(normalized, read(tmp_path / "pi.json")["norm_stats"]["actions"], quantiles=quantiles)
+        np.testing.assert_allclose(back[:, gripper], values[:, gripper], atol=1e-15)
+    for format, back_of in (("openvla", vla_back), ("octo", octo_back)):
+        normalize.export(tmp_path / "sets.json", format=format)  # type: ignore[arg-type]
+        back = back_of(normalized, read(tmp_path / "sets.json")["bridge"]["action"])
+        np.testing.assert_array_equal(back[:, gripper], values[:, gripper])
+
+
+@pytest.mark.parametrize("name", ["rt1", "language_table", "kuka", "berkeley_cable_routing"])
+@pytest.mark.parametrize("method", ["q01_q99", "min_max", "openvla"])
+def test_openvla_takes_our_values_back_and_makes_them_itself(
+    oxe_root: Path, tmp_path: Path, name: str, method: Any
+) -> None:
+    loader = make_loader(oxe_root, name, batch_size=8)
+    normalize = Normalize(loader, method=method)
+    normalize.export(tmp_path / "sets.json", format="openvla")
+    sets = read(tmp_path / "sets.json")[name]
+    for key, theirs in (("action", "action"), ("state", "proprio")):
+        values = numbers(loader, name, key)
+        ours = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
+        np.testing.assert_allclose(vla_forward(values, sets[theirs]), ours, atol=1e-6)
+        inside = np.abs(ours) < 1
+        np.testing.assert_allclose(vla_back(ours, sets[theirs])[inside], values[inside], atol=1e-6, rtol=2e-7)
+        np.testing.assert_allclose(normalize.denormalize(ours, key, dataset=name)[inside], values[inside], atol=1e-6)  # type: ignore[arg-type]
+    assert sets["num_transitions"] == normalize.statistics["action"][name].count
+
+
+@pytest.mark.parametrize("name", ["rt1", "language_table", "kuka", "berkeley_cable_routing"])
+@pytest.mark.parametrize("method", ["mean_std", "octo"])
+def test_octo_takes_our_values_back_and_makes_them_itself(
+    oxe_root: Path, tmp_path: Path, name: str, method: Any
+) -> None:
+    loader = make_loader(oxe_root, name, batch_size=8)
+    normalize = Normalize(loader, method=method)
+    normalize.export(tmp_path / "sets.json", format="octo")
+    sets = read(tmp_path / "sets.json")[name]
+    assert {"p01", "p99"} <= set(sets["action"]) and "q01" not in sets["action"]
+    for key, theirs in (("action", "action"), ("state", "proprio")):
+        values = numbers(loader, name, key)
+        ours = normalize.normalize(values, key, dataset=name)  # type: ignore[arg-type]
+        np.testing.assert_allclose(octo_forward(values, sets[theirs]), ours, atol=1e-5, rtol=1e-6)
+        np.testing.assert_allclose(octo_back(ours, sets[theirs]), values, atol=1e-6, rtol=2e-7)
+
+
+SETS = {
+    "mean": [0.5, 0.1, 250.125, 3.0, 0.0, 1e-3, 0.5, 0.0],
+    "std": [0.1, 0.2, 0.0, 0.0, 1.0, 1e-7, 0.4, 0.1],
+    "q01": [0.0, -0.5, 250.125, 3.0, 0.0, 0.0, 0.0, -0.1],
+    "q99": [1.0, 0.7, 250.125, 3.0, 0.0, 1e-6, 1.0, 0.1],
+    "min": [-1.0, -0.6, 250.125, 3.0, 0.0, 0.0, 0.0, -0.1],
+    "max": [2.0, 0.8, 250.125, 3.0, 1.0, 2e-6, 1.0, 0.1],
+}
+"""Statistics of eight dimensions; the third and the fourth do not vary, the fifth is a rare flag."""
+VALUES = np.array([[0.76, 0.1, 250.125, 3.0, 0, 5e-7, 1, 0.05], [3, -2, 250.125, 3.0, 1, 0, 0, 9]], np.float32)
+
+
+@pytest.mark.parametrize("format", ["openpi_pi0", "openpi_pi05"])
+def test_the_format_of_openpi_fixes_the_formula_of_its_model(oxe_root: Path, tmp_path: Path, format: Any) -> None:
+    (tmp_path / "norm_stats.json").write_text(json.dumps({"norm_stats": {"actions": SETS}}))
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    normalize = load_normalize(tmp_path / "norm_stats.json", loader, format=format)
+    sets = read(tmp_path / "norm_stats.json")["norm_stats"]["actions"]
+    expected = pi_forward(VALUES, sets, quantiles=format == "openpi_pi05")
+    found = normalize.normalize(VALUES, dataset="bridge")
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert found[0, 2] == found[0, 3] == (-1 if format == "openpi_pi05" else 0)
+    if format == "openpi_pi05":
+        assert found[0, 0] == pytest.approx(0.52, abs=1e-5)
+    assert normalize.keys == ("action",) and normalize.clip == 0
+
+
+def test_a_norm_stats_json_without_its_model_is_an_error(oxe_root: Path, tmp_path: Path) -> None:
+    loader: Any = make_loader(oxe_root, "bridge", batch_size=4)
+    with pytest.raises(ArgumentError, match="format='openpi'; expected one of stream, openpi_pi0, openpi_pi05"):
+        load_normalize(tmp_path / "norm_stats.json", loader, format="openpi")
+    with pytest.raises(ArgumentError, match="has no names of dimensions; give a loader"):
+        load_normalize(tmp_path / "norm_stats.json", format="openpi_pi0")
+
+
+@pytest.mark.parametrize("mask", [[True] * 6 + [False, True], None])
+def test_the_format_of_openvla_fixes_quantiles_clipping_and_mask(oxe_root: Path, tmp_path: Path, mask: Any) -> None:
+    sets = SETS if mask is None else {**SETS, "mask": mask}
+    (tmp_path / "sets.json").write_text(json.dumps({"bridge": {"action": sets}}))
+    loader = make_loader(oxe_root, "bridge", batch_size=4)
+    normalize = load_normalize(tmp_path / "sets.json", loader, format="openvla")
+    arrays = {name: np.array(value) for name, value in {"mask": [True] * 8, **sets}.items()}
+    found = normalize.normalize(VALUES, dataset="bridge")
+    np.testing.assert_allclose(found, vla_forward(VALUES, arrays), atol=1e-6)
+    assert np.abs(found).max() <= 1 and not found[:, 2:4].any()
+    np.testing.assert_array_equal(found[:, 6], VALUES[:, 6] if mask else [1, -1])
+    (tmp_path / "bad.json").write_text(json.dumps({"bridge": {"action": {**SETS, "mask": [True]}}}))
+    with pytest.raises(ArgumentError, match="mask has 1 numbers, expected 8"):
+        load_normalize(tmp_path / "bad.json", loader, format="openvla")
+
+
+def test_the_format_of_octo_reads_its_names_and_mask(oxe_root: Path, tmp_path: Path) -> None:
+    sets = {**SETS, "p01": SETS["q01"], "p99": SETS["q99"], "mask": [True] * 6 + [False, True]}
+    del sets["q01"], sets["q99"]
+    (tmp_path / "sets.json").write_text(json.dumps({"bridge": {"action": sets}}))
+    normalize = load_normalize(tmp_path / "sets.json", make_loader(oxe_root, "bridge", batch_size=4), format="octo")
+    found = normalize.normalize(VALUES, dataset="bridge")
+    arrays = {name: np.array(value) for name, value in sets.items()}
+    np.testing.assert_allclose(found, octo_forward(VALUES, arrays), rtol=1e-6, atol=1e-6)
+    assert normalize.statistics["action"]["bridge"].q99.tolist() == SETS["q99"]
+
+
+@pytest.mark.parametrize("format", ["openpi_pi0", "openpi_pi05", "openvla", "octo"])
+def test_an_export_is_what_is_read_again(oxe_root: Path, tmp_path: Path, format: Any) -> None:
+    loader = make_loader(oxe_root, "rt1", batch_size=8)
+    normalize = Normalize(loader, method=format)
+    normalize.export(tmp_path / "file.json", format=format.partition("_")[0])
+    again = load_normalize(tmp_path / "file.json", loader, format=format)
+    for key, table in normalize.tables.items():
+        for part, values in vars(table).items():
+            np.testing.assert_allclose(getattr(again.tables[key], part), values, rtol=1e-9, atol=1e-12)
+
+
+def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> None:
+    loader = make_loader(oxe_root, FRANKA, batch_size=8)
+    with pytest.raises(ArgumentError, match=r"one set of statistics of action, here are those of fmb, .*per='mixture'"):
+        Normalize(loader, keys=("action",)).export(tmp_path / "no.json", format="openpi")
+    with pytest.raises(ArgumentError, match="format='lerobot'; expected one of openpi, openvla, octo"):
+        Normalize(loader).export(tmp_path / "no.json", format="lerobot")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", ["pi0", "pi05", "pi0_fast"])
+def test_the_adapter_of_openpi_chooses_the_formula_for_a_file(frames_root: Path, tmp_path: Path, model: Any) -> None:
+    own: Any = {"batch_size": 8, "action_space": "eef_delta", "state_space": "eef", "model": model, "action_horizon": 2}
+    loader = openpi.loader(frames_root, "viola", **own)
+    normalization(loader).export(tmp_path / "norm_stats.json", format="openpi")
+    other = openpi.loader(frames_root, "viola", **own, normalize=tmp_path / "norm_stats.json")
+    assert normalization(other).method == ("openpi_pi0" if model == "pi0" else "openpi_pi05")
+    for key in ("actions", "state"):
+        np.testing.assert_allclose(other.batch_at(0)[key], loader.batch_at(0)[key], rtol=1e-6, atol=1e-6)
+
+
+def test_the_adapter_of_openvla_takes_its_file(frames_root: Path, tmp_path: Path) -> None:
+    loader = openvla.loader(frames_root, "bridge", batch_size=8)
+    normalization(loader).export(tmp_path / "dataset_statistics.json", format="openvla")
+    path = str(tmp_path / "dataset_statistics.json")
+    other = openvla.loader(frames_root, "bridge", batch_size=8, normalize=path)
+    np.testing.assert_array_equal(other.batch_at(0)["action_bins"], loader.batch_at(0)["action_bins"])
+    assert np.abs(other.batch_at(0)["actions"]).max() <= 1
