@@ -24,7 +24,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
     marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
     marks |= {"batches = to_device(", "stream.jax", 'split="val"', "iterator.get_state()", "PairSource", "Brighten"}
     marks |= {
-        "tables = make_loader",
+        "images, actions, real",
         "loader.save",
         "load_loader(",
         "frames_mask/wrist",
@@ -33,6 +33,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "both.yaml",
         "my_lab_planar_arm",
         "denormalize",
+        "loader.normalize.save",
         "unknown_units=",
         "openpi.loader(",
         "openvla.examples(",
