@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stream import StreamError
+from stream import StreamError, make_loader
 from stream.storage.errors import FormatError
-from stream.torch import PairDataset, to_device
+from stream.torch import ranks, to_device
 
 
 def parse(description: str, *, root: str, out: str, **defaults: Any) -> argparse.Namespace:
@@ -54,14 +54,12 @@ def run(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[str, 
         sys.exit(f"error: {error}")
 
 
-def _join() -> tuple[int, int]:
-    """Join the processes that torchrun or srun started; return rank and number of processes."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return 0, 1
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group()  # NCCL for tensors on GPUs, gloo for others
-    return dist.get_rank(), dist.get_world_size()
+def _join() -> None:
+    """Join the processes that torchrun started, if it did."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group()  # NCCL for tensors on GPUs, gloo for others
 
 
 def _summed(values: torch.Tensor) -> torch.Tensor:
@@ -72,15 +70,16 @@ def _summed(values: torch.Tensor) -> torch.Tensor:
 
 
 def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[str, Any]]], baseline: str) -> int:
-    rank, world_size = _join()
+    _join()
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
     model, settings = make()
     settings |= {"batch_size": args.batch_size, "seed": args.seed, "num_workers": args.num_workers}
-    data = PairDataset(args.root, args.mixture, num_steps=args.steps, **settings)  # finds rank and world size itself
+    loader = make_loader(args.root, args.mixture, num_steps=args.steps, **settings, **ranks())
+    rank, world_size = loader.rank, loader.world_size
     model = model.to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    batches = to_device(data, args.device)
+    batches = to_device(loader, args.device)
     checkpoint = args.out / "checkpoint.pt"
     losses: list[list[float]] = []
     recent: list[torch.Tensor] = []
@@ -93,7 +92,7 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
         if rank == 0:
             print(f"going on at step {batches.step}")
     if rank == 0:
-        data.loader.save(args.out / "loader.json")
+        loader.save(args.out / "loader.json")
     parallel = DistributedDataParallel(model) if world_size > 1 else model
 
     def save() -> None:
@@ -124,7 +123,7 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
         stopping = bool(_summed(torch.tensor(int(interrupted))))  # all ranks stop after the same step
         if batches.step % args.every == 0 or batches.step == args.steps or stopping:
             save()
-            seconds, waited = time.perf_counter() - began, data.loader.stats()["wait_s"]
+            seconds, waited = time.perf_counter() - began, loader.stats()["wait_s"]
             speed = f"{(batches.step - begin_step) / seconds:.1f} steps/s, {waited / seconds:.0%} of the time waiting"
             if rank == 0:
                 print(f"step {batches.step}: loss {losses[-1][0]:.5f}, {speed} for data", flush=True)

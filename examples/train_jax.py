@@ -27,8 +27,8 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stream import StreamError
-from stream.jax import make_loader, to_devices
+from stream import StreamError, make_loader
+from stream.jax import ranks, to_devices
 from stream.storage.errors import FormatError
 
 SIZE = 32  # frames are made this small, so that the model trains on a CPU
@@ -98,7 +98,7 @@ def train(args: argparse.Namespace) -> int:
     mesh = Mesh(jax.devices(), ("data",))
     rows, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     settings = {"batch_size": args.batch_size, "num_workers": args.num_workers, "num_steps": args.steps}
-    loader = make_loader(args.root, args.mixture, seed=args.seed, **settings)  # finds rank and world size itself
+    loader = make_loader(args.root, args.mixture, seed=args.seed, **settings, **ranks(rows))
     batches = to_devices(loader, rows)
     step = jax.jit(train_step, donate_argnums=0, out_shardings=everywhere)
     weights = init(jax.random.key(args.seed))

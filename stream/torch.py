@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from stream.frameworks.torch import Normalize, PairDataset, as_tensors, to_device
+from stream.frameworks.torch import Normalize, PairDataset, as_tensors, ranks, to_device
 
 if TYPE_CHECKING:
     from stream.frameworks.lightning import PairDataModule
 
-__all__ = ["Normalize", "PairDataModule", "PairDataset", "as_tensors", "to_device"]
+__all__ = ["Normalize", "PairDataModule", "PairDataset", "as_tensors", "ranks", "to_device"]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,7 @@ class Ahead(StepIterator):
         source: Batches.
         carrier: Moves each batch.
         prefetch: Batches to start beyond the one returned, 0 for none.
-        note: Called with the step of the next batch after each batch that is returned.
+        note: Called with the step of the next batch whenever it changes.
 
     Raises:
         ArgumentError: ``prefetch`` is not a whole number >= 0.
@@ -94,6 +94,8 @@ class Ahead(StepIterator):
         self._failed = None
         self._source.seek(step)
         self._step = step
+        if self._note is not None:
+            self._note(step)
 
     def __del__(self) -> None:
         """Leave the source open, unlike Grain: another user may go on with it, and it ends with its last user."""

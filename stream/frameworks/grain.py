@@ -19,6 +19,7 @@ from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows
+from stream.storage.arguments import check_names
 from stream.storage.errors import ArgumentError
 from stream.workers.source import Replacer, make_here
 
@@ -41,10 +42,15 @@ def _let_grain_read_its_flags() -> None:
 _let_grain_read_its_flags()
 
 
-class _Samples:
-    """Samples of a mixture, one by one. A pickle has only the arguments, so that Grain's workers open the files."""
+class PairsMapDataset(grain.MapDataset[Sample]):
+    """The dataset that ``pairs`` returns. A pickle has only the arguments, so that Grain's workers open the files.
+
+    Attributes:
+        data: Mixture.
+    """
 
     def __init__(self, root: Path, mixture: Mixture, options: Options, on_error: str) -> None:
+        super().__init__()
         self._arguments = (root, mixture, options, on_error)
         self.data = MixedData(root, mixture, options)
         _ = self.data.check  # raises now, not with the first sample
@@ -53,28 +59,10 @@ class _Samples:
         self._maker = BatchMaker(setup)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Samples, self._arguments
-
-    def make(self, rows: Rows) -> Sample:
-        """Return the sample of one row; arrays have no leading dimension."""
-        batch = make_here(self._maker, self._replacer, -1, rows).batch
-        return {key: value[0] for key, value in batch.items()}
-
-
-class PairsMapDataset(grain.MapDataset[Sample]):
-    """The dataset that ``pairs`` returns."""
-
-    def __init__(self, samples: _Samples) -> None:
-        super().__init__()
-        self._samples = samples
-
-    @property
-    def data(self) -> MixedData:
-        """Mixture."""
-        return self._samples.data
+        return PairsMapDataset, self._arguments
 
     def __len__(self) -> int:
-        return sys.maxsize // 16
+        return self.data.plan.num_samples or sys.maxsize // 16
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -82,12 +70,18 @@ class PairsMapDataset(grain.MapDataset[Sample]):
         index = operator.index(index)
         if not 0 <= index < len(self):
             raise ArgumentError(
-                f"sample {index}; expected 0 to {len(self) - 1:,}: the mixture has no end to count from"
+                f"sample {index}; expected 0 to {len(self) - 1:,}: count from 0, and take further samples instead of "
+                "repeating some"
             )
-        return self._samples.make(self.data.plan.rows(np.array([index], np.int64)))
+        return self.make(self.data.plan.rows(np.array([index], np.int64)))
 
     def __str__(self) -> str:
         return f"pairs({len(self.data.names)} datasets)"
+
+    def make(self, rows: Rows) -> Sample:
+        """Return the sample of one row; arrays have no leading dimension."""
+        batch = make_here(self._maker, self._replacer, -1, rows).batch
+        return {key: value[0] for key, value in batch.items()}
 
 
 def pairs(
@@ -100,7 +94,9 @@ def pairs(
 ) -> PairsMapDataset:
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
 
-    The dataset has no end; its length is larger than any training. Weights, not lengths, define the share of a dataset.
+    Without ``passes`` the dataset has no end: its length is larger than any training, and weights define the shares.
+    Epochs follow one another, each with random frames of its own; a sampler that gives a number twice gives the same
+    sample twice.
 
     Args:
         root: As for ``make_loader``.
@@ -119,13 +115,11 @@ def pairs(
         RecordError: From an element, a record cannot be read.
     """
     data = open_mixture(root, mixture, split=split, options=_options(options))
-    return PairsMapDataset(_Samples(data.root, data.mixture, data.options, on_error))
+    return PairsMapDataset(data.root, data.mixture, data.options, on_error)
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    unknown = sorted(set(given) - set(Options.__dataclass_fields__))
-    if unknown:
-        raise ArgumentError(f"unknown arguments {', '.join(unknown)}; known: {', '.join(Options.__dataclass_fields__)}")
+    check_names(given, Options.__dataclass_fields__)
     return Options(**given)
 
 
@@ -133,14 +127,16 @@ class PairSource:
     """A random-access source of every pair of some datasets once, for ``grain.DataLoader`` and others.
 
     ``source[i]`` is a dict like an element of ``pairs``, with ``sample`` i. The pairs are in storage order, one dataset
-    after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out.
+    after the other; a sampler defines the order of training. Weights have no effect, but 0 leaves a dataset out. A
+    sampler does not tell its epoch, so what an epoch draws anew is refused, and ``row_random`` gives a pair the same
+    numbers in every epoch; ``pairs`` has both, and Grain's ``RandomMap`` draws anew.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
-            ``horizon`` and so on, without ``seed`` and ``shuffle``.
+            ``horizon`` and so on, without ``seed``, ``shuffle``, ``passes``, ``samples_per_episode`` and random frames.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -150,14 +146,21 @@ class PairSource:
     def __init__(
         self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
     ) -> None:
-        ordering = [name for name in ("seed", "shuffle") if name in options]
+        ordering = [name for name in ("seed", "shuffle", "samples_per_episode", "passes") if name in options]
         if ordering:
             raise ArgumentError(
                 f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
-        data = open_mixture(root, mixture, split=split, options=_options({**options, "shuffle": "none"}))
-        self._samples = _Samples(data.root, data.mixture, data.options, "raise")
+        chosen = _options({**options, "shuffle": "none"})
+        random = [frame for frame in chosen.frames or () if frame == "goal" or ".." in str(frame)]
+        if random:
+            raise ArgumentError(
+                f"frames: PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
+                "stream.pairs, or frames that are not random"
+            )
+        data = open_mixture(root, mixture, split=split, options=chosen)
+        self._samples = PairsMapDataset(data.root, data.mixture, data.options, "raise")
         self._ends = np.cumsum(data.views.sizes)
 
     @property

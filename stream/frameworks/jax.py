@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
-from stream.loader.loader import make_loader as _make_loader
 from stream.statistics.affine import Affine, apply_tables
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import imports_of
@@ -24,39 +22,50 @@ with imports_of("jax", by="stream.jax"):
     import jax.numpy as jnp
 
 
-def make_loader(
-    root: str | Path,
-    mixture: str | Path | Mapping[str, Any],
-    *,
-    batch_size: int,
-    rank: int | None = None,
-    world_size: int | None = None,
-    **arguments: Any,
-) -> Loader:
-    """Open a converted root and mix its datasets, as ``stream.make_loader`` does.
+def ranks(sharding: jax.sharding.Sharding | None = None) -> dict[str, Any]:
+    """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks(sharding))``.
+
+    The sharding decides which rows a process needs: processes that hold the same rows, as those along a model axis do,
+    have one rank. Without a sharding, and with one over the devices of this process alone, each process is a rank.
 
     Args:
-        root: As for ``stream.make_loader``.
-        mixture: As for ``stream.make_loader``.
-        batch_size: Rows of the global batch, of all processes together.
-        rank: Number of this rank, by default ``jax.process_index()``.
-        world_size: Number of ranks, by default ``jax.process_count()``.
-        arguments: All other arguments of ``stream.make_loader``.
+        sharding: Sharding for ``to_devices``.
 
     Returns:
-        The loader.
+        ``rank`` and ``world_size``.
 
     Raises:
-        ArgumentError: As for ``stream.make_loader``.
+        ArgumentError: The sharding shards other dimensions than the rows, or processes do not hold blocks of successive
+            rows, all of one size.
     """
-    return _make_loader(
-        root,
-        mixture,
-        batch_size=batch_size,
-        rank=jax.process_index() if rank is None else rank,
-        world_size=jax.process_count() if world_size is None else world_size,
-        **arguments,
-    )
+    if sharding is None or sharding.is_fully_addressable:
+        return {"rank": jax.process_index(), "world_size": jax.process_count()}
+    me, count = jax.process_index(), len(sharding.device_set)
+    _check_rows(sharding, count)
+    held: dict[int, set[int]] = {me: set()}
+    for device, (part,) in sharding.devices_indices_map((count,)).items():
+        held.setdefault(device.process_index, set()).update(range(count)[part])  # type: ignore[attr-defined]
+    size = len(held[me]) or count
+    blocks = [set(range(start, start + size)) for start in range(0, count, size)]
+    for process, parts in held.items():
+        if parts not in blocks:
+            raise ArgumentError(
+                f"{sharding}: process {process} holds the parts {sorted(parts)!s:.60} of {count} of the rows; expected "
+                "successive parts in every process, and as many in each; order the devices of the mesh by process"
+            )
+    return {"rank": min(held[me]) // size, "world_size": count // size}
+
+
+def _check_rows(sharding: Any, rows: int) -> None:
+    try:
+        sharding.check_compatible_aval((rows,))
+        sharding.shard_shape((rows,))
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+        raise ArgumentError(
+            f"batches of {rows} rows and {sharding}: {reason}; take a sharding of the rows alone, and a batch_size "
+            "that its devices divide"
+        ) from None
 
 
 def to_devices(
@@ -68,7 +77,8 @@ def to_devices(
     it copies frames, as they are not aligned to 64 bytes (``stream.batch.layout.IMAGE_SHIFT``).
 
     Args:
-        source: A loader, or an iterator of one at any step.
+        source: A loader, or an iterator of one at any step. A sharding over several processes needs a loader of its
+            ``ranks(sharding)``.
         sharding: Sharding over the rows, for example ``NamedSharding(mesh, PartitionSpec("data"))``. By default batches
             go to the default device of this process.
         prefetch: Batches whose transfer starts before they are asked for.
@@ -80,21 +90,24 @@ def to_devices(
         for this process's rows; do not pass it to ``jax.jit``.
 
     Raises:
-        ArgumentError: ``source`` is something else, the devices of ``sharding`` do not divide the rows, or the loader
-            has ``decode="device"``, which JAX cannot do.
+        ArgumentError: ``source`` is something else, the devices of ``sharding`` do not divide the rows, the loader has
+            other ranks than ``ranks(sharding)``, or ``decode="device"``, which JAX cannot do.
     """
     iterator = begin(source)
-    if iterator.loader.running.decode == "device":
+    loader, running = iterator.loader, iterator.loader.running
+    if running.decode == "device":
         raise ArgumentError('decode="device": JAX has no JPEG decoder; take decode="host"')
     if sharding is not None:
-        loader = iterator.loader
-        rows = loader.batch_size if jax.process_count() > 1 else loader.batch_size // loader.world_size
-        try:
-            sharding.shard_shape((rows,))
-        except ValueError as error:
+        is_global = not sharding.is_fully_addressable
+        rows = loader.batch_size if is_global else loader.batch_size // loader.world_size
+        last = (loader.data.plan.num_samples or 0) % rows if loader.world_size == 1 else 0
+        for count in (rows, last or rows):
+            _check_rows(sharding, count)
+        if is_global and {"rank": running.rank, "world_size": running.world_size} != (needed := ranks(sharding)):
             raise ArgumentError(
-                f"batches of {rows} rows and {sharding}: {error}; take a batch_size that the devices divide"
-            ) from None
+                f"{sharding} needs {needed} in this process, and the loader has rank={running.rank} and "
+                f"world_size={running.world_size}; give make_loader(..., **stream.jax.ranks(sharding))"
+            )
     return Ahead(iterator, _OnDevices(sharding), prefetch=prefetch)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from stream.batch.spec import Batch
 from stream.frameworks.torch import PairDataset
 from stream.loader.loader import Loader
+from stream.storage.errors import ArgumentError
 from stream.storage.extras import missing
 
 
@@ -34,21 +35,21 @@ _pl = _import_lightning()
 class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
     """Batches for training and validation.
 
-    Training has no end: set the Trainer's ``max_steps``, or ``limit_train_batches`` for epochs. Each epoch continues
-    the last one. Each validation has the same batches. ``fit(..., ckpt_path=...)`` continues after the last batch that
-    was trained on.
+    Training has no end without ``num_steps``, the batches of an epoch: set the Trainer's ``max_steps`` or
+    ``limit_train_batches``. Each epoch goes on where the last one ended. Each validation has the same batches.
+    ``fit(..., ckpt_path=...)`` goes on after the last batch that was trained on.
 
     Args:
         root: As for ``stream.make_loader``.
         mixture: As for ``stream.make_loader``.
         batch_size: As for ``stream.make_loader``.
         split: Split of training.
-        val_split: Split of validation; None for no validation.
+        val_split: Split of validation, such as the role ``"val"`` of a mixture; None for no validation.
         val_steps: Batches of a validation; by default one epoch of the split, rounded up.
-        arguments: All other arguments of ``stream.make_loader``; rank and world size come from ``torch.distributed``.
+        arguments: All other arguments of ``PairDataset``, which finds the ranks.
 
     Raises:
-        ArgumentError: From ``setup``, as for ``make_loader``.
+        ArgumentError: ``val_steps`` without ``val_split``; from ``setup``, as for ``make_loader``.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         *,
         batch_size: int,
         split: str = "train",
-        val_split: str | None = "val",
+        val_split: str | None = None,
         val_steps: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
+        if val_steps is not None and val_split is None:
+            raise ArgumentError(f"val_steps={val_steps!r} without val_split; give the split of validation")
         self._arguments = {"root": root, "mixture": mixture, "batch_size": batch_size, **arguments}
         self._split = split
         self._val_split = val_split
@@ -83,20 +86,21 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
         return self._loaded if self._loaded is not None else self._ahead + self._processed()
 
     def setup(self, stage: str) -> None:
-        """Open the data; Lightning calls this when the process group exists."""
+        """Open the data and find the ranks; Lightning calls this when the process group exists."""
         if stage == "fit":
-            self._training()
+            self._training().find_ranks()
 
     def train_dataloader(self) -> Any:
         """Return the batches from the current step on."""
-        return _Batches(self.begin)
+        dataset = self._training()
+        return _Batches(dataset, self._begin, dataset.loader.num_steps)
 
     def val_dataloader(self) -> Any:
         """Return the batches of validation, or none."""
         if self._val_split is None:
             return []
         dataset = PairDataset(**{**self._arguments, "num_steps": self._val_steps}, split=self._val_split)
-        return _Batches(lambda: dataset, self._val_steps or dataset.loader.steps_per_epoch)
+        return _Batches(dataset, lambda: 0, self._val_steps or dataset.loader.steps_per_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of training, for the Trainer's checkpoint."""
@@ -104,16 +108,16 @@ class PairDataModule(_pl.LightningDataModule):  # type: ignore[name-defined]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; raises StateError if it belongs to another order of samples."""
-        self._loaded = self.loader.step_of(state_dict["train"])
-
-    def begin(self) -> PairDataset:
-        """Return the dataset of training, whose next iteration begins at the current step."""
         dataset = self._training()
+        dataset.load_state_dict(state_dict["train"])
+        self._loaded = dataset.step
+
+    def _begin(self) -> int:
+        """Return the step at which training goes on."""
         if self._loaded is not None:
             # Not in load_state_dict: the Trainer restores its counts after the states of data modules.
             self._ahead, self._loaded = self._loaded - self._processed(), None
-        dataset.load_state_dict(dataset.loader.state_at(self.step))
-        return dataset
+        return self.step
 
     def _training(self) -> PairDataset:
         if self._train is None:
@@ -132,12 +136,14 @@ class _Batches:
     iterator.
     """
 
-    def __init__(self, begin: Callable[[], PairDataset], steps: int | None = None) -> None:
+    def __init__(self, dataset: PairDataset, begin: Callable[[], int], steps: int | None) -> None:
+        self._dataset = dataset
         self._begin = begin
         self._steps = steps
 
     def __iter__(self) -> Iterator[Batch]:
-        with contextlib.closing(iter(self._begin())) as batches:
+        self._dataset.seek(self._begin())
+        with contextlib.closing(iter(self._dataset)) as batches:
             yield from itertools.islice(batches, self._steps)
 
     def __len__(self) -> int:

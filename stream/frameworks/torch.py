@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +19,7 @@ from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader, make_loader
 from stream.statistics.affine import Affine, apply_tables
+from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.extras import imports_of
 
@@ -27,6 +30,28 @@ with imports_of("torch", by="stream.torch"):
 
 _log = logging.getLogger("stream")
 _PARTS = tuple(field.name for field in fields(Affine))
+
+
+def ranks() -> dict[str, Any]:
+    """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks())``.
+
+    Returns:
+        ``rank`` and ``world_size`` of ``torch.distributed`` if it is initialised, else of the environment
+        (``torchrun``), else 0 and 1.
+
+    Raises:
+        ArgumentError: The environment has ``WORLD_SIZE`` above 1 without a number ``RANK``.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+    size = os.environ.get("WORLD_SIZE") or "1"
+    rank = "0" if size == "1" else os.environ.get("RANK", "")
+    if not (rank.isdecimal() and size.isdecimal()):
+        raise ArgumentError(
+            f"the environment has RANK={rank!r} and WORLD_SIZE={size!r}; expected two numbers, as torchrun sets them: "
+            "call torch.distributed.init_process_group first, or give rank and world_size"
+        )
+    return {"rank": int(rank), "world_size": int(size)}
 
 
 def as_tensors(batch: Batch) -> Batch:
@@ -50,53 +75,46 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 class PairDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches of ``make_loader`` as dicts of tensors.
 
-    Iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
+    Each element is a batch already: iterate it with ``for``, ``DataLoader(dataset, batch_size=None)`` or torchdata's
     ``StatefulDataLoader(dataset, batch_size=None)``. The dataset has decoding processes of its own (``num_workers``):
-    leave the DataLoader's ``num_workers`` at 0. The first iteration after ``load_state_dict`` begins at that state, any
-    other at step 0.
+    leave the DataLoader's ``num_workers`` at 0.
+
+    An iteration goes on with the batch after the last one that was returned. With ``num_steps`` it ends with its pass:
+    pass n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With
+    ``passes`` the samples begin anew after the last one.
 
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
         batch_size: Rows of the global batch, of all ranks together.
-        rank: Number of this rank; by default that of ``torch.distributed`` if it is initialised, else 0.
-        world_size: Number of ranks; by default that of ``torch.distributed`` if it is initialised, else 1.
-        arguments: All other arguments of ``make_loader``.
+        arguments: All other arguments of ``make_loader``. Without ``rank`` and ``world_size`` each iteration finds them
+            when it begins, with ``ranks``.
 
     Attributes:
-        loader: The ``Loader``.
+        loader: The ``Loader``; one that finds other ranks replaces it.
+        step: Step of the next batch.
 
     Raises:
-        ArgumentError: As for ``make_loader``.
+        ArgumentError: As for ``make_loader``; from ``iter``, in a DataLoader with a ``batch_size``.
         RuntimeError: From ``iter``, in a worker process of a DataLoader.
     """
 
     def __init__(
-        self,
-        root: str | Path,
-        mixture: str | Path | Mapping[str, Any],
-        *,
-        batch_size: int,
-        rank: int | None = None,
-        world_size: int | None = None,
-        **arguments: Any,
+        self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, batch_size: int, **arguments: Any
     ) -> None:
         super().__init__()
-        group = (0, 1)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            group = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.loader: Loader = make_loader(
-            root,
-            mixture,
-            batch_size=batch_size,
-            rank=group[0] if rank is None else rank,
-            world_size=group[1] if world_size is None else world_size,
-            **arguments,
-        )
-        self._start = 0
-        self._step = 0
+        self.loader: Loader = make_loader(root, mixture, batch_size=batch_size, **arguments)
+        self.step = 0
+        self._start: int | None = None
+        self._finds_ranks = not self.loader.knows_ranks
 
     def __iter__(self) -> Ahead:
+        # DataLoader does not tell its dataset that it collates; the object that calls this does.
+        if getattr(sys._getframe(1).f_locals.get("self"), "auto_collation", False):
+            raise ArgumentError(
+                "a DataLoader with a batch_size makes batches of PairDataset's batches; give it batch_size=None, and "
+                "PairDataset the rows of the global batch as batch_size"
+            )
         return self.carry(_Here(), prefetch=0)
 
     def carry(self, carrier: Carrier, *, prefetch: int) -> Ahead:
@@ -106,21 +124,52 @@ class PairDataset(torch.utils.data.IterableDataset[Batch]):
                 "PairDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
                 "batches; give the DataLoader num_workers=0 and PairDataset num_workers=N, which starts faster ones"
             )
-        source = iter(self.loader)
-        source.seek(self._start)
-        self._start, self._step = 0, source.step
+        source = _Pass(self.find_ranks())
+        source.seek(self.step if self._start is None else self._start)
+        self.step, self._start = source.step, None
         return Ahead(source, carrier, prefetch=prefetch, note=self._note)
+
+    def find_ranks(self) -> Loader:
+        """Return the loader, with the ranks that ``ranks`` finds now if none were given."""
+        if self._finds_ranks and (found := ranks()) != {name: getattr(self.loader.running, name) for name in found}:
+            self.loader = self.loader.with_ranks(**found)
+        return self.loader
+
+    def seek(self, step: int) -> None:
+        """Begin the next iteration at a step; it ends with the pass of the step."""
+        self.step = self._start = check_whole("step", step, least=0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
+        length = self.loader.num_steps
+        if check_whole("epoch", epoch, least=0) and length is None:
+            raise ArgumentError(f"epoch {epoch}: the first pass has no end; give PairDataset num_steps")
+        self.seek(epoch * (length or 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that were returned so far, as a small JSON object."""
-        return self.loader.state_at(self._step)
+        # Found once: a state may be saved when the group has ended.
+        return (self.loader if self.loader.knows_ranks else self.find_ranks()).state_at(self.step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration at a state; raises StateError if it belongs to another order of samples."""
-        self._start = self._step = self.loader.step_of(state)
+        self.seek(self.find_ranks().step_of(state))
 
     def _note(self, step: int) -> None:
-        self._step = step
+        self.step = step
+
+
+class _Pass(LoaderIterator):
+    """Batches up to the end of the pass of the step that it was moved to."""
+
+    def seek(self, step: int) -> None:
+        """Go to a step."""
+        length = self.loader.num_steps
+        if length and self.loader.data.options.passes:
+            step %= length  # no samples follow
+        super().seek(step)
+        if length is not None:
+            self.stop = (step // max(length, 1) + 1) * length
 
 
 def to_device(
@@ -165,6 +214,8 @@ def to_device(
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
             raise ArgumentError(f"device {device}: torch sees {torch.cuda.device_count()} CUDA devices here")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+    if isinstance(source, PairDataset):
+        source.find_ranks()
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
     decoder = None
     if isinstance(loader, Loader) and loader.running.decode == "device":

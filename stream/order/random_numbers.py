@@ -19,8 +19,8 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     """Return random numbers for each row of a batch, as a function of seed and sample alone.
 
     A sample gets the same numbers in any batch: for any number of ranks and workers, any batch size, after any resume,
-    in ``batch_at``, in ``stream.replay`` and in ``stream.pairs``. Give each transform its own ``seed``; two transforms
-    with the same seed get the same numbers.
+    in ``batch_at``, in ``stream.replay`` and in ``stream.pairs``. An epoch has samples of its own, except in
+    ``stream.PairSource``. Give each transform its own ``seed``; two transforms with the same seed get the same numbers.
 
     Args:
         batch: Batch with ``sample``, an int64 [b] array of numpy, torch or jax; or one element with a single number.

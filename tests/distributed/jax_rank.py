@@ -22,7 +22,7 @@ def main(task: dict[str, Any]) -> None:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     import stream.jax
-    from stream import digest
+    from stream import digest, make_loader
 
     if task["world_size"] > 1:
         lost_after = {"heartbeat_timeout_seconds": task["heartbeat_s"]} if "heartbeat_s" in task else {}
@@ -30,9 +30,8 @@ def main(task: dict[str, Any]) -> None:
     mesh = Mesh(jax.devices(), ("data",))
     rows, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     gather = jax.jit(lambda numbers: numbers, out_shardings=everywhere)
-    loader = stream.jax.make_loader(
-        task["root"], task["mixture"], batch_size=task["batch_size"], num_workers=task["num_workers"]
-    )
+    settings = {"batch_size": task["batch_size"], "num_workers": task["num_workers"]}
+    loader = make_loader(task["root"], task["mixture"], **settings, **stream.jax.ranks(rows))
     batches = stream.jax.to_devices(loader, rows)
     if task.get("state"):
         batches.set_state(task["state"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream import digest
-from tests.distributed.expected import assert_reads_its_rows, bytes_of, make_loader, make_task
+from tests.distributed.expected import BATCH_SIZE, assert_reads_its_rows, bytes_of, make_loader, make_task
 from tests.distributed.ranks import left_of, read_told, run_ranks, shared_memory_of, start_ranks
 from tests.fixtures.command import wait_until
 
@@ -34,6 +34,24 @@ def test_each_rank_reads_its_rows_and_together_they_are_the_global_batch(oxe_roo
         for number, rank in enumerate(told):
             assert_reads_its_rows(rank[run], oxe_root, rank=number, world_size=world_size)
             assert rank[run]["state"] == make_loader(oxe_root).state_at(3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_never_share_rows_without_a_word_however_their_loaders_are_made(oxe_root: Path, world_size: int) -> None:
+    pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+    rows = BATCH_SIZE // world_size
+    for rank, (refused, told) in enumerate(run_ranks("torch_start", world_size, **make_task(oxe_root))):
+        assert f"torch.distributed has {world_size} processes" in refused["refused"]
+        assert "**stream.torch.ranks()" in refused["refused"] and "rank=0, world_size=1" in refused["refused"]
+        assert told["before"] == [1, 1]
+        assert told["ways"].pop("a loader that was told nothing") == []
+        assert told["ways"].pop("all rows on purpose") == [list(range(8)), list(range(8, 16))]
+        assert len(told["ways"]) == 5
+        for way, samples in told["ways"].items():
+            first = rank * rows
+            assert samples == [list(range(first, first + rows)), list(range(8 + first, 8 + first + rows))], way
+        assert told["readme"][:2] == [rank, world_size] and told["readme"][2] > 0
 
 
 @pytest.mark.slow

@@ -34,6 +34,15 @@ def test_a_torch_loop(oxe_root: Path, closing: dict[str, Any]) -> None:
     assert closing["batches"].get_state()["step"] == TURNS
 
 
+def test_epochs_of_a_torch_dataset(oxe_root: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    seen: list[Any] = []
+    code = block_with(oxe_root, "num_steps=1000", **{"num_steps=1000": "num_steps=2", "num_workers=4": "num_workers=1"})
+    names = run_block(code, {"train_step": lambda model, batch: seen.append(batch["sample"]), "model": None})
+    torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 2 * 64))
+    assert names["state"]["step"] == 2 * TURNS
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_lightning(oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
@@ -100,10 +109,22 @@ def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:
-    code = block_with(oxe_root, 'split="val"', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
+    code = block_with(oxe_root, 'split="val", batch', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
     names = run_block(code, {"make_loader": make_loader, "root": oxe_root})
     assert names["step"] == TURNS - 1
     assert names["held_out"]["sample"][0] == (TURNS - 1) * 64
+
+
+def test_a_complete_pass(oxe_root: Path) -> None:
+    seen: list[int] = []
+
+    def evaluate(model: Any, batch: dict[str, Any]) -> Any:
+        seen.extend(batch["sample"].tolist())
+        return batch["sample"]
+
+    train = make_loader(oxe_root, "bridge,kuka", split="train[:75%]", batch_size=8)
+    names = run_block(block_with(oxe_root, "shared_episodes("), {"loader": train, "evaluate": evaluate, "model": None})
+    assert seen == list(range(sum(names["val"].sizes.values())))
 
 
 def test_resuming(oxe_root: Path, closing: dict[str, Any]) -> None:

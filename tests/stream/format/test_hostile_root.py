@@ -13,7 +13,7 @@ import pytest
 
 from stream.format.manifest import read_manifest
 from stream.format.names import TableKind
-from stream.frameworks.grain import PairSource
+from stream.frameworks.grain import PairSource, pairs
 from stream.storage.errors import FormatError, StreamError
 from tests.fixtures.memory_limit import memory_limit
 from tests.stream.crafted_root import CraftedRoot, with_column
@@ -32,9 +32,9 @@ def little_memory() -> Iterator[None]:
 
 def load(crafted: CraftedRoot, **more: Any) -> None:
     """Load the samples of a training epoch, with columns of all tables."""
-    source = PairSource(crafted.root, "bridge", split="train", columns=["is_first", "robot"], **more)
-    for place in range(min(len(source), 60)):
-        source[place]
+    dataset = pairs(crafted.root, "bridge", shuffle="none", columns=["is_first", "robot"], **more)
+    for sample in range(min(dataset.data.sizes["bridge"], 60)):
+        dataset[sample]
 
 
 HUGE = 10**12

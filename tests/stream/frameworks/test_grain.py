@@ -11,7 +11,7 @@ import grain
 import numpy as np
 import pytest
 
-from stream import ArgumentError, PairSource, make_loader, pairs
+from stream import ArgumentError, PairSource, make_loader, pairs, row_random
 
 MIXTURE = {"bridge": 2, "kuka": 1, "bc_z": "size"}
 
@@ -80,6 +80,33 @@ def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
     assert sorted(seen) == list(range(len(source)))
 
 
+def test_complete_passes_have_a_length(oxe_root: Path) -> None:
+    dataset = pairs(oxe_root, MIXTURE, passes=2, metadata="none")
+    assert len(dataset) == 2 * sum(dataset.data.sizes.values())
+    assert dataset[len(dataset) - 1]["sample_mask"]
+    with pytest.raises(ArgumentError, match=f"expected 0 to {len(dataset) - 1}:"):
+        dataset[len(dataset)]
+
+
+def test_pairs_draw_random_frames_and_numbers_anew_in_each_epoch(frames_root: Path) -> None:
+    dataset = pairs(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
+    size = dataset.data.sizes["bridge"]
+    epochs = [[dataset[epoch * size + k] for k in range(size)] for epoch in range(3)]
+    drawn = [[(*sample["frame_step"], row_random(sample)[0]) for sample in epoch] for epoch in epochs]
+    for column in (1, 2, 3):  # "1..3", "goal", row_random
+        assert len({tuple(row[column] for row in epoch) for epoch in drawn}) == 3
+    assert len({tuple(row[0] for row in epoch) for epoch in drawn}) == 1
+    with pytest.raises(ArgumentError, match="take further samples instead of repeating some"):
+        dataset[:size].repeat(2)[size]
+
+
+@pytest.mark.parametrize(("frames", "named"), [([0, "1..3"], "'1..3'"), (["goal", 0], "'goal'")])
+def test_a_pair_source_refuses_what_an_epoch_draws_anew(frames_root: Path, frames: list[Any], named: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"PairSource cannot draw {named} anew in each epoch.*stream\.pairs"):
+        PairSource(frames_root, "bridge", frames=frames)
+    assert PairSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
+
+
 def test_samples_of_a_relative_root_are_found_by_workers_elsewhere(
     oxe_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,16 +137,16 @@ def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -
 
 
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="unknown arguments batch_size"):
+    with pytest.raises(ArgumentError, match="unknown argument 'batch_size'"):
         PairSource(oxe_root, MIXTURE, batch_size=3)
-    for name in ("shuffle", "seed"):
+    for name in ("shuffle", "seed", "samples_per_episode", "passes"):
         with pytest.raises(ArgumentError, match=rf"PairSource has no {name}: a sampler .*IndexSampler"):
             PairSource(oxe_root, MIXTURE, **{name: "none"})
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         pairs(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = pairs(oxe_root, MIXTURE)
     for number in (-1, 2**70):
-        with pytest.raises(ArgumentError, match="no end"):
+        with pytest.raises(ArgumentError, match="count from 0"):
             dataset[number]
     source: Any = PairSource(oxe_root, MIXTURE)
     for other in (1.5, "1"):

@@ -15,7 +15,7 @@ import pytest
 
 import stream
 from stream.loader.loader import Loader
-from stream.storage.errors import ArgumentError, StateError
+from stream.storage.errors import StateError
 from tests.fixtures.command import REPOSITORY
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
@@ -27,7 +27,7 @@ MIXTURE = {"bridge": 2, "rt1": 1}
 
 @pytest.fixture
 def loader(oxe_root: Path) -> Loader:
-    return stream.jax.make_loader(oxe_root, MIXTURE, batch_size=4, threads=1)
+    return stream.make_loader(oxe_root, MIXTURE, batch_size=4, threads=1, **stream.jax.ranks())
 
 
 def _assert_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -91,19 +91,11 @@ def test_jit_takes_the_numbers_of_a_batch(loader: Loader) -> None:
     assert total == loader.batch_at(0)["frames"].astype(np.float64).sum()
 
 
-def test_a_sharding_that_does_not_divide_the_rows_is_refused_beforehand(oxe_root: Path) -> None:
-    mesh = jax.sharding.AbstractMesh((3,), ("data",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    loader = stream.make_loader(oxe_root, "bridge", batch_size=4)
-    with pytest.raises(ArgumentError, match="batches of 4 rows"):
-        stream.jax.to_devices(loader, sharding)
-
-
 _FOUR_DEVICES = """
 import sys, jax, numpy as np, stream.jax
 from jax.sharding import NamedSharding, PartitionSpec
-loader = stream.jax.make_loader(sys.argv[1], "bridge", batch_size=8)
 sharding = NamedSharding(jax.make_mesh((4,), ("data",)), PartitionSpec("data"))
+loader = stream.make_loader(sys.argv[1], "bridge", batch_size=8, **stream.jax.ranks(sharding))
 kept = [batch for _, batch in zip(range(6), stream.jax.to_devices(loader, sharding))]
 for step, batch in enumerate(kept):
     frames = loader.batch_at(step)["frames"]
@@ -111,7 +103,13 @@ for step, batch in enumerate(kept):
     for shard in batch["frames"].addressable_shards:
         assert shard.data.shape[0] == 2
         np.testing.assert_array_equal(np.asarray(shard.data), frames[shard.index])
-print("same")
+for wrong in ({"batch_size": 6}, {"batch_size": 4, "passes": 1}):
+    loader = stream.make_loader(sys.argv[1], "bridge", split="train[:1]", **wrong)
+    try:
+        stream.jax.to_devices(loader, sharding)
+    except stream.ArgumentError as error:
+        assert str(error).endswith("take a sharding of the rows alone, and a batch_size that its devices divide")
+        print(loader.sizes["bridge"], str(error).partition(" and ")[0])
 """
 
 
@@ -125,10 +123,10 @@ def _script(text: str, *arguments: str, flags: str = "") -> subprocess.Popen[str
     )
 
 
-def test_a_sharding_divides_the_rows_among_devices(oxe_root: Path) -> None:
+def test_a_sharding_divides_the_rows_among_devices_or_is_refused_beforehand(oxe_root: Path) -> None:
     process = _script(_FOUR_DEVICES, str(oxe_root), flags="--xla_force_host_platform_device_count=4")
     try:
-        assert process.communicate(timeout=60)[0] == "same\n"
+        assert process.communicate(timeout=60)[0].splitlines() == ["5 batches of 6 rows", "5 batches of 1 rows"]
     finally:
         process.kill()
 

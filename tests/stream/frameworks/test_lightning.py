@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream.storage.errors import StateError
+from stream.storage.errors import ArgumentError, StateError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
@@ -79,6 +79,34 @@ def test_an_epoch_goes_on_where_the_last_one_stopped(oxe_root: Path, tmp_path: P
     assert _fit(tmp_path, _module(oxe_root), max_epochs=2, limit_train_batches=3) == [0, 1, 2, 3, 4, 5]
     resumed = _fit(tmp_path, _module(oxe_root), max_epochs=3, limit_train_batches=3, ckpt_path=tmp_path / "step=4.ckpt")
     assert resumed == [4, 5, 6, 7, 8]
+
+
+def test_num_steps_are_the_batches_of_an_epoch(oxe_root: Path, tmp_path: Path) -> None:
+    data = _module(oxe_root, num_steps=3)
+    assert len(data.train_dataloader()) == 3
+    assert _fit(tmp_path, data, max_epochs=2) == [0, 1, 2, 3, 4, 5]
+    resumed = _fit(tmp_path, _module(oxe_root, num_steps=3), max_epochs=3, ckpt_path=tmp_path / "step=4.ckpt")
+    assert resumed == [4, 5, 6, 7, 8]
+
+
+def test_a_loader_that_was_looked_at_beforehand_learns_its_ranks_later(
+    oxe_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = _module(oxe_root)
+    assert data.loader.action_names["bridge"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    data.setup("fit")
+    assert (data.loader.rank, data.loader.world_size) == (1, 2)
+    assert next(iter(data.train_dataloader()))["sample"].tolist() == [2, 3]
+
+
+def test_validation_is_left_out_unless_it_has_a_split(oxe_root: Path, tmp_path: Path) -> None:
+    data = PairDataModule(oxe_root, "bridge", batch_size=4)
+    assert data.val_dataloader() == []
+    assert _fit(tmp_path, data, max_steps=2) == [0, 1]
+    with pytest.raises(ArgumentError, match="val_steps=2 without val_split; give the split of validation"):
+        PairDataModule(oxe_root, "bridge", batch_size=4, val_steps=2)
 
 
 def test_a_batch_at_which_the_model_failed_is_trained_on_again(oxe_root: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import simplejpeg
 
 from stream import Loader, make_loader
 from stream.format.manifest import encode_manifest, read_manifest
+from stream.loader.episode import Episode
 from stream.storage.errors import ArgumentError, FormatError
 from tests.stream.index_root import change_table, encoded_frame, read_table, with_values, write_dataset
 
@@ -149,3 +150,32 @@ def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
     (folder / "dataset.json").write_bytes(encode_manifest(other))
     with pytest.raises(FormatError, match=r"row 0 of records: a frame cannot be decoded \(it is \(8, 16, 3\)"):
         loader_of(tmp_path, names=("arm",)).episode("arm", 0)
+
+
+def test_an_episode_has_the_frames_of_all_cameras(frames_root: Path) -> None:
+    def episode(cameras: Any, dataset: str = "droid") -> Episode:
+        names = ["droid", dataset] if dataset != "droid" else ["droid"]
+        return make_loader(frames_root, names, batch_size=4, cameras=cameras, frames=(0,)).episode(dataset, 1)
+
+    both = episode(["primary", "wrist"])
+    assert list(both.cameras) == ["frames/primary", "frames/wrist"]
+    for name, camera in both.cameras.items():
+        alone = episode(name.partition("/")[2])
+        assert list(alone.cameras) == ["frames"]
+        np.testing.assert_array_equal(camera.frames, alone.frames)
+        assert camera.steps.tolist() == alone.frame_steps.tolist() == list(range(alone.table.num_rows))
+    primary, wrist = (each.frames for each in both.cameras.values())
+    assert (primary != wrist).any()
+    np.testing.assert_array_equal(both.frames, primary)
+    lacking = episode(["primary", "wrist"], "bridge").cameras["frames/wrist"]
+    assert (len(lacking.frames), lacking.steps.tolist()) == (0, [])
+
+
+def test_a_column_of_records_is_that_of_the_first_camera_at_t(frames_root: Path) -> None:
+    names = ["records.camera", "records.step", "records.episode"]
+    loader = make_loader(frames_root, "droid", batch_size=32, columns=names, frames=(0,))
+    batch = loader.batch_at(0)
+    assert len(loader.data.datasets[0].fields.stored_cameras) > 1
+    assert batch["records.camera"].tolist() == [0] * 32
+    for key in ("step", "episode"):
+        assert batch[f"records.{key}"].tolist() == batch[key].tolist()

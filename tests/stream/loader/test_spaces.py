@@ -11,7 +11,7 @@ import pytest
 
 from stream import Normalize, load_loader, load_normalize, make_loader
 from stream.format.spaces import EEF_NAMES
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, StateError
 from tests.fixtures.datasets.oxe29_sample import NAMES
 
 # fractal's rotation is complete; language_table moves in a plane; bridge drops steps.
@@ -182,3 +182,22 @@ def test_a_space_is_the_same_in_workers_and_after_loading(oxe_root: Path, tmp_pa
 def test_wrong_arguments_are_named(oxe_root: Path, options: Any, says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
         make_loader(oxe_root, {"rt1": 1}, batch_size=2, **options)
+
+
+@pytest.mark.parametrize("min_actions", [1, 2])
+def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, min_actions: int) -> None:
+    # The first is without an action at the end of an episode, the second at its begin.
+    names = ["bridge", "ucsd_kitchen_dataset_converted_externally_to_rlds"]
+    arguments: Any = {"batch_size": 16, "frames": (0,), "horizon": min_actions, "passes": 1, "min_actions": min_actions}
+    loader = make_loader(frames_root, names, action_space="eef_delta", unknown_units="keep", **arguments)
+    assert all(batch["action_mask"].any(axis=2).all() for batch in loader)
+    overview = loader.describe()
+    for name in names:
+        assert overview[name]["left_out"] == {"actions": min_actions * overview[name]["episodes"]}
+    arguments["min_actions"] = 1
+    own = {"bridge": ["action/world_vector"]}
+    kept = make_loader(frames_root, "bridge", action_space="eef_delta", action_columns=own, **arguments)
+    assert kept.describe()["bridge"]["left_out"] == {}
+    dropped = make_loader(frames_root, "bridge", action_space="eef_delta", **arguments)
+    with pytest.raises(StateError, match="margins"):
+        kept.step_of(dropped.state_at(0))

@@ -10,6 +10,7 @@ import pytest
 
 from stream import make_loader
 from stream.loader.loader import Loader, load_loader
+from stream.order import segment
 from stream.storage.errors import ArgumentError, StateError
 
 BRIDGE = {"bridge": 1}
@@ -191,3 +192,45 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=message):
         make_loader(oxe_root, BRIDGE, batch_size=4, **arguments)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 19])
+def test_choices_are_the_same_in_chunks_of_any_size(root: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [name for name, _ in samples(make_loader(root, BRIDGE, batch_size=4))]
+    choices = (
+        {"filters": [("step", ">", 1)]},
+        {"filters": [("language", "!=", "")], "episodes": {"bridge": sorted(set(ids))[1:3]}},
+        {"keep_ranges": {"bridge": {ids[-1]: [[1, 3]], ids[0]: [[0, 2]]}}},
+        {"min_actions": 7},
+    )
+    whole = [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices]
+    monkeypatch.setattr(segment, "_CHUNK", chunk)
+    assert [samples(make_loader(root, BRIDGE, batch_size=4, **chosen)) for chosen in choices] == whole
+
+
+@pytest.mark.parametrize("options", [{}, {"samples_per_episode": 2}, {"filters": [("step", ">", 0)]}])
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_steps_with_too_few_actions_are_no_samples(root: Path, count: int, options: dict[str, Any]) -> None:
+    before = make_loader(root, BRIDGE, batch_size=4, **{**options, "samples_per_episode": 0})
+    loader = make_loader(root, BRIDGE, batch_size=4, min_actions=count, horizon=count, passes=1, **options)
+    (split,) = before.data.views.splits
+    lengths = dict(
+        zip(*(split.episodes.arrow()[name].to_pylist() for name in ("episode_id", "num_steps")), strict=True)
+    )
+    expected = [(name, step) for name, step in samples(before) if step + count <= lengths[name]]
+    assert set(samples(loader)) <= set(expected)
+    assert all(batch["action_mask"].any(axis=2).all() for batch in loader)
+    if "samples_per_episode" not in options:
+        assert samples(loader) == expected
+        assert loader.stats()["left_out"]["bridge"].get("actions", 0) >= len(samples(before)) - len(expected)
+    if count > 1:
+        with pytest.raises(StateError, match=r"margins|choices\.actions"):
+            make_loader(root, BRIDGE, batch_size=4, passes=1, **options).step_of(loader.state_at(3))
+
+
+def test_more_actions_than_any_episode_has_are_said(root: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"has 4 episodes, but none has the 50 steps that its actions take"):
+        make_loader(root, BRIDGE, batch_size=4, min_actions=50)
+    for count in (0, -1, 1.5):
+        with pytest.raises(ArgumentError, match="min_actions="):
+            make_loader(root, BRIDGE, batch_size=4, min_actions=count)  # type: ignore[arg-type]

@@ -267,3 +267,10 @@ def test_resolving_imports_neither_tfds_nor_tensorflow_nor_beam() -> None:
     assert (
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
     )
+
+
+@pytest.mark.parametrize("share", ["-0.4", "-0.5", "-0.01", "-.4"])
+def test_a_share_from_the_end_that_rounds_to_no_episode_is_refused(share: str) -> None:
+    with pytest.raises(SplitError, match=rf"'{share}'% of 100 episodes rounds to none"):
+        resolve_split(f"train[{share}%:]", {"train": [60, 40]})
+    assert resolve_split("train[-0.6%:]", {"train": [60, 40]}) == [EpisodeRange("train", 99, 100)]

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import textwrap
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -361,3 +363,37 @@ def test_an_iterator_that_went_on_after_an_error_ends_when_it_is_dropped(oxe_roo
         assert psutil.wait_procs(workers, timeout=10)[1] == []
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_small_arrays_that_are_kept_keep_no_slot(oxe_root: Path, num_workers: int) -> None:
+    loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=num_workers)
+    iterator = iter(loader)
+    kept = [(batch["action"], batch["action_mask"][1:], batch["step"]) for batch in map(next, [iterator] * 40)]
+    assert loader.stats()["ring_slots"] <= 8
+    for step in (0, 39):
+        expected = loader.batch_at(step)
+        for array, name in zip(kept[step], ("action", "action_mask", "step"), strict=True):
+            np.testing.assert_array_equal(array, expected[name][1:] if name == "action_mask" else expected[name])
+    iterator.close()
+
+
+def test_a_batch_that_was_forgotten_does_not_count_for_the_same_step_of_later(oxe_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(oxe_root / "bridge", tmp_path / "bridge")
+    for path in tmp_path.rglob("train-00000*.arrayrecord"):
+        content = path.read_bytes()
+        third = len(content) // 3
+        path.write_bytes(content[:third] + bytes(third) + content[2 * third :])
+    arguments: Any = {"batch_size": 20, "on_error": "replace", "prefetch": 1, "passes": 1}
+    loader = make_loader(tmp_path, "bridge", num_workers=1, **arguments)
+    alone = make_loader(tmp_path, "bridge", **arguments)
+    expected = next(iter(alone))
+    assert alone.stats()["replaced"] > 0
+    iterator = iter(loader)
+    iterator.start_prefetch()
+    for _ in range(3):
+        iterator.seek(0)
+        iterator.start_prefetch()
+    assert digest(next(iterator)) == digest(expected)
+    assert loader.stats()["replaced"] == alone.stats()["replaced"]
+    iterator.close()
