@@ -29,6 +29,7 @@ FIXED = (
     "horizon",
     "metadata",
     "min_actions",
+    "normalize",
     "state_from",
     "state_horizon",
 )

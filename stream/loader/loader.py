@@ -25,8 +25,7 @@ from stream.loader.state import make_state, read_state
 from stream.order.filters import Missing
 from stream.order.reference import SampleRef
 from stream.order.window import Bounds
-from stream.statistics.choosing import bind_transforms
-from stream.statistics.normalize import Normalize
+from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
 

@@ -54,7 +54,6 @@ def from_json(content: Any, names: tuple[str, ...], where: str) -> VectorStatist
     try:
         size = len(names)
         found = {name: np.array(content.get(name) or [math.nan] * size, np.float64) for name in NUMBERS}
-        found["nonfinite"] = np.array(content.get("nonfinite", [0] * size), np.int64)
         found["mask"] = np.array(content.get("mask", [True] * size), bool)
         count, source = int(content.get("count", 0)), dict(content.get("source", {"names": list(names)}))
     except (AttributeError, TypeError, ValueError) as error:
@@ -72,8 +71,7 @@ def plain_numbers(values: np.ndarray) -> list[float | None]:
 
 def _to_json(found: VectorStatistics) -> dict[str, Any]:
     numbers = {name: plain_numbers(getattr(found, name)) for name in NUMBERS}
-    flags = {name: getattr(found, name).tolist() for name in ("nonfinite", "mask")}
-    return {"names": found.names, "count": found.count, **flags, **numbers, "source": found.source}
+    return {"names": found.names, "count": found.count, **numbers, "mask": found.mask.tolist(), "source": found.source}
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:

@@ -47,7 +47,6 @@ class VectorStatistics:
     Attributes:
         names: Names of the dimensions.
         count: Count of the steps.
-        nonfinite: Count of the values left out because they were NaN, infinite or missing, int64 [dims].
         mean, std, min, max, q01, q99: float64 [dims]. Those of our own data are numbers that a float32 has, so that a
             constant value minus its mean is 0.
         mask: Dimensions that are normalised, bool [dims].
@@ -56,7 +55,6 @@ class VectorStatistics:
 
     names: tuple[str, ...]
     count: int
-    nonfinite: np.ndarray
     mean: np.ndarray
     std: np.ndarray
     min: np.ndarray
@@ -177,10 +175,8 @@ def _from_manifest(data: Mixture, key: VectorName, member: int, split: str) -> V
 
 
 def _statistics(names: Sequence[str], count: int, found: Mapping[str, Any]) -> VectorStatistics:
-    numbers: dict[str, Any] = {name: np.array(found[name], np.float32).astype(np.float64) for name in NUMBERS}
-    return VectorStatistics(
-        names=tuple(names), count=count, nonfinite=np.array(found["nonfinite"], np.int64), **numbers
-    )
+    numbers: Any = {name: np.array(found[name], np.float32).astype(np.float64) for name in NUMBERS}
+    return VectorStatistics(names=tuple(names), count=count, **numbers)
 
 
 def _combine(parts: Sequence[_Part]) -> VectorStatistics:
@@ -195,8 +191,7 @@ def _combine(parts: Sequence[_Part]) -> VectorStatistics:
             start += len(chunk)
         is_even = len(set(weights)) == 1
         found.append(describe_values(values) if is_even else describe_weighted(values, np.repeat(weights, counts)))
-    columns = {name: [each[name] for each in found] for name in ("nonfinite", *NUMBERS)}
-    return _statistics(parts[0].vector.names, len(values), columns)
+    return _statistics(parts[0].vector.names, len(values), {name: [each[name] for each in found] for name in NUMBERS})
 
 
 def _parts(

@@ -34,12 +34,21 @@ def test_one_action_space(oxe_root: Path) -> None:
     assert "tidybot" not in loader.dataset_names and len(loader.dataset_names) > 15
 
 
-def test_normalising_there_and_back(oxe_root: Path, tmp_path: Path) -> None:
-    loader = make_loader(oxe_root, "bridge", batch_size=4)
-    code = block_with(oxe_root, "denormalize", **{"run/normalize.json": str(tmp_path / "normalize.json")})
-    names = run_block(code, {"loader": loader, "predicted": np.zeros((2, 8), np.float32)})
-    assert names["action"].shape == (2, 8)
-    assert names["action"].any()
+class Robot(list[np.ndarray]):
+    """A robot of some states."""
+
+    def send(self, action: np.ndarray) -> None:
+        """Keep an action."""
+        self.action = action
+
+
+def test_normalising_in_training_and_on_a_robot(oxe_root: Path, tmp_path: Path) -> None:
+    change = {"run/normalize.json": str(tmp_path / "normalize.json")}
+    names = run_block(block_with(oxe_root, "loader.normalize.save", **change), {})
+    assert names["again"].batch_at(0)["action"].any()
+    robot = Robot([np.zeros(len(names["loader"].state_names["bridge"]), np.float32)] * 3)
+    run_block(block_with(oxe_root, "denormalize", **change), {"robot": robot, "policy": lambda state: state + 1})
+    assert robot.action.shape == (7,) and robot.action.any()
 
 
 def test_windows(frames_root: Path) -> None:

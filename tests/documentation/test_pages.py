@@ -32,7 +32,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
     }
     marks |= {
         "Brighten",
-        "tables = make_loader",
+        "images, actions, real",
         "num_steps=1000",
         "shared_episodes(",
         "loader.save",
@@ -43,6 +43,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "both.yaml",
         "my_lab_planar_arm",
         "denormalize",
+        "loader.normalize.save",
         "unknown_units=",
         "openpi.loader(",
         "openvla.examples(",

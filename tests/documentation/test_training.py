@@ -16,7 +16,7 @@ from tests.documentation.blocks import TURNS, block_with, run_block
 def test_a_policy(oxe_root: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     seen: list[Any] = []
-    code = block_with(oxe_root, "tables = make_loader", **{'"cuda"': '"cpu"'})
+    code = block_with(oxe_root, "images, actions, real", **{'"cuda"': '"cpu"'})
     run_block(code, {"train_step": lambda model, *given: seen.append(given), "model": None})
     for images, actions, real in seen:
         assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)

@@ -11,6 +11,7 @@ import pytest
 
 from stream import ArgumentError, Normalize, load_normalize, make_loader
 from stream.adapters import normalization, openpi, openvla
+from tests.stream.index_root import change_table, with_values, write_dataset
 
 Sets = dict[str, Any]
 FRANKA = {"fmb": 1, "stanford_robocook_converted_externally_to_rlds": 3}
@@ -215,6 +216,24 @@ def test_an_export_is_what_is_read_again(oxe_root: Path, tmp_path: Path, format:
     for key, table in normalize.tables.items():
         for part, values in vars(table).items():
             np.testing.assert_allclose(getattr(again.tables[key], part), values, rtol=1e-9, atol=1e-12)
+
+
+def test_a_constant_of_any_size_is_0_or_minus_1_in_openpi_and_comes_back(tmp_path: Path) -> None:
+    """250.1 is no float32, nor are its nine digits, and openpi divides by 10^-6."""
+    folder = write_dataset(tmp_path, "one", {"train": [[12, 9]]})
+    constant = np.full(21, 250.1, np.float32)
+    change_table(folder, "steps", lambda table: with_values(table, "reward", constant))
+    columns: Any = {"one": ["reward"]}
+    for method, value in (("openpi_pi0", 0), ("openpi_pi05", -1)):
+        settings = {"method": method, "keys": ["action"]}
+        loader: Any = make_loader(tmp_path, "one", batch_size=4, action_columns=columns, normalize=settings)
+        batch = loader.batch_at(0)
+        assert (batch["action"][batch["action_mask"]] == value).all()
+        loader.normalize.export(tmp_path / "norm_stats.json", format="openpi")
+        sets = read(tmp_path / "norm_stats.json")["norm_stats"]["actions"]
+        assert (pi_forward(constant[:, None], sets, quantiles=value == -1) == value).all()
+        back = pi_back(np.full((2, 1), value, np.float32), sets, quantiles=value == -1)
+        assert (back.astype(np.float32) == constant[0]).all()
 
 
 def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> None:

@@ -47,7 +47,6 @@ def values(root: Path, name: str, rows: Any = slice(None), split: str = "train")
 def check(found: vectors.VectorStatistics, expected: np.ndarray) -> None:
     """Compare statistics with those of numpy."""
     assert found.count == len(expected)
-    assert found.nonfinite.tolist() == np.isnan(expected).sum(0).tolist()
     for name, function in (("mean", np.nanmean), ("std", np.nanstd), ("min", np.nanmin), ("max", np.nanmax)):
         np.testing.assert_allclose(getattr(found, name), function(expected, axis=0), rtol=1e-6, atol=1e-7)
     for name, share in (("q01", 0.01), ("q99", 0.99)):
