@@ -109,7 +109,7 @@ def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:
-    code = block_with(oxe_root, 'split="val"', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
+    code = block_with(oxe_root, ', split="val"', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
     names = run_block(code, {"make_loader": make_loader, "root": oxe_root})
     assert names["step"] == TURNS - 1
     assert names["held_out"]["sample"][0] == (TURNS - 1) * 64
