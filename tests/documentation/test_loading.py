@@ -53,7 +53,7 @@ def test_windows(frames_root: Path) -> None:
 def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = {"run/loader.json": str(tmp_path / "run/loader.json")}
     run_block(block_with(oxe_root, "loader.save", **change), {"loader": make_loader(oxe_root, "bridge", batch_size=8)})
-    names = run_block(block_with(oxe_root, "load_loader(", **change), {})
+    names = run_block(block_with(oxe_root, "load_loader(", **change), {"transforms": []})
     assert capsys.readouterr().out.startswith("bridge bridge-train.tfrecord-")
     assert len(names["episode"].frames) == len(names["episode"].frame_steps) > 1
 

@@ -109,10 +109,22 @@ def test_batches_of_trainers(frames_root: Path, tmp_path: Path) -> None:
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:
-    code = block_with(oxe_root, ', split="val"', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
+    code = block_with(oxe_root, 'split="val", batch', **{"step % 1000 == 999": "step % 2 == 1", '"oxe29"': halves})
     names = run_block(code, {"make_loader": make_loader, "root": oxe_root})
     assert names["step"] == TURNS - 1
     assert names["held_out"]["sample"][0] == (TURNS - 1) * 64
+
+
+def test_a_complete_pass(oxe_root: Path) -> None:
+    seen: list[int] = []
+
+    def evaluate(model: Any, batch: dict[str, Any]) -> Any:
+        seen.extend(batch["sample"].tolist())
+        return batch["sample"]
+
+    train = make_loader(oxe_root, "bridge,kuka", split="train[:75%]", batch_size=8)
+    names = run_block(block_with(oxe_root, "shared_episodes("), {"loader": train, "evaluate": evaluate, "model": None})
+    assert seen == list(range(sum(names["val"].sizes.values())))
 
 
 def test_resuming(oxe_root: Path, closing: dict[str, Any]) -> None:

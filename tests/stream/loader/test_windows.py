@@ -365,7 +365,7 @@ def test_every_frame_that_needs_the_same_hole_is_black_and_masked(frames_root: P
     holes = [3, 9]  # of the first episode, which has 10 steps
     sizes[holes] = len(HOLE)
     root.write("records", with_column(table, "num_bytes", pa.array(sizes)))
-    frames = [0, 1, 0, 2, "last", "0..0"]
+    frames: Any = [0, 1, 0, 2, "last", "0..0"]
     loader = make_loader(root.root, "bridge", batch_size=10, shuffle="none", frames=frames, bounds="clamp")
     batch = loader.batch_at(0)
     t, ends = batch["step"][:, None], batch["episode"][:, None] == 0
