@@ -22,7 +22,14 @@ def _anchors(page: Path) -> set[str]:
 
 def test_every_block_of_python_is_run_by_a_test() -> None:
     marks = {"batch_at(51_234)", "action_names", "pa.memory_map", "ArrayRecordReader", "PairDataModule"}
-    marks |= {"batches = to_device(", "stream.jax", 'split="val", batch', "iterator.get_state()", "PairSource", "Brighten"}
+    marks |= {
+        "batches = to_device(",
+        "stream.jax",
+        'split="val", batch',
+        "iterator.get_state()",
+        "PairSource",
+        "Brighten",
+    }
     marks |= {
         "tables = make_loader",
         "num_steps=1000",
