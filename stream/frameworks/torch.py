@@ -35,6 +35,8 @@ _PARTS = tuple(field.name for field in fields(Affine))
 def ranks() -> dict[str, Any]:
     """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks())``.
 
+    Each process is a rank; processes that share a model's parts need one ``rank`` and the number of their groups.
+
     Returns:
         ``rank`` and ``world_size`` of ``torch.distributed`` if it is initialised, else of the environment
         (``torchrun``), else 0 and 1.

@@ -31,7 +31,6 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "Brighten",
     }
     marks |= {
-        "Brighten",
         "images, actions, real",
         "num_steps=1000",
         "shared_episodes(",
