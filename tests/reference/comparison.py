@@ -47,6 +47,13 @@ def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
     _check_weights([member for member, _ in drawn], loader, given)
     for step in (0, 1, batches - 1, FAR):
         _check_batch(loader.batch_at(step), loader.describe(step), given, rows)
+    if given.number % 3 == 1:
+        _check_ranks(arguments, loader, workers=workers)
+    return "compared"
+
+
+def _check_ranks(arguments: Mapping[str, Any], loader: Any, *, workers: int) -> None:
+    """The batches of all ranks make the global batch, bitwise."""
     ranks = 2
     parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
     iterators = [iter(part) for part in parts]
@@ -54,7 +61,6 @@ def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
         _check_parts([next(iterator) for iterator in iterators], loader.batch_at(step))
     for iterator in iterators:
         iterator.close()
-    return "compared"
 
 
 def _reference(given: Configuration) -> tuple[Rows, list[list[Sample]]]:
@@ -186,7 +192,6 @@ def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], given: Configura
 
 
 def _check_parts(parts: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
-    """The batches of all ranks make the global batch, bitwise."""
     for key, value in whole.items():
         if isinstance(value, list):
             assert list(itertools.chain(*(part[key] for part in parts))) == value
