@@ -14,7 +14,7 @@ from stream import make_loader
 from stream.storage.errors import ArgumentError
 from tests.reference.configurations import Configuration
 from tests.reference.rows import Rows
-from tests.reference.samples import Member, Refused, Sample, of_epoch
+from tests.reference.samples import Member, Refused, Sample, of_epoch, settle
 
 FAR = 10**7
 """A step whose batch is compared too."""
@@ -36,36 +36,48 @@ def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
             return "refused"
         raise AssertionError(f"accepted what the reference refuses: {reason}") from None
     loader = make_loader(**arguments)
-    assert loader.dataset_names == tuple(member.name for member in given.members)
+    assert loader.dataset_names == tuple(member.name for member in rows.members)
     sizes = [_size(epoch, given.case["samples_per_episode"]) for epoch in epochs]
     assert list(loader.sizes.values()) == sizes
-    batches = min(_MOST, 2 * sum(sizes) + 40) // given.batch_size + 1
-    drawn = [_sample(ref, given.members) for step in range(batches) for ref in loader.describe(step)]
+    passes = given.case["passes"]
+    total = passes * sum(sizes) if passes else min(_MOST, 2 * sum(sizes) + 40)
+    batches = -(-total // given.batch_size)
+    drawn = [_sample(ref, rows.members) for step in range(batches) for ref in loader.describe(step)]
+    if passes:
+        assert len(drawn) == total
     for number, epoch in enumerate(epochs):
         mine = [sample for member, sample in drawn if member == number]
         _check_epochs(mine, epoch, sizes[number], given.case)
-    _check_weights([member for member, _ in drawn], loader, given)
-    for step in (0, 1, batches - 1, FAR):
-        _check_batch(loader.batch_at(step), loader.describe(step), given, rows)
+    if passes:
+        _check_passes([member for member, _ in drawn], sizes)
+    else:
+        _check_weights([member for member, _ in drawn], loader, given, rows.members)
+    for step in {0, batches // 2, batches - 1} | (set() if passes else {FAR}):
+        _check_batch(loader.batch_at(step), loader.describe(step), rows)
     if given.number % 3 == 1:
-        _check_ranks(arguments, loader, workers=workers)
+        _check_ranks(arguments, loader, batches if passes else 2, workers=workers)
     return "compared"
 
 
-def _check_ranks(arguments: Mapping[str, Any], loader: Any, *, workers: int) -> None:
-    """The batches of all ranks make the global batch, bitwise."""
+def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, workers: int) -> None:
+    """The batches of all ranks make the global batch, bitwise; only the last one of complete passes has more rows."""
     ranks = 2
     parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
     iterators = [iter(part) for part in parts]
-    for step in range(2):
+    for step in range(steps):
         _check_parts([next(iterator) for iterator in iterators], loader.batch_at(step))
     for iterator in iterators:
+        if arguments["passes"]:
+            assert next(iterator, None) is None
         iterator.close()
 
 
 def _reference(given: Configuration) -> tuple[Rows, list[list[Sample]]]:
     """The rows and epochs of the reference; raises Refused if there is no such loader."""
-    members, case = given.members, given.case
+    case = given.case
+    members = settle(given.members, case)
+    if given.phases and (case["passes"] or not any(member.name in given.early for member in members)):
+        raise Refused("a schedule of complete passes, or a phase without members")
     rows = Rows(members, case)
     epochs = [of_epoch(member, case) for member in members]
     if not all(epochs):
@@ -136,7 +148,7 @@ def _check_epochs(drawn: Sequence[Sample], epoch: Sequence[Sample], size: int, c
             assert Counter(found) <= wanted
         if case["shuffle"] == "none":
             assert found == list(epoch[: len(found)])
-        elif case["shuffle"].startswith("block:"):
+        elif case["shuffle"].startswith("block:") and not case["passes"]:
             block = int(case["shuffle"][6:])
             blocks = [sorted(epoch[start : start + block]) for start in range(0, size, block)]
             for start in range(0, len(found) - block + 1, block):
@@ -161,20 +173,26 @@ def _check_draws(drawn: Sequence[Sample], epoch: Sequence[Sample], per_episode: 
         assert total // lengths[sample[:2]] <= counted[sample] <= -(-total // lengths[sample[:2]])
 
 
-def _check_weights(members: Sequence[int], loader: Any, given: Configuration) -> None:
+def _check_passes(members: Sequence[int], sizes: Sequence[int]) -> None:
+    """Each pass has all samples of each member."""
+    for first in range(0, len(members), sum(sizes)):
+        assert Counter(members[first : first + sum(sizes)]) == dict(enumerate(sizes))
+
+
+def _check_weights(drawn: Sequence[int], loader: Any, given: Configuration, members: Sequence[Member]) -> None:
     """The count of each member is within two of its share at every prefix of a phase."""
-    ends = [*(until * given.batch_size for until in given.phases), len(members)]
+    ends = [*(until * given.batch_size for until in given.phases), len(drawn)]
     begin = 0
     for end in ends:
         weights = list(loader.weights_at(begin // given.batch_size).values())
-        found = np.array(members[begin:end])
+        found = np.array(drawn[begin:end])
         for number, weight in enumerate(weights):
             counts = np.cumsum(found == number)
             assert np.abs(counts - weight * np.arange(1, len(found) + 1)).max(initial=0) < 2
         begin = end
     if not given.phases:
         sizes = loader.sizes.values()
-        wanted = np.array([_weight(member.weight, size) for member, size in zip(given.members, sizes, strict=True)])
+        wanted = np.array([_weight(member.weight, size) for member, size in zip(members, sizes, strict=True)])
         np.testing.assert_allclose(list(loader.weights.values()), wanted / wanted.sum(), atol=2.0**-20)
 
 
@@ -184,17 +202,23 @@ def _weight(weight: Any, size: int) -> float:
     return weight["factor"] * size ** weight["size_power"] if isinstance(weight, dict) else weight
 
 
-def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], given: Configuration, rows: Rows) -> None:
+def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], rows: Rows) -> None:
+    assert len(batch["sample"]) == len(refs)
+    assert "sample_mask" not in batch or batch["sample_mask"].all()
     for row, ref in enumerate(refs):
-        number, sample = _sample(ref, given.members)
+        number, sample = _sample(ref, rows.members)
         assert batch["sample"][row] == ref.sample
         rows.check(number, sample, {key: value[row] for key, value in batch.items()})
 
 
 def _check_parts(parts: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
+    rows = len(whole["sample"])
     for key, value in whole.items():
         if isinstance(value, list):
-            assert list(itertools.chain(*(part[key] for part in parts))) == value
+            assert list(itertools.chain(*(part[key] for part in parts)))[:rows] == value
         else:
-            np.testing.assert_array_equal(np.concatenate([part[key] for part in parts]), value, err_msg=key)
+            np.testing.assert_array_equal(np.concatenate([part[key] for part in parts])[:rows], value, err_msg=key)
+    if "sample_mask" in whole:
+        mask = np.concatenate([part["sample_mask"] for part in parts])
+        assert mask.tolist() == [row < rows for row in range(len(mask))]
     assert all(part.keys() == whole.keys() for part in parts)

@@ -39,6 +39,8 @@ _CONDITIONS: list[tuple[str, str, Any]] = [
     ("note", "matches", "e$"),
     ("episode_metadata/file_path", "contains", "failure"),
     ("source_file", "matches", "00000-of"),
+    ("offset", ">=", 2),
+    ("episode_metadata/recording_folderpath", "contains", "success"),
 ]
 _COLUMNS = (
     "reward",
@@ -69,6 +71,11 @@ class Configuration:
     case: dict[str, Any]
     batch_size: int
 
+    @property
+    def early(self) -> list[str]:
+        """The members of the first phase; the last one comes later."""
+        return [member.name for member in self.members][: max(1, len(self.members) - 1)]
+
     def mixture(self, folder: Path) -> Any:
         """The ``mixture`` argument, for roots in a folder."""
         found: dict[str, Any] = {}
@@ -82,8 +89,7 @@ class Configuration:
             found[member.name] = given
         if not self.phases:
             return found
-        # The last members come later.
-        early = dict(list(found.items())[: max(1, len(found) - 1)])
+        early = {name: entry for name, entry in found.items() if name in self.early}
         late = {name: {"weight": 1} | (entry if name not in early else {}) for name, entry in found.items()}
         return [(self.phases[0], early), (None, late)]
 
@@ -121,6 +127,9 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
         "action_space": "joint" if action != "sum" and draw.random() < 0.2 else None,
         "state_space": "joint" if draw.random() < 0.2 else None,
         "unmapped": "mask",
+        "passes": draw.choice((None, None, None, 1, 2)),
+        "min_actions": draw.choice((1, 1, 1, 2, 3)),
+        "missing": draw.choice(("error", "keep", "drop")),
         "columns": draw.sample(_COLUMNS, draw.randrange(4)) if metadata == "full" else [],
         "filters": _filters(draw, members, everywhere=True),
         "episodes": _by_member(draw, members, _episodes),
@@ -130,7 +139,7 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
         case["action_columns"] = {members[0].name: [("action", [1, 0]), "count"]}
     if draw.random() < 0.2:
         case["state_columns"] = {members[-1].name: draw.choice((["reward"], [("action", [1]), "is_last"]))}
-    phases = (draw.randrange(1, 5),) if draw.random() < 0.15 else ()
+    phases = (draw.randrange(1, 5),) if draw.random() < 0.15 and (not case["passes"] or draw.random() < 0.1) else ()
     return Configuration(number, root, tuple(members), phases, case, draw.choice((4, 6, 12)))
 
 

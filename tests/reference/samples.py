@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -36,7 +36,10 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a mixture: a source as it lies in a root, with its split and choices."""
+    """A member of a mixture: a source as it lies in a root, with its split and choices.
+
+    filters: its own conditions; of a settled member all that it has to fulfil.
+    """
 
     name: str
     source: Source
@@ -96,6 +99,35 @@ def _reach(frame: int | str, source: Source) -> Reach:
     return Reach(int(low), int(high))
 
 
+def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:
+    """The members that stay, with the filters of ``case`` and without conditions on columns that a member lacks."""
+    given = case["filters"] or ()
+    settled, having, lacking, dropped = [], set(), set(), set()
+    for member in members:
+        conditions = [*(given.get(member.name, ()) if isinstance(given, Mapping) else given), *member.filters]
+        kept = [condition for condition in conditions if has_column(member, condition[0])]
+        having |= {column for column, _, _ in kept}
+        lacking |= (absent := {column for column, _, _ in conditions} - {column for column, _, _ in kept})
+        if absent:
+            dropped.add(member.name)
+        settled.append(replace(member, filters=kept))
+    if lacking - having or (lacking and case["missing"] == "error"):
+        raise Refused(f"no column {lacking}")
+    if case["missing"] == "drop":
+        settled = [member for member in settled if member.name not in dropped]
+    if not settled:
+        raise Refused("each member lacks a column")
+    return settled
+
+
+def has_column(member: Member, column: str) -> bool:
+    """Whether a filter finds a column in the tables of a member."""
+    if column == "offset":
+        return member.is_pairs
+    name, episode = column.removeprefix("steps."), member.source.splits["train"][0][0]
+    return name in episode.steps or name in episode.facts
+
+
 def of_split(expression: str, source: Source) -> list[tuple[str, int]]:
     """The episodes that a split expression names, in order: split and number."""
     found = []
@@ -133,7 +165,8 @@ def of_epoch(member: Member, case: Mapping[str, Any]) -> list[Sample]:
         episode = member.source.episodes(split)[number]
         for t in range(stored_length(member, episode)):
             sample = Sample(split, number, t)
-            if _is_whole(member, episode, t, window, cameras, case["bounds"]) and _is_chosen(member, sample, case):
+            is_whole = _is_whole(member, episode, t, window, cameras, case["bounds"])
+            if is_whole and _has_actions(member, episode, t, case) and _is_chosen(member, sample, case):
                 found.append(sample)
     return found
 
@@ -170,11 +203,15 @@ def _is_whole(member: Member, episode: Episode, t: int, window: list[Reach], cam
     return True
 
 
+def _has_actions(member: Member, episode: Episode, t: int, case: Mapping[str, Any]) -> bool:
+    own = member.name in (case["action_columns"] or {})
+    first, last = (0, 0) if case["action_space"] is None or own else member.source.without
+    return t >= first and t + case["min_actions"] <= episode.length - last
+
+
 def _is_chosen(member: Member, sample: Sample, case: Mapping[str, Any]) -> bool:
     episode = member.find(sample)
-    given = case["filters"] or ()
-    filters = [*(given.get(member.name, ()) if isinstance(given, Mapping) else given), *member.filters]
-    if not all(_holds(member, episode, sample.step, *condition) for condition in filters):
+    if not all(_holds(member, episode, sample.step, *condition) for condition in member.filters):
         return False
     names = [episode.facts["episode_id"]]
     if "episode_metadata/recording_folderpath" in episode.facts:

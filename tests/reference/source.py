@@ -59,8 +59,9 @@ class Vector:
 class Source:
     """A dataset.
 
-    cameras: role of each camera, in the order of the registry. joint: vectors in the space ``joint``. features, entry:
-    the feature tree and the registry's entry. splits: shards of episodes, by split.
+    cameras: role of each camera, in the order of the registry. joint: vectors in the space ``joint``. without:
+    the steps at either end of an episode that have no action there. features, entry: the feature tree and the
+    registry's entry. splits: shards of episodes, by split.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Source:
     action: Vector
     state: Vector
     joint: dict[str, Vector]
+    without: tuple[int, int]
     features: dict[str, Any]
     entry: dict[str, Any]
     splits: dict[str, list[list[Episode]]] = field(default_factory=dict)
@@ -150,6 +152,7 @@ def _source(
         Vector(action, lambda episode, t: episode.steps["action_"][t]),
         Vector(("absolute",) * state, lambda episode, t: episode.steps["observation/state"][t]),
         joint,
+        (first, last),
         _features(name, cameras, len(action), state),
         {
             "cameras": {camera: _CAMERAS[camera] for camera in cameras},
