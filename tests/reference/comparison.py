@@ -221,4 +221,5 @@ def _check_parts(parts: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -
     if "sample_mask" in whole:
         mask = np.concatenate([part["sample_mask"] for part in parts])
         assert mask.tolist() == [row < rows for row in range(len(mask))]
+    assert len({len(part["sample"]) for part in parts}) == 1
     assert all(part.keys() == whole.keys() for part in parts)

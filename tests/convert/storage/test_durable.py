@@ -62,6 +62,7 @@ def test_every_disk_that_a_power_cut_may_leave_is_no_conversion_or_a_whole_one(
         patch.setattr(os, "fsync", disk.sync)
         after_each_rename(patch, look)
         convert_dataset(conversion)
+        before_end = len(found)
         look("the end")
     whole = tree(output)
     complete = 0
@@ -73,7 +74,30 @@ def test_every_disk_that_a_power_cut_may_leave_is_no_conversion_or_a_whole_one(
             assert {name: kept.get(name) for name in whole} == whole
     assert 0 < complete < len(found)
     # What the caller is told to be complete stays.
-    assert (left / "demo/1.0.0/dataset.json").exists()
+    assert all((Path(left) / "demo/1.0.0/dataset.json").exists() for left in found[before_end:])
+
+
+def test_a_power_cut_while_a_dataset_is_removed_never_leaves_a_manifest_without_its_files(
+    source: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    convert_dataset(conversion_of(source, output))
+    disk, unlink = Disk(output), os.unlink
+    found: list[dict[str, bytes | None]] = []
+
+    def unlinking(path: Any, **more: Any) -> None:
+        unlink(path, **more)
+        found.extend(disk.survivors())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk.sync)
+        patch.setattr(os, "unlink", unlinking)
+        Journal(output / "demo/1.0.0").remove_output()
+    assert len(found) > 5
+    for number, left in enumerate(found):
+        write_tree(left, tmp_path / f"left{number}")
+        check_as_reader(tmp_path / f"left{number}", lost=set())
+    assert "demo/1.0.0/dataset.json" not in found[-1]
 
 
 def test_a_power_cut_while_a_shard_is_replaced_never_leaves_the_old_manifest_with_the_new_shard(
