@@ -60,6 +60,35 @@ _COLUMNS = (
 _PATTERNS = ("*-train*", "alpha-*__1", "*__0", "*00001-of-00002__*", "*-tra_n*", "gs://*--*", "*success*--*")
 
 
+PLAIN: dict[str, Any] = {
+    "seed": 0,
+    "shuffle": "global",
+    "samples_per_episode": 0,
+    "cameras": None,
+    "frames": None,
+    "bounds": "inside",
+    "metadata": "full",
+    "action": "window",
+    "action_from": 0,
+    "horizon": None,
+    "state_from": 0,
+    "state_horizon": 1,
+    "action_columns": None,
+    "state_columns": None,
+    "action_space": None,
+    "state_space": None,
+    "unmapped": "mask",
+    "passes": None,
+    "min_actions": 1,
+    "missing": "error",
+    "columns": [],
+    "filters": None,
+    "episodes": None,
+    "keep_ranges": None,
+}
+"""The arguments of a loader by default."""
+
+
 @dataclass(frozen=True)
 class Configuration:
     """Arguments of a loader, and the members that its mixture has."""

@@ -226,7 +226,9 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
     pictures: dict[str, list[bytes | None]] = {}
     for camera in source.cameras:
         size = (8, 8) if camera == "hand" else (16, 16)
-        pictures[camera] = [None if rng.random() < 0.06 else jpeg(picture(rng, size)) for _ in range(length)]
+        # The last picture of an episode is missing more often.
+        missing = rng.random(length) < np.where(np.arange(length) == length - 1, 0.25, 0.05)
+        pictures[camera] = [None if each else jpeg(picture(rng, size)) for each in missing]
         if rng.random() < 0.1:
             pictures[camera] = [None] * length
     if not any(frame for frames in pictures.values() for frame in frames):

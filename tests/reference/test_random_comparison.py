@@ -6,12 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stream.batch import assemble
+from stream.order import segment
 from tests.fixtures.shared_folder import run_folder, shared_folder
 from tests.reference.comparison import compare
-from tests.reference.configurations import configuration
+from tests.reference.configurations import PLAIN, Configuration, configuration
+from tests.reference.samples import Member
 from tests.reference.source import convert_sources, make_sources
 
 SHORT = 40
@@ -30,6 +34,13 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few samples, so that every loader has several."""
+    monkeypatch.setattr(segment, "_CHUNK", 7)
+    monkeypatch.setattr(assemble, "_RUN", 3)
+
+
 def compare_all(numbers: range, roots: Path) -> Counter[str]:
     found: Counter[str] = Counter()
     for number in numbers:
@@ -45,6 +56,25 @@ def compare_all(numbers: range, roots: Path) -> Counter[str]:
 def test_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> None:
     found = compare_all(range(SHORT), roots)
     assert found["compared"] > SHORT / 3
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"frames": ["last"]},
+        {"frames": ["last", -1], "cameras": ["primary"], "passes": 1},
+        {"frames": ["goal", "0..3"], "bounds": "clamp", "samples_per_episode": 3},
+        {"filters": [("reward", "!=", 0.1)], "shuffle": "none"},
+        {"filters": [("language", "not in", ["wipe the table"])], "shuffle": "block:4", "passes": 2},
+    ],
+    ids=str,
+)
+def test_rare_combinations_give_what_loops_over_the_sources_give(
+    name: str, chosen: dict[str, Any], roots: Path
+) -> None:
+    member = Member(name, SOURCES[name], "frames", "train")
+    assert compare(Configuration(1, "frames", (member,), (), {**PLAIN, **chosen}, 6), roots) == "compared"
 
 
 @pytest.mark.long
