@@ -63,6 +63,8 @@ def test_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> No
     "chosen",
     [
         {"frames": ["last"]},
+        {"frames": ["-2..1"]},
+        {"frames": [0, "0.3s", "-0.3s"]},
         {"frames": ["last", -1], "cameras": ["primary"], "passes": 1},
         {"frames": ["goal", "0..3"], "bounds": "clamp", "samples_per_episode": 3},
         {"filters": [("reward", "!=", 0.1)], "shuffle": "none"},
@@ -74,7 +76,16 @@ def test_rare_combinations_give_what_loops_over_the_sources_give(
     name: str, chosen: dict[str, Any], roots: Path
 ) -> None:
     member = Member(name, SOURCES[name], "frames", "train")
-    assert compare(Configuration(1, "frames", (member,), (), {**PLAIN, **chosen}, 6), roots) == "compared"
+    without_rate = SOURCES[name].rate is None and "0.3s" in chosen.get("frames", ())
+    given = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen}, 6)
+    assert compare(given, roots) == ("refused" if without_rate else "compared")
+
+
+@pytest.mark.parametrize("cameras", [None, "primary", ["primary", "wrist"]])
+def test_members_with_fewer_frames_and_cameras_are_padded(cameras: Any, roots: Path) -> None:
+    members = (Member("few", SOURCES["alpha"], "frames", "train"), Member("many", SOURCES["beta"], "clips", "train"))
+    given = Configuration(1, "frames", members, (), {**PLAIN, "cameras": cameras}, 6)
+    assert compare(given, roots) == "compared"
 
 
 @pytest.mark.long
