@@ -24,6 +24,7 @@ from convert.storage.durable import describe_file, write_durably, writing
 from convert.storage.object_store import StoreFolder
 from convert.storage.staging import machine, stage, staging_base, sweep
 from stream.format.manifest import FileEntry
+from stream.storage.files import sync_folder
 from stream.storage.remote import LocalFolder, is_remote
 
 FOLDER = ".convert"
@@ -57,6 +58,8 @@ class LocalStore:
         """Make the folder of the journal, if it does not exist."""
         with writing(self.scratch):
             self._journal.mkdir(parents=True, exist_ok=True)
+            for folder in self._journal.parents[:3]:
+                sync_folder(folder)
 
     def folders(self) -> list[str]:
         """Return the names of the folders."""
@@ -100,15 +103,18 @@ class LocalStore:
                 if target.exists():
                     return
             temporary.replace(target)
+            sync_folder(target.parent)
 
     def place(self, path: Path, name: str) -> None:
-        """Move a complete file of a stage to its name."""
+        """Move a complete file of a stage to its name, durably."""
         target = self.scratch / name
         with writing(self.scratch):
             # A journal that another process removed must not come back.
             if target.parent != self._journal:
                 target.parent.mkdir(exist_ok=True)
             path.replace(target)
+            for folder in (target.parent, self.scratch):
+                sync_folder(folder)
 
     def fetch(self, name: str, entry: FileEntry, folder: Path) -> Path:
         """Return the local path of a file; raises ShardError if its content is not what the entry says."""
@@ -121,6 +127,8 @@ class LocalStore:
         with writing(self.scratch):
             for path in paths:
                 path.unlink(missing_ok=True)
+            for folder in {path.parent for path in paths}:
+                sync_folder(folder)
         for folder in {path.parent for path in paths} - {self.scratch, self._journal}:
             with contextlib.suppress(OSError):
                 folder.rmdir()

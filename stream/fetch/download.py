@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemai
 from stream.format.fetched import PARTIAL
 from stream.format.manifest import FileEntry
 from stream.storage.errors import StreamError
+from stream.storage.files import sync_folder
 from stream.storage.remote import CHUNK, Folder
 
 _LINE_EVERY_S = 30.0
@@ -101,5 +102,6 @@ def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Even
                 "help, the root is damaged: check it with `python -m convert.verify`"
             )
         temporary.replace(file.target)
+        sync_folder(file.target.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,10 @@ class EpisodeList:
         return frozenset(self.names)
 
     @cached_property
-    def patterns(self) -> tuple[str, ...]:
-        """The names with ``*``."""
-        return tuple(name for name in self.names if "*" in name)
+    def _like(self) -> tuple[re.Pattern[str], ...]:
+        """The names with ``*``, in which nothing else stands for other text."""
+        parts = (map(re.escape, name.split("*")) for name in self.names if "*" in name)
+        return tuple(re.compile(".*".join(each), re.DOTALL) for each in parts)
 
     def describe(self) -> str:
         """Return the kind and count of the names with their hash, for manifests."""
@@ -52,9 +53,7 @@ class EpisodeList:
         >>> EpisodeList(("a", "*failure*"), keeps=False).chooses(["b", "/data/success/1"])
         True
         """
-        listed = any(
-            name in self._exact or any(fnmatchcase(name, pattern) for pattern in self.patterns) for name in names
-        )
+        listed = any(name in self._exact or any(pattern.fullmatch(name) for pattern in self._like) for name in names)
         return listed == self.keeps
 
 

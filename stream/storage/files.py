@@ -50,7 +50,7 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suff
     Args:
         path: File to write, in a folder that exists.
         content: Complete content; text is encoded as UTF-8.
-        durable: Wait until the content is on the disk.
+        durable: Wait until content and name are on the disk.
         suffix: End of the temporary file's name.
 
     Raises:
@@ -70,6 +70,19 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = False, suff
     except BaseException:
         os.unlink(temporary)
         raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: a power cut may undo a rename in one folder and keep others."""
+    # Some network file systems refuse; they keep no names back.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager

@@ -205,10 +205,18 @@ def test_a_hole_in_the_last_frame_leaves_out_every_sample_that_takes_it(root: Pa
 
 def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> None:
     loader = make_loader(root, "demo", batch_size=4, bounds="clamp")
-    found = [loader.batch_at(step) for step in range(loader.sizes["demo"] // 4)]
-    masks = np.concatenate([batch["frames_mask"] for batch in found])
-    assert masks.any() and not masks.all()
-    assert not np.concatenate([batch["frames"] for batch in found])[~masks].any(axis=(1, 2)).all()
+    seen = set()
+    for batch in map(loader.batch_at, range(loader.sizes["demo"] // 4)):
+        for row, (e, t) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
+            for place, wanted in enumerate((t, t + 2)):
+                shown = min(wanted, STEPS - 1)
+                is_hole = (e, shown) == (1, 3)
+                assert batch["frame_step"][row, place] == shown
+                assert batch["frames_mask"][row, place] == (wanted == shown and not is_hole)
+                # An edge of the episode is repeated; a hole is black.
+                assert batch["frames"][row, place].any() != is_hole
+                seen.add((wanted == shown, is_hole))
+    assert seen == {(True, False), (True, True), (False, False)}
 
 
 def test_bounds_clamp_keeps_every_step_and_masks_holes(root: Path) -> None:

@@ -273,21 +273,28 @@ def test_nothing_but_temporaries_is_ever_stale(journal: Journal) -> None:
 
 def test_a_journal_that_another_process_removes_meanwhile_is_no_error(journal: Journal) -> None:
     stop = threading.Event()
+    removed = 0
 
     def renew() -> None:
+        nonlocal removed
         while not stop.is_set():
             folder_of(journal).mkdir(exist_ok=True)
             leave_stage(journal, STEM)
             journal.remove()
+            removed += 1
 
     thread = threading.Thread(target=renew)
     thread.start()
     try:
-        for _ in range(300):
+        looked = 0
+        while looked < 300 or removed < 20:
             journal.remove_stale()
+            looked += 1
+            assert thread.is_alive()
     finally:
         stop.set()
         thread.join()
+    assert not journal.exists()
 
 
 def test_no_other_process_finds_half_of_a_journal_that_is_removed(

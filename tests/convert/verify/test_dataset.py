@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from convert.index import statistics
 from convert.journal.journal import FOLDER
 from tests.fixtures.conversion_damage import (
     DATASET,
@@ -28,6 +29,7 @@ from tests.fixtures.conversion_damage import (
     verify,
     zero,
 )
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,17 @@ def test_statistics_that_the_steps_do_not_give_are_found_when_deep(root: Path, f
     edit_manifest(folder, edit)
     assert verify(root, deep=False).ok
     assert f"statistics of train action: {key} of z is" in problems(verify(root))
+
+
+def test_statistics_that_the_conversion_read_wrongly_are_found_when_deep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(6)]]})
+    read = statistics._read_dimension
+    with monkeypatch.context() as patch:
+        patch.setattr(statistics, "_read_dimension", lambda table, name, dim: read(table, name, 0))
+        convert_dataset(dataset.conversion(tmp_path / "out"))
+    assert "statistics of train action: mean of action[1] is" in problems(verify(tmp_path / "out"))
 
 
 def test_frames_that_the_manifest_does_not_count_are_found_when_deep(root: Path, folder: Path) -> None:

@@ -27,6 +27,7 @@ from stream.storage.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.fixtures.command import flip, run, start, tree, wait_until
 from tests.fixtures.datasets.rewritten_records import change_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
+from tests.fixtures.disk import Disk
 from tests.fixtures.object_stores import Store, object_store, proxy, upload_tree
 
 FOLDER = Path("demo/1.0.0")
@@ -76,6 +77,28 @@ def damaged(root: Path, tmp_path: Path) -> Path:
 
 def fetch(remote: object, local: Path, *more: str, split: str = "train") -> int:
     return main([str(remote), str(local), "--mixture", "demo", "--split", split, *more])
+
+
+def test_a_power_cut_leaves_no_manifest_without_the_files_that_it_names(
+    root: Path, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.mkdir()
+    disk, left, replace = Disk(local), list[dict[str, bytes | None]](), os.replace
+
+    def replacing(source: Any, target: Any) -> None:
+        replace(source, target)
+        left.extend(disk.survivors())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk.sync)
+        patch.setattr(os, "replace", replacing)
+        assert fetch(root, local, "--jobs", "1") == 0
+    files = [path.relative_to(local) for path in local.rglob("*.arr*")]
+    complete = [each for each in left if str(FOLDER / "dataset.json") in each]
+    assert 0 < len(complete) < len(left)
+    for each in complete:
+        assert all(each.get(str(name)) == (local / name).read_bytes() for name in files)
+    assert len(files) == 8 + 3
 
 
 def shards(local: Path, split: str = "train") -> list[str]:

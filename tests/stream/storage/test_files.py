@@ -1,11 +1,13 @@
 """Tests of atomic writes of files and folders."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from stream.storage.errors import ArgumentError
 from stream.storage.files import new_folder, write_whole
+from tests.fixtures.disk import Disk
 
 
 @pytest.mark.parametrize(("content", "wanted"), [("größer\n", "größer\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -15,6 +17,14 @@ def test_a_file_is_replaced_by_text_or_bytes(tmp_path: Path, content: str | byte
     write_whole(path, content)
     assert path.read_bytes() == wanted
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_durable_file_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("old")
+    disk = Disk(tmp_path)
+    monkeypatch.setattr(os, "fsync", disk.sync)
+    write_whole(tmp_path / "file", "new", durable=True)
+    assert list(disk.survivors()) == [{"file": b"new"}]
 
 
 def test_others_may_read_it(tmp_path: Path) -> None:

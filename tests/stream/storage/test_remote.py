@@ -11,7 +11,7 @@ import pytest
 
 from convert.storage import object_store as stores
 from convert.storage.object_store import StoreFolder
-from stream.storage.remote import CHUNK, RemoteError, is_remote, join
+from stream.storage.remote import CHUNK, RemoteError, _open_store, is_remote, join
 from tests.fixtures.command import Result, run
 from tests.fixtures.object_stores import SCHEMES, Alter, Store, object_store, objects, proxy
 
@@ -41,6 +41,15 @@ def test_what_is_written_can_be_listed_read_and_removed(folder: StoreFolder) -> 
     assert folder.sizes() == {"two": 0}
     with pytest.raises(FileNotFoundError, match=f"{folder}/one: no such object"):
         folder.read("one")
+
+
+def test_what_another_program_stores_is_listed_at_once(folder: StoreFolder, store: Store) -> None:
+    folder.write("one", b"first")
+    assert folder.sizes() == {"one": 5}
+    other = type(_open_store(store.scheme))(skip_instance_cache=True)
+    other.pipe_file(f"{str(folder).partition('://')[2]}/two", b"second")
+    assert folder.sizes() == {"one": 5, "two": 6}
+    assert folder.size("two") == 6
 
 
 def test_an_object_is_read_from_its_start_to_its_end_in_several_requests(folder: StoreFolder, tmp_path: Path) -> None:

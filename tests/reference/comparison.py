@@ -1,0 +1,225 @@
+"""The comparison of a loader with the reference, over epochs and ranks and for single steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stream import make_loader
+from stream.storage.errors import ArgumentError
+from tests.reference.configurations import Configuration
+from tests.reference.rows import Rows
+from tests.reference.samples import Member, Refused, Sample, of_epoch, settle
+
+FAR = 10**7
+"""A step whose batch is compared too."""
+_MOST = 600
+
+
+def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
+    """Compare the loader of a configuration with the reference.
+
+    Returns ``compared``, or ``refused`` if both refuse the arguments. Raises AssertionError for any difference.
+    """
+    arguments = given.arguments(folder)
+    try:
+        rows, epochs = _reference(given)
+    except Refused as reason:
+        try:
+            make_loader(**arguments)
+        except ArgumentError:
+            return "refused"
+        raise AssertionError(f"accepted what the reference refuses: {reason}") from None
+    loader = make_loader(**arguments)
+    assert loader.dataset_names == tuple(member.name for member in rows.members)
+    sizes = [_size(epoch, given.case["samples_per_episode"]) for epoch in epochs]
+    assert list(loader.sizes.values()) == sizes
+    passes = given.case["passes"]
+    total = passes * sum(sizes) if passes else min(_MOST, 2 * sum(sizes) + 40)
+    batches = -(-total // given.batch_size)
+    drawn = [_sample(ref, rows.members) for step in range(batches) for ref in loader.describe(step)]
+    if passes:
+        assert len(drawn) == total
+    for number, epoch in enumerate(epochs):
+        mine = [sample for member, sample in drawn if member == number]
+        _check_epochs(mine, epoch, sizes[number], given.case)
+    if passes:
+        _check_passes([member for member, _ in drawn], sizes)
+    else:
+        _check_weights([member for member, _ in drawn], loader, given, rows.members)
+    for step in {0, batches // 2, batches - 1} | (set() if passes else {FAR}):
+        _check_batch(loader.batch_at(step), loader.describe(step), rows)
+    if given.number % 3 == 1:
+        _check_ranks(arguments, loader, batches if passes else 2, workers=workers)
+    return "compared"
+
+
+def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, workers: int) -> None:
+    """The batches of all ranks make the global batch, bitwise; only the last one of complete passes has more rows."""
+    ranks = 2
+    parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
+    iterators = [iter(part) for part in parts]
+    for step in range(steps):
+        _check_parts([next(iterator) for iterator in iterators], loader.batch_at(step))
+    for iterator in iterators:
+        if arguments["passes"]:
+            assert next(iterator, None) is None
+        iterator.close()
+
+
+def _reference(given: Configuration) -> tuple[Rows, list[list[Sample]]]:
+    """The rows and epochs of the reference; raises Refused if there is no such loader."""
+    case = given.case
+    members = settle(given.members, case)
+    if given.phases and (case["passes"] or not any(member.name in given.early for member in members)):
+        raise Refused("a schedule of complete passes, or a phase without members")
+    rows = Rows(members, case)
+    epochs = [of_epoch(member, case) for member in members]
+    if not all(epochs):
+        raise Refused("a member without samples")
+    if case["bounds"] == "clamp" and any(member.is_pairs for member in members):
+        raise Refused("pairs have no edges to repeat")
+    wanted = case["cameras"]
+    listed = [wanted] if wanted is None or isinstance(wanted, str) else wanted
+    for camera in listed:
+        found = {member.camera(camera) for member in members} - {None}
+        if not found:
+            raise Refused(f"nobody has {camera}")
+        if len({camera == "hand" for camera in found}) > 1:
+            raise Refused("pictures of two sizes")
+    if any(all(member.camera(camera) is None for camera in listed) for member in members):
+        raise Refused("a member without any of the cameras")
+    for column in case["columns"]:
+        if not any(_has(member, column) for member in members):
+            raise Refused(f"nobody has {column}")
+    return rows, epochs
+
+
+def _has(member: Member, column: str) -> bool:
+    name = column.partition(".")[2] or column
+    if column.startswith("records."):
+        return True
+    return any(
+        name in episode.steps or name in episode.facts
+        for split in member.source.splits
+        for episode in member.source.episodes(split)
+    )
+
+
+def _size(epoch: Sequence[Sample], samples_per_episode: int) -> int:
+    return samples_per_episode * len(_units(epoch)) if samples_per_episode else len(epoch)
+
+
+def _units(epoch: Sequence[Sample]) -> list[list[Sample]]:
+    """The samples of each episode, one list for each time that the split names it."""
+    found: list[list[Sample]] = []
+    for sample in epoch:
+        if not found or found[-1][-1][:2] != sample[:2] or found[-1][-1].step >= sample.step:
+            found.append([])
+        found[-1].append(sample)
+    return found
+
+
+def _sample(ref: Any, members: Sequence[Member]) -> tuple[int, Sample]:
+    number = [member.name for member in members].index(ref.dataset)
+    sample = Sample(ref.split, ref.episode, ref.step)
+    episode = members[number].find(sample)
+    assert (ref.episode_id, ref.source_file) == (episode.facts["episode_id"], episode.facts["source_file"])
+    assert ref.language == episode.steps["language"][ref.step]
+    return number, sample
+
+
+def _check_epochs(drawn: Sequence[Sample], epoch: Sequence[Sample], size: int, case: Mapping[str, Any]) -> None:
+    """Each epoch has the samples of the reference, in an order that ``shuffle`` allows; the last one is incomplete."""
+    if per_episode := case["samples_per_episode"]:
+        _check_draws(drawn, epoch, per_episode)
+        return
+    wanted = Counter(epoch)
+    for first in range(0, len(drawn), size):
+        found = list(drawn[first : first + size])
+        if len(found) == size:
+            assert Counter(found) == wanted
+        else:
+            assert Counter(found) <= wanted
+        if case["shuffle"] == "none":
+            assert found == list(epoch[: len(found)])
+        elif case["shuffle"].startswith("block:") and not case["passes"]:
+            block = int(case["shuffle"][6:])
+            blocks = [sorted(epoch[start : start + block]) for start in range(0, size, block)]
+            for start in range(0, len(found) - block + 1, block):
+                assert sorted(found[start : start + block]) in blocks
+
+
+def _check_draws(drawn: Sequence[Sample], epoch: Sequence[Sample], per_episode: int) -> None:
+    """Each epoch draws ``per_episode`` samples of each episode, and all of them come equally often."""
+    units = _units(epoch)
+    lengths = {unit[0][:2]: len(unit) for unit in units}
+    if len(lengths) < len(units):  # a split that names episodes twice
+        return
+    size = per_episode * len(units)
+    epochs = len(drawn) // size
+    for number in range(epochs):
+        counts = Counter(sample[:2] for sample in drawn[number * size : (number + 1) * size])
+        assert counts == dict.fromkeys(lengths, per_episode)
+    counted = Counter(drawn[: epochs * size])
+    assert set(counted) <= set(epoch)
+    for sample in epoch if epochs else ():
+        total = epochs * per_episode
+        assert total // lengths[sample[:2]] <= counted[sample] <= -(-total // lengths[sample[:2]])
+
+
+def _check_passes(members: Sequence[int], sizes: Sequence[int]) -> None:
+    """Each pass has all samples of each member."""
+    for first in range(0, len(members), sum(sizes)):
+        assert Counter(members[first : first + sum(sizes)]) == dict(enumerate(sizes))
+
+
+def _check_weights(drawn: Sequence[int], loader: Any, given: Configuration, members: Sequence[Member]) -> None:
+    """The count of each member is within two of its share at every prefix of a phase."""
+    ends = [*(until * given.batch_size for until in given.phases), len(drawn)]
+    begin = 0
+    for end in ends:
+        weights = list(loader.weights_at(begin // given.batch_size).values())
+        found = np.array(drawn[begin:end])
+        for number, weight in enumerate(weights):
+            counts = np.cumsum(found == number)
+            assert np.abs(counts - weight * np.arange(1, len(found) + 1)).max(initial=0) < 2
+        begin = end
+    if not given.phases:
+        sizes = loader.sizes.values()
+        wanted = np.array([_weight(member.weight, size) for member, size in zip(members, sizes, strict=True)])
+        np.testing.assert_allclose(list(loader.weights.values()), wanted / wanted.sum(), atol=2.0**-20)
+
+
+def _weight(weight: Any, size: int) -> float:
+    if weight == "size":
+        return size
+    return weight["factor"] * size ** weight["size_power"] if isinstance(weight, dict) else weight
+
+
+def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], rows: Rows) -> None:
+    assert len(batch["sample"]) == len(refs)
+    assert "sample_mask" not in batch or batch["sample_mask"].all()
+    for row, ref in enumerate(refs):
+        number, sample = _sample(ref, rows.members)
+        assert batch["sample"][row] == ref.sample
+        rows.check(number, sample, {key: value[row] for key, value in batch.items()})
+
+
+def _check_parts(parts: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
+    rows = len(whole["sample"])
+    for key, value in whole.items():
+        if isinstance(value, list):
+            assert list(itertools.chain(*(part[key] for part in parts)))[:rows] == value
+        else:
+            np.testing.assert_array_equal(np.concatenate([part[key] for part in parts])[:rows], value, err_msg=key)
+    if "sample_mask" in whole:
+        mask = np.concatenate([part["sample_mask"] for part in parts])
+        assert mask.tolist() == [row < rows for row in range(len(mask))]
+    assert len({len(part["sample"]) for part in parts}) == 1
+    assert all(part.keys() == whole.keys() for part in parts)

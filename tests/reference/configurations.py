@@ -1,0 +1,239 @@
+"""Random arguments of ``make_loader``, the same for the same number."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.reference.samples import Member, of_split
+from tests.reference.source import Source
+
+_FRAMES: list[int | str] = [*range(-3, 4), "offset", "goal", "last", "0..2", "-2..1", "1..1", "0.2s", "-0.4s", "0.1s"]
+_CAMERAS = (None, None, "primary", ["primary"], ["primary", "wrist"], ["wrist", "primary"], ["hand", "side", "primary"])
+_SPLITS = ("train", "train", "train[:50%]", "train[40%:]", "train[1:-1]", "train[1shard:]", "train[:2]+train[3:]")
+_CONDITIONS: list[tuple[str, str, Any]] = [
+    ("step", ">=", 2),
+    ("step", "not in", [0, 3]),
+    ("steps.step", "in", [1, 2, 4]),
+    ("num_steps", "<=", 7),
+    ("reward", ">", 0.1),
+    ("reward", "==", 0.1),
+    ("reward", "!=", 0.1),
+    ("reward", "not in", [0.1, -0.2]),
+    ("reward", "<=", 0.2),
+    ("count", "==", (1 << 53) + 1),
+    ("count", "in", [1 << 53, (1 << 53) + 3]),
+    ("is_last", "==", False),
+    ("success", "==", True),
+    ("success", "!=", True),
+    ("language", "contains", "drawer"),
+    ("language", "==", "wipe the table"),
+    ("language", "!=", ""),
+    ("language", "not in", ["open the drawer", "wipe the table"]),
+    ("language", "matches", "^(open|close)|é"),
+    ("note", "in", ["open the drawer", ""]),
+    ("note", "!=", "close the drawer"),
+    ("note", "matches", "e$"),
+    ("episode_metadata/file_path", "contains", "failure"),
+    ("source_file", "matches", "00000-of"),
+    ("offset", ">=", 2),
+    ("episode_metadata/recording_folderpath", "contains", "success"),
+]
+_COLUMNS = (
+    "reward",
+    "count",
+    "is_last",
+    "note",
+    "three",
+    "success",
+    "num_steps",
+    "observation/state",
+    "episode_metadata/file_path",
+    "records.camera",
+    "records.offset",
+    "steps.step",
+    "episode_metadata/recording_folderpath",
+)
+_PATTERNS = ("*-train*", "alpha-*__1", "*__0", "*00001-of-00002__*", "*-tra_n*", "gs://*--*", "*success*--*")
+
+
+PLAIN: dict[str, Any] = {
+    "seed": 0,
+    "shuffle": "global",
+    "samples_per_episode": 0,
+    "cameras": None,
+    "frames": None,
+    "bounds": "inside",
+    "metadata": "full",
+    "action": "window",
+    "action_from": 0,
+    "horizon": None,
+    "state_from": 0,
+    "state_horizon": 1,
+    "action_columns": None,
+    "state_columns": None,
+    "action_space": None,
+    "state_space": None,
+    "unmapped": "mask",
+    "passes": None,
+    "min_actions": 1,
+    "missing": "error",
+    "columns": [],
+    "filters": None,
+    "episodes": None,
+    "keep_ranges": None,
+}
+"""The arguments of a loader by default."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Arguments of a loader, and the members that its mixture has."""
+
+    number: int
+    root: str
+    members: tuple[Member, ...]
+    phases: tuple[int, ...]
+    case: dict[str, Any]
+    batch_size: int
+
+    @property
+    def early(self) -> list[str]:
+        """The members of the first phase; the last one comes later."""
+        return [member.name for member in self.members][: max(1, len(self.members) - 1)]
+
+    def mixture(self, folder: Path) -> Any:
+        """The ``mixture`` argument, for roots in a folder."""
+        found: dict[str, Any] = {}
+        for member in self.members:
+            given = {"dataset": member.source.name, "weight": member.weight, "split": member.split}
+            for name in ("filters", "episodes", "keep_ranges"):
+                if value := getattr(member, name):
+                    given[name] = value
+            if member.root != self.root:
+                given["root"] = str(folder / member.root)
+            found[member.name] = given
+        if not self.phases:
+            return found
+        early = {name: entry for name, entry in found.items() if name in self.early}
+        late = {name: {"weight": 1} | (entry if name not in early else {}) for name, entry in found.items()}
+        return [(self.phases[0], early), (None, late)]
+
+    def arguments(self, folder: Path) -> dict[str, Any]:
+        """All arguments of ``make_loader`` but rank and workers."""
+        return {"root": folder / self.root, "mixture": self.mixture(folder), "batch_size": self.batch_size, **self.case}
+
+
+def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
+    """The configuration of a number."""
+    draw = random.Random(number)
+    root = draw.choice(("frames", "frames", "frames", "pairs", "clips"))
+    is_clamp = root == "frames" and draw.random() < 0.4
+    members = [_member(draw, place, sources, root, is_clamp) for place in range(draw.choice((1, 2, 2, 3)))]
+    has_rates = all(member.source.rate for member in members)
+    has_frames = all(not member.is_pairs for member in members)
+    cameras = draw.choice(_CAMERAS if has_frames else (None, None, "primary", ["primary"]))
+    metadata = draw.choice(("full",) * 8 + ("dataset_only", "none"))
+    action = draw.choice(("window",) * 6 + ("first", "mean", "sum"))
+    case: dict[str, Any] = {
+        "seed": draw.randrange(1 << 40),
+        "shuffle": draw.choice(("global", "global", "global", "block:3", "block:4", "none")),
+        "samples_per_episode": draw.choice((0, 0, 0, 1, 2, 3)),
+        "cameras": cameras,
+        "frames": _frames(draw, has_frames, has_rates or draw.random() < 0.03),
+        "bounds": "clamp" if is_clamp else "inside",
+        "metadata": metadata,
+        "action": action,
+        "action_from": draw.choice((0, 0, -2, -1, 1, 3)) if action == "window" else 0,
+        "horizon": draw.choice((None, None, 1, 2, 4, 12)),
+        "state_from": draw.choice((0, 0, -2, 1)),
+        "state_horizon": draw.choice((1, 1, 2, 3)),
+        "action_columns": None,
+        "state_columns": None,
+        "action_space": "joint" if action != "sum" and draw.random() < 0.2 else None,
+        "state_space": "joint" if draw.random() < 0.2 else None,
+        "unmapped": "mask",
+        "passes": draw.choice((None, None, None, 1, 2)),
+        "min_actions": draw.choice((1, 1, 1, 2, 3)),
+        "missing": draw.choice(("error", "keep", "drop")),
+        "columns": draw.sample(_COLUMNS, draw.randrange(4)) if metadata == "full" else [],
+        "filters": _filters(draw, members, everywhere=True),
+        "episodes": _by_member(draw, members, _episodes),
+        "keep_ranges": _by_member(draw, members, _ranges),
+    }
+    if draw.random() < 0.2:
+        case["action_columns"] = {members[0].name: [("action", [1, 0]), "count"]}
+    if draw.random() < 0.2:
+        case["state_columns"] = {members[-1].name: draw.choice((["reward"], [("action", [1]), "is_last"]))}
+    phases = (draw.randrange(1, 5),) if draw.random() < 0.15 and (not case["passes"] or draw.random() < 0.1) else ()
+    return Configuration(number, root, tuple(members), phases, case, draw.choice((4, 6, 12)))
+
+
+def _member(draw: random.Random, place: int, sources: Mapping[str, Source], root: str, is_clamp: bool) -> Member:
+    source = sources[draw.choice(sorted(sources))]
+    roots = [root] * 6 + (["frames"] if is_clamp else ["frames", "pairs"])
+    if source.name != "beta" and root == "frames" and draw.random() < 0.3:
+        roots.append("wrists")
+    own = draw.random() < 0.3
+    member = Member(
+        f"{source.name}_{'abc'[place]}",
+        source,
+        draw.choice(roots),
+        draw.choice((*_SPLITS, "val", "train+val") if "val" in source.splits else _SPLITS),
+        weight=draw.choice((1, 1, 2.5, 0.3, "size", {"size_power": 0.5, "factor": 2})),
+    )
+    if not own:
+        return member
+    return replace(
+        member,
+        filters=_filters(draw, [member], everywhere=False),
+        episodes=_episodes(draw, member) if draw.random() < 0.3 else None,
+        keep_ranges=_ranges(draw, member) if draw.random() < 0.3 else None,
+    )
+
+
+def _frames(draw: random.Random, has_frames: bool, has_rates: bool) -> list[int | str] | None:
+    if draw.random() < 0.25:
+        return None
+    if not has_frames:
+        held = (0, 0, "offset", "offset", "0..0", *(("0..1", 1, "0.2s") if draw.random() < 0.15 else ()))
+        return [draw.choice(held) for _ in range(draw.randrange(1, 3))]
+    chosen = _FRAMES if has_rates else [each for each in _FRAMES if not str(each).endswith("s")]
+    return [draw.choice(chosen) for _ in range(draw.randrange(1, 5))]
+
+
+def _filters(draw: random.Random, members: Sequence[Member], *, everywhere: bool) -> Any:
+    if draw.random() < (0.6 if everywhere else 0):
+        return None
+    conditions = draw.sample(_CONDITIONS, draw.choice((1, 1, 2)))
+    if everywhere and draw.random() < 0.4:
+        return {members[0].name: conditions}
+    return conditions
+
+
+def _by_member(draw: random.Random, members: Sequence[Member], make: Any) -> dict[str, Any] | None:
+    return {member.name: make(draw, member) for member in members[:1]} if draw.random() < 0.12 else None
+
+
+def _names(draw: random.Random, member: Member) -> list[str]:
+    known = [
+        member.source.episodes(split)[number].facts["episode_id"]
+        for split, number in of_split(member.split, member.source)
+    ]
+    return draw.sample(known, 2) + draw.sample(_PATTERNS, draw.randrange(3))
+
+
+def _episodes(draw: random.Random, member: Member) -> Any:
+    names = _names(draw, member)
+    return draw.choice((names, {"keep": names}, {"leave_out": names}))
+
+
+def _ranges(draw: random.Random, member: Member) -> dict[str, list[list[int]]]:
+    found = {}
+    for name in [*_names(draw, member), *_names(draw, member)]:
+        edges = sorted(draw.sample(range(12), 4))
+        found[name] = [edges[:2], edges[2:]][: draw.randrange(1, 3)]
+    return found

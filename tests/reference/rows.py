@@ -1,0 +1,192 @@
+"""The content of a row of a batch, from the source's own values of its dataset, episode and step."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tests.reference.samples import Member, Reach, Refused, Sample, reaches, value_of
+from tests.reference.source import Vector
+
+_NOTHING = Vector((), lambda episode, t: ())
+
+
+@functools.cache
+def decode(jpeg: bytes) -> np.ndarray:
+    """The picture of a JPEG, by another library than the loader's."""
+    return np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"))
+
+
+class Rows:
+    """The rows that a loader has to give for members and arguments."""
+
+    def __init__(self, members: Sequence[Member], case: Mapping[str, Any]) -> None:
+        self.members = members
+        self.case = case
+        self.windows = [reaches(case["frames"], member) for member in members]
+        self.actions = [self._vector(member, "action") for member in members]
+        self.states = [self._vector(member, "state") for member in members]
+        self.chooses = case["frames"] is not None or case["cameras"] is not None or case["bounds"] == "clamp"
+        self.steps = case["horizon"] or max(member.source.offset for member in members)
+
+    def _vector(self, member: Member, which: str) -> Vector:
+        columns = (self.case[f"{which}_columns"] or {}).get(member.name)
+        if columns is not None:
+            chosen = [(each, None) if isinstance(each, str) else each for each in columns]
+            sizes = [_width(member, name) if places is None else len(places) for name, places in chosen]
+            return Vector(
+                ("absolute",) * sum(sizes),
+                lambda episode, t: [
+                    value for name, places in chosen for value in _chosen(episode.steps, name, places, t)
+                ],
+            )
+        if self.case[f"{which}_space"] is not None:
+            return member.source.joint.get(which, _NOTHING)
+        return member.source.action if which == "action" else member.source.state
+
+    def check(self, number: int, sample: Sample, row: Mapping[str, Any]) -> None:
+        """Check a row of a batch, of the member with this number."""
+        member, case = self.members[number], self.case
+        episode = member.find(sample)
+        taken = self._check_frames(number, sample, row)
+        if case["metadata"] == "none":
+            return
+        assert row["dataset"] == number
+        if case["metadata"] == "dataset_only":
+            return
+        assert (row["episode"], row["step"]) == (sample.episode, sample.step)
+        assert row["language"] == episode.steps["language"][sample.step]
+        if taken is not None:
+            assert row["offset"] == taken[len(self.windows[number]) - 1] - sample.step
+        else:
+            assert row["offset"] == self.windows[number][-1].low
+        length = case["horizon"] or member.source.offset
+        width = max(len(vector.kinds) for vector in self.actions)
+        values, real = self._window(number, sample, self.actions, case["action_from"], self.steps, width)
+        values[length:], real[length:] = 0, False
+        if case["action"] != "window":
+            inside = min(episode.length - sample.step, length)
+            values, real = self._reduce(number, values[:inside], real[:inside])
+        _equal(row["action_mask"], real)
+        np.testing.assert_allclose(row["action"], values, rtol=0 if case["action"] == "window" else 1e-5, atol=1e-6)
+        width = max(len(vector.kinds) for vector in self.states)
+        values, real = self._window(number, sample, self.states, case["state_from"], case["state_horizon"], width)
+        if case["state_horizon"] == 1:
+            values, real = values[0], real[0]
+        _equal(row["state_mask"], real)
+        _equal(row["state"], values)
+        for column in case["columns"]:
+            self._check_column(column, member, sample, row)
+
+    def _check_frames(self, number: int, sample: Sample, row: Mapping[str, Any]) -> list[int] | None:
+        member, window = self.members[number], self.windows[number]
+        episode = member.find(sample)
+        last = episode.length - 1
+        most = max(map(len, self.windows))
+        taken = row["frame_step"].tolist() if self.chooses else None
+        wanted = self.case["cameras"]
+        listed: list[str | None] = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
+        for each in listed:
+            suffix = f"/{each}" if isinstance(wanted, list) else ""
+            camera = member.camera(each)
+            pictures = row[f"frames{suffix}"]
+            has_mask = f"frames_mask{suffix}" in row
+            assert has_mask == (self.chooses or len(set(map(len, self.windows))) > 1)
+            mask = row[f"frames_mask{suffix}"] if has_mask else [True] * len(window)
+            assert len(pictures) == most
+            for place in range(most):
+                if place >= len(window):
+                    assert not pictures[place].any()
+                    assert not mask[place]
+                    continue
+                step = taken[place] if taken is not None else sample.step + window[place].low
+                allowed = _allowed(window[place], sample.step, last)
+                assert any(step == moved for moved, _ in allowed), f"frame {place} is of step {step}"
+                shown = episode.pictures[camera][step] if camera else None
+                possible = {is_real and shown is not None for moved, is_real in allowed if moved == step}
+                assert bool(mask[place]) in possible
+                found = decode(shown) if shown is not None else np.zeros_like(pictures[place])
+                assert np.abs(pictures[place].astype(int) - found).max() <= 2, f"{each}: frame {place} of step {step}"
+        return taken
+
+    def _window(
+        self, number: int, sample: Sample, vectors: Sequence[Vector], first: int, count: int, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The values of some steps from t + first on, 0 where there is none; and which are real."""
+        episode, vector = self.members[number].find(sample), vectors[number]
+        values, real = np.zeros((count, width), np.float32), np.zeros((count, width), bool)
+        for place in range(count):
+            step = sample.step + first + place
+            if 0 <= step < episode.length and vector.kinds:
+                for dim, value in enumerate(vector.values(episode, step)):
+                    if value is not None:
+                        values[place, dim], real[place, dim] = value, True
+        return values, real
+
+    def _reduce(self, number: int, values: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The one action of the steps of a window that are in the episode."""
+        source, how = self.members[number].source, self.case["action"]
+        out, mask = np.zeros(values.shape[1], np.float32), np.zeros(values.shape[1], bool)
+        for dim, kind in enumerate(self.actions[number].kinds):
+            mask[dim] = real[0, dim] if how == "first" else real[:, dim].all()
+            if not mask[dim]:
+                continue
+            mean = float(np.mean(values[:, dim].astype(float)))
+            total = float(np.sum(values[:, dim].astype(float)))
+            by_kind = {"displacement": total, "velocity": total / (source.rate or 1)}
+            last = float(values[-1, dim])
+            found = {"first": float(values[0, dim]), "mean": last if kind == "flag" else mean}
+            out[dim] = found[how] if how in found else by_kind.get(kind, last)
+        return out, mask
+
+    def _check_column(self, column: str, member: Member, sample: Sample, row: Mapping[str, Any]) -> None:
+        episode = member.find(sample)
+        try:
+            value = value_of(member, episode, sample.step, column)
+        except KeyError:
+            value = None
+        found = row[column]
+        if isinstance(found, str):
+            assert found == (value or "")
+            return
+        mask = np.ravel(row[f"{column}_mask"])
+        count = 0 if value is None else np.size(value)
+        wanted = np.zeros(len(mask), found.dtype)
+        wanted[:count] = 0 if value is None else value
+        _equal(mask, np.arange(len(mask)) < count)
+        _equal(np.ravel(found), wanted)
+
+
+def _equal(found: Any, wanted: Any) -> None:
+    np.testing.assert_array_equal(found, wanted)
+
+
+def _allowed(reach: Reach, t: int, last: int) -> set[tuple[int, bool]]:
+    """The steps that a frame may show, and whether each is its own or a repeated edge."""
+    if reach.name == "last":
+        return {(last, True)}
+    if reach.name == "goal":
+        return {(step, True) for step in range(t + 1, last + 1)} or {(last, False)}
+    return {(min(max(step, 0), last), 0 <= step <= last) for step in range(t + reach.low, t + reach.high + 1)}
+
+
+def _width(member: Member, column: str) -> int:
+    for split in member.source.splits:
+        for episode in member.source.episodes(split):
+            for value in episode.steps["action_" if column == "action" else column]:
+                if value is not None:
+                    return int(np.size(value))
+    raise Refused(column)
+
+
+def _chosen(steps: Mapping[str, list[Any]], name: str, places: Sequence[int] | None, t: int) -> list[Any]:
+    value = steps["action_" if name == "action" else name][t]
+    if value is None:
+        return [None] * (1 if places is None else len(places))
+    flat = np.ravel(value)
+    return list(flat if places is None else flat[list(places)])

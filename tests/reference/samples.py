@@ -1,0 +1,269 @@
+"""The samples of an epoch, by slow loops over the episodes of the sources: windows, holes, splits and choices."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.reference.source import Episode, Source
+
+
+class Refused(Exception):
+    """A loader with these arguments has to be refused."""
+
+
+class Sample(NamedTuple):
+    """A sample of a member: t of an episode, which counts in its split."""
+
+    split: str
+    episode: int
+    step: int
+
+
+class Reach(NamedTuple):
+    """Steps that a frame may be of, as distances from t; or the name of another frame, ``goal`` or ``last``."""
+
+    low: int
+    high: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a mixture: a source as it lies in a root, with its split and choices.
+
+    filters: its own conditions; of a settled member all that it has to fulfil.
+    """
+
+    name: str
+    source: Source
+    root: str
+    split: str
+    filters: Sequence[tuple[str, str, Any]] = ()
+    episodes: Any = None
+    keep_ranges: Mapping[str, Any] | None = None
+    weight: Any = 1
+
+    @property
+    def is_pairs(self) -> bool:
+        return self.root in ("pairs", "clips")
+
+    def find(self, sample: Sample) -> Episode:
+        return self.source.episodes(sample.split)[sample.episode]
+
+    def camera(self, wanted: str | None) -> str | None:
+        """The stored camera of a name or role; for None the primary one, or else the first."""
+        stored = self.source.stored_cameras(self.root)
+        if wanted is None:
+            return self.camera("primary") or stored[0]
+        if wanted in stored:
+            return wanted
+        return next((camera for camera in stored if self.source.cameras[camera] == wanted), None)
+
+
+def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
+    """The frames of a member's samples."""
+    source = member.source
+    held = {"pairs": {0, source.offset}, "clips": set(range(source.offset + 1))}.get(member.root)
+    if frames is None:
+        return [Reach(step, step) for step in sorted(held or {0, source.offset})]
+    found = [_reach(frame, source) for frame in frames]
+    if held is not None:
+        for low, high, name in found:
+            if name or not set(range(low, high + 1)) <= held:
+                raise Refused(f"pairs hold {held}")
+    return found
+
+
+def _reach(frame: int | str, source: Source) -> Reach:
+    if isinstance(frame, int):
+        return Reach(frame, frame)
+    if frame == "offset":
+        return Reach(source.offset, source.offset)
+    if frame in ("goal", "last"):
+        return Reach(0, 0, frame)
+    if frame.endswith("s"):
+        if source.rate is None:
+            raise Refused("seconds without a rate")
+        steps = math.floor(Fraction(frame[:-1]) * Fraction(source.rate) + Fraction(1, 2))
+        if steps == 0 and Fraction(frame[:-1]) != 0:
+            raise Refused("seconds that are no step")
+        return Reach(steps, steps)
+    low, high = frame.split("..")
+    return Reach(int(low), int(high))
+
+
+def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:
+    """The members that stay, with the filters of ``case`` and without conditions on columns that a member lacks."""
+    given = case["filters"] or ()
+    settled, having, lacking, dropped = [], set(), set(), set()
+    for member in members:
+        conditions = [*(given.get(member.name, ()) if isinstance(given, Mapping) else given), *member.filters]
+        kept = [condition for condition in conditions if has_column(member, condition[0])]
+        having |= {column for column, _, _ in kept}
+        lacking |= (absent := {column for column, _, _ in conditions} - {column for column, _, _ in kept})
+        if absent:
+            dropped.add(member.name)
+        settled.append(replace(member, filters=kept))
+    if lacking - having or (lacking and case["missing"] == "error"):
+        raise Refused(f"no column {lacking}")
+    if case["missing"] == "drop":
+        settled = [member for member in settled if member.name not in dropped]
+    if not settled:
+        raise Refused("each member lacks a column")
+    return settled
+
+
+def has_column(member: Member, column: str) -> bool:
+    """Whether a filter finds a column in the tables of a member."""
+    if column == "offset":
+        return member.is_pairs
+    name, episode = column.removeprefix("steps."), member.source.splits["train"][0][0]
+    return name in episode.steps or name in episode.facts
+
+
+def of_split(expression: str, source: Source) -> list[tuple[str, int]]:
+    """The episodes that a split expression names, in order: split and number."""
+    found = []
+    for term in expression.split("+"):
+        name, _, slice_ = term.partition("[")
+        if name not in source.splits:
+            raise Refused(f"no split {name}")
+        lengths = [len(shard) for shard in source.splits[name]]
+        total = sum(lengths)
+        start, stop = 0, total
+        if slice_:
+            first, _, last = slice_.rstrip("]").partition(":")
+            start = _place(first, lengths) if first else 0
+            stop = _place(last, lengths) if last else total
+        if max(start, stop) > total or start > stop:
+            raise Refused("a slice that TFDS misreads")
+        found += [(name, episode) for episode in range(start, stop)]
+    return found
+
+
+def _place(text: str, lengths: list[int]) -> int:
+    total = sum(lengths)
+    if text.endswith("shard"):
+        return sum(lengths[: int(text[:-5])])
+    place = round(float(text[:-1]) * total / 100) if text.endswith("%") else int(text)
+    return place + total if place < 0 else place
+
+
+def of_epoch(member: Member, case: Mapping[str, Any]) -> list[Sample]:
+    """The samples of an epoch of a member in storage order, each as often as its split names its episode."""
+    window = reaches(case["frames"], member)
+    cameras = loaded_cameras(member, case)
+    found = []
+    for split, number in of_split(member.split, member.source):
+        episode = member.source.episodes(split)[number]
+        for t in range(stored_length(member, episode)):
+            sample = Sample(split, number, t)
+            is_whole = _is_whole(member, episode, t, window, cameras, case["bounds"])
+            if is_whole and _has_actions(member, episode, t, case) and _is_chosen(member, sample, case):
+                found.append(sample)
+    return found
+
+
+def loaded_cameras(member: Member, case: Mapping[str, Any]) -> list[str]:
+    """The cameras that are loaded of a member, without those that it lacks."""
+    wanted = case["cameras"]
+    listed = [wanted] if wanted is None or isinstance(wanted, str) else wanted
+    return [camera for camera in map(member.camera, listed) if camera is not None]
+
+
+def stored_length(member: Member, episode: Episode) -> int:
+    """The steps that a root has of an episode: none if no stored camera has a picture."""
+    stored = member.source.stored_cameras(member.root)
+    return episode.length if any(any(episode.pictures[camera]) for camera in stored) else 0
+
+
+def _is_whole(member: Member, episode: Episode, t: int, window: list[Reach], cameras: list[str], bounds: str) -> bool:
+    last = episode.length - 1
+    if member.is_pairs:
+        (camera,) = member.source.stored_cameras(member.root)
+        offset = member.source.offset
+        held = range(offset + 1) if member.root == "clips" else (0, offset)
+        return t + offset <= last and all(episode.pictures[camera][t + step] for step in held)
+    if bounds == "clamp":
+        return True
+    for low, high, name in window:
+        if t + low < 0 or t + high > last or (name == "goal" and t == last):
+            return False
+        fixed = last if name == "last" else t + low if low == high and not name else None
+        # A random frame may meet a hole.
+        if fixed is not None and not all(episode.pictures[camera][fixed] for camera in cameras):
+            return False
+    return True
+
+
+def _has_actions(member: Member, episode: Episode, t: int, case: Mapping[str, Any]) -> bool:
+    own = member.name in (case["action_columns"] or {})
+    first, last = (0, 0) if case["action_space"] is None or own else member.source.without
+    return t >= first and t + case["min_actions"] <= episode.length - last
+
+
+def _is_chosen(member: Member, sample: Sample, case: Mapping[str, Any]) -> bool:
+    episode = member.find(sample)
+    if not all(_holds(member, episode, sample.step, *condition) for condition in member.filters):
+        return False
+    names = [episode.facts["episode_id"]]
+    if "episode_metadata/recording_folderpath" in episode.facts:
+        folder, path = (episode.facts[f"episode_metadata/{each}"] for each in ("recording_folderpath", "file_path"))
+        names.append(f"{folder}--{path}")
+    for listed in ((case["episodes"] or {}).get(member.name), member.episodes):
+        if listed is not None:
+            keeps = not (isinstance(listed, Mapping) and "leave_out" in listed)
+            patterns = next(iter(listed.values())) if isinstance(listed, Mapping) else listed
+            if any(_is_like(name, pattern) for name in names for pattern in patterns) != keeps:
+                return False
+    for ranges in ((case["keep_ranges"] or {}).get(member.name), member.keep_ranges):
+        if ranges is not None:
+            mine = [edges for pattern, edges in ranges.items() if any(_is_like(name, pattern) for name in names)]
+            if not any(start <= sample.step < stop for edges in mine for start, stop in edges):
+                return False
+    return True
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "in": lambda a, b: any(a == each for each in b),
+    "not in": lambda a, b: all(a != each for each in b),
+    "contains": lambda a, b: b in a,
+    "matches": lambda a, b: re.search(b, a) is not None,
+}
+
+
+def _holds(member: Member, episode: Episode, t: int, column: str, operator: str, value: Any) -> bool:
+    found = value_of(member, episode, t, column)
+    if found is None or found != found:
+        return False
+    if isinstance(found, np.float32):
+        value = [np.float32(each) for each in value] if isinstance(value, list) else np.float32(value)
+    return bool(_HOLDS[operator](found, value))
+
+
+def value_of(member: Member, episode: Episode, t: int, column: str) -> Any:
+    """The value of a column of the index at a step, None if it is missing."""
+    table, _, rest = column.partition(".")
+    table, name = (table, rest) if rest else ("", column)
+    if table == "records" or name in ("offset", "camera"):
+        return {"offset": member.source.offset if member.is_pairs else 0, "camera": 0, "step": t}[name]
+    if table != "steps" and name in episode.facts:
+        return episode.facts[name]
+    return episode.steps[name][t]

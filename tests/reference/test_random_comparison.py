@@ -1,0 +1,96 @@
+"""Loaders with random arguments give exactly what slow loops over the sources give."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream.batch import assemble
+from stream.order import segment
+from tests.fixtures.shared_folder import run_folder, shared_folder
+from tests.reference.comparison import compare
+from tests.reference.configurations import PLAIN, Configuration, configuration
+from tests.reference.samples import Member
+from tests.reference.source import convert_sources, make_sources
+
+SHORT = 40
+"""Configurations that `make test` compares."""
+LONG = int(os.environ.get("PAIRSTREAM_CONFIGURATIONS", "1500"))
+FIRST = int(os.environ.get("PAIRSTREAM_FIRST_CONFIGURATION", str(SHORT)))
+"""Number of the first one of the long comparison, which prints it: others are tried with another number."""
+SOURCES = make_sources()
+
+
+@pytest.fixture(scope="session")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The sources, converted in every layout."""
+    where = run_folder(tmp_path_factory) / "reference"
+    with shared_folder(where, lambda folder: convert_sources(folder, SOURCES)) as folder:
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few samples, so that every loader has several."""
+    monkeypatch.setattr(segment, "_CHUNK", 7)
+    monkeypatch.setattr(assemble, "_RUN", 3)
+
+
+def compare_all(numbers: range, roots: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for number in numbers:
+        given = configuration(number, SOURCES)
+        try:
+            found[compare(given, roots, workers=2 if number % 50 == 7 else 0)] += 1
+        except Exception as error:
+            error.add_note(f"configuration {number}: make_loader(**{given.arguments(roots)})")
+            raise
+    return found
+
+
+def test_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> None:
+    found = compare_all(range(SHORT), roots)
+    assert found["compared"] > SHORT / 3
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"frames": ["last"]},
+        {"frames": ["-2..1"]},
+        {"frames": [0, "0.3s", "-0.3s"]},
+        {"frames": ["last", -1], "cameras": ["primary"], "passes": 1},
+        {"frames": ["goal", "0..3"], "bounds": "clamp", "samples_per_episode": 3},
+        {"filters": [("reward", "!=", 0.1)], "shuffle": "none"},
+        {"filters": [("language", "not in", ["wipe the table"])], "shuffle": "block:4", "passes": 2},
+    ],
+    ids=str,
+)
+def test_rare_combinations_give_what_loops_over_the_sources_give(
+    name: str, chosen: dict[str, Any], roots: Path
+) -> None:
+    member = Member(name, SOURCES[name], "frames", "train")
+    without_rate = SOURCES[name].rate is None and "0.3s" in chosen.get("frames", ())
+    given = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen}, 6)
+    assert compare(given, roots) == ("refused" if without_rate else "compared")
+
+
+@pytest.mark.parametrize("cameras", [None, "primary", ["primary", "wrist"]])
+def test_members_with_fewer_frames_and_cameras_are_padded(cameras: Any, roots: Path) -> None:
+    members = (Member("few", SOURCES["alpha"], "frames", "train"), Member("many", SOURCES["beta"], "clips", "train"))
+    given = Configuration(1, "frames", members, (), {**PLAIN, "cameras": cameras}, 6)
+    assert compare(given, roots) == "compared"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_many_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> None:
+    print(f"configurations {FIRST} to {FIRST + LONG - 1}")
+    found = compare_all(range(FIRST, FIRST + LONG), roots)
+    assert found["compared"] > LONG / 3
