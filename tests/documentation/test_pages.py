@@ -31,6 +31,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "Brighten",
     }
     marks |= {
+        "Brighten",
         "tables = make_loader",
         "num_steps=1000",
         "shared_episodes(",
