@@ -37,7 +37,7 @@ class EpisodeList:
         return frozenset(self.names)
 
     @cached_property
-    def _like(self) -> tuple[re.Pattern[str], ...]:
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
         """The names with ``*``, in which nothing else stands for other text."""
         parts = (map(re.escape, name.split("*")) for name in self.names if "*" in name)
         return tuple(re.compile(".*".join(each), re.DOTALL) for each in parts)
@@ -53,7 +53,7 @@ class EpisodeList:
         >>> EpisodeList(("a", "*failure*"), keeps=False).chooses(["b", "/data/success/1"])
         True
         """
-        listed = any(name in self._exact or any(pattern.fullmatch(name) for pattern in self._like) for name in names)
+        listed = any(name in self._exact or any(pattern.fullmatch(name) for pattern in self.patterns) for name in names)
         return listed == self.keeps
 
 
