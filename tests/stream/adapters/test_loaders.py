@@ -124,7 +124,7 @@ def test_transforms_see_values_of_make_loader_and_what_they_make_is_normalised(n
         np.testing.assert_array_equal(found, wanted)
     if name == "oft":
         members = np.array([loader.dataset_names.index(each) for each in batch["dataset_names"]])
-        expected = normalization(loader).normalize(raw["actions"], dataset=members[:, None])
+        expected = normalization(loader).normalize(raw["actions"], "action", dataset=members[:, None])
         real = batch["actions"] != 0
         np.testing.assert_array_equal(batch["actions"][real], expected[real])
         assert real.mean() > 0.5
