@@ -7,18 +7,15 @@ import os
 import time
 import traceback
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stream.batch.spec import Batch
 from stream.loader.group import check_alone
 from stream.loader.quiet_grain import grain
+from stream.loader.rank_plan import RankPlan
 from stream.order.rows import Rows
 from stream.storage.arguments import check_whole
 from stream.workers.source import BatchSource
-
-if TYPE_CHECKING:
-    from stream.loader.loader import Loader
-
 
 _PLAN_AHEAD = 1024
 """Rows that are planned together, since planning costs numpy calls, not elements."""
@@ -27,14 +24,14 @@ _PLAN_AHEAD = 1024
 class StepIterator(grain.DatasetIterator[Batch]):
     """Base class of iterators over a loader. The state is the next step, and what defines the order of samples."""
 
-    def __init__(self, loader: Loader, step: int = 0) -> None:
+    def __init__(self, loader: Any, step: int = 0) -> None:
         super().__init__()
         self._loader = loader
         self._step = step
         self._is_closed = False
 
     @property
-    def loader(self) -> Loader:
+    def loader(self) -> Any:
         """The ``Loader`` that this iterates."""
         return self._loader
 
@@ -79,10 +76,10 @@ class LoaderIterator(StepIterator):
         stop: Step at which iteration ends, None for no end; by default ``num_steps`` of the loader. You may change it.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        self.stop = loader.num_steps
-        self._plan = loader.rank_plan
+        self.stop: int | None = loader.num_steps
+        self._plan: RankPlan = loader.rank_plan
         self._submitted = 0
         self._source: BatchSource | None = None
         self._depth = 1

@@ -221,7 +221,7 @@ class Loader(grain.IterDataset[Batch]):
     @property
     def weights(self) -> dict[str, float]:
         """Share of each dataset in the samples, a multiple of 2^-20; of a schedule the first phase's."""
-        return self.data.weights
+        return self.data.weights_at(0)
 
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step of a schedule."""
@@ -301,7 +301,7 @@ class Loader(grain.IterDataset[Batch]):
         Args:
             step: Step, from 0, or None.
         """
-        return self.data.overview() if step is None else self.rank_plan.describe(step)
+        return self.data.overview() if step is None else self.data.describe(self.rank_plan.rows_of([step]))
 
     def episode(self, dataset: str, episode: int, *, split: str | None = None) -> Episode:
         """Return the steps and frames of an episode.
@@ -360,20 +360,6 @@ class Loader(grain.IterDataset[Batch]):
         return read_state(state, self.fingerprint, random_ranks=self.running.random_ranks)
 
 
-_OVERRIDES = (
-    "rank",
-    "world_size",
-    "num_workers",
-    "threads",
-    "prefetch",
-    "transforms",
-    "on_error",
-    "num_steps",
-    "decode",
-)
-"""Arguments of ``load_loader``: those that change neither the samples of a run nor their order."""
-
-
 def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides: Any) -> Loader:
     """Make the loader that a ``loader.json`` describes.
 
@@ -394,7 +380,7 @@ def load_loader(path: str | Path, *, root: str | Path | None = None, **overrides
     for name in overrides:
         if name in Options.__dataclass_fields__ or name == "batch_size":
             raise ArgumentError(f"{name}: {path} defines it, as another would be another run; use make_loader")
-    check_names(overrides, _OVERRIDES)
+    check_names(overrides, Running.__dataclass_fields__)
     data, running, transforms = read_saved(path, root=root, overrides=overrides)
     if transforms and "transforms" not in overrides:
         _log.warning(

@@ -117,11 +117,6 @@ class MixedData:
         self.plan = Plan(mix, self.views, seed=options.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """Share of each dataset in the samples of the first phase, a multiple of 2^-20."""
-        return self.weights_at(0)
-
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
         step = check_whole("step", step, least=0)

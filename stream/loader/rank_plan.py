@@ -12,7 +12,6 @@ from stream.batch.maker import BatchMaker, Setup
 from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
-from stream.order.reference import SampleRef
 from stream.order.rows import Rows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
@@ -78,10 +77,6 @@ class RankPlan:
     def rows_of(self, steps: Sequence[int]) -> Rows:
         """Return the rows of some steps, one step after the other."""
         return self.data.plan.rows(np.concatenate([self.samples(step) for step in steps]))
-
-    def describe(self, step: int) -> list[SampleRef]:
-        """Return the origin of each row of a step, without reading images."""
-        return self.data.describe(self.rows_of([step]))
 
     def make(self, step: int) -> Made:
         """Make the batch of a step in this process; raises RecordError, or the error of a transform."""

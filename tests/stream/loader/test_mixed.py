@@ -24,7 +24,7 @@ def test_members_keep_their_order_sizes_weights_and_offsets(oxe_root: Path) -> N
     data = mix(oxe_root, {"rt1": 3, "bridge": 1, "language_table": 4})
     assert data.names == ("rt1", "bridge", "language_table")
     assert data.sizes == {"rt1": 28, "bridge": 20, "language_table": 16}
-    assert data.weights == {"rt1": 0.375, "bridge": 0.125, "language_table": 0.5}
+    assert data.weights_at(0) == {"rt1": 0.375, "bridge": 0.125, "language_table": 0.5}
     assert data.offsets == (3, 5, 10)
 
 
@@ -32,7 +32,7 @@ def test_members_keep_their_order_sizes_weights_and_offsets(oxe_root: Path) -> N
 def test_all_29_datasets_open_together(oxe_root: Path, split: str) -> None:
     data = mix(oxe_root, dict.fromkeys(names(oxe_root), 1), split=split)
     assert len(data.names) == 29
-    assert sum(data.weights.values()) == 1
+    assert sum(data.weights_at(0).values()) == 1
 
 
 def names(root: Path) -> list[str]:
