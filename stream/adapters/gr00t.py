@@ -25,13 +25,11 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     action_horizon: int = 16,
     views: Mapping[str, str] | None = None,
     frames: Sequence[int] = (0,),
     state_keys: Keys | None = None,
     action_keys: Keys | None = None,
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of the fields of GR00T's ``VLAStepData``; ``steps(batch)`` gives them row by row.
@@ -49,14 +47,12 @@ def loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``. All members need the same dimensions.
-        batch_size: Rows of the global batch.
         action_horizon: Actions of a chunk.
         views: Camera of each view, by role or name; by default the primary camera.
         frames: Steps of the images, from t. Steps before t need ``--layout frames``.
         state_keys: Dimensions of each key, by their names in ``loader.state_names``; by default one key, ``state``.
         action_keys: The same for actions; by default one key, ``action``.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``; the members have different dimensions, or a key names none of them.
@@ -71,7 +67,6 @@ def loader(
         return ToGr00t(views, states, _dims(data, "action", action_keys))
 
     own = {
-        "batch_size": batch_size,
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(frames),
         "horizon": action_horizon,
@@ -81,7 +76,6 @@ def loader(
         root,
         mixture,
         convert=convert,
-        transforms=transforms,
         own=own,
         free=("bounds", "state_from", "state_horizon"),
         arguments=arguments,

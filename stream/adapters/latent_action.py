@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +24,8 @@ def lapa_loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     offset: int | str = "offset",
     image_size: tuple[int, int] = (256, 256),
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader for LAPA's ``LatentActionQuantization``.
@@ -41,11 +38,9 @@ def lapa_loader(
     Args:
         root: As for ``make_loader``. The layout ``pairs`` has complete pairs alone.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         offset: Second frame, as in ``frames`` of ``make_loader``: steps, ``"1s"``, ``"1..10"``, or each dataset's own.
         image_size: Height and width.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -55,8 +50,7 @@ def lapa_loader(
         root,
         mixture,
         convert=lambda _: ToLapa(size),
-        transforms=transforms,
-        own={**_two_frames(batch_size, offset), "metadata": "dataset_only"},
+        own={**_two_frames(offset), "metadata": "dataset_only"},
         free=("bounds",),
         arguments=arguments,
     )
@@ -66,10 +60,8 @@ def univla_loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     offset: int | str = "offset",
     image_size: tuple[int, int] = (224, 224),
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader for UniVLA's latent action model.
@@ -88,11 +80,9 @@ def univla_loader(
     Args:
         root: As for ``lapa_loader``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         offset: Second frame, as for ``lapa_loader``.
         image_size: Height and width.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -102,15 +92,14 @@ def univla_loader(
         root,
         mixture,
         convert=lambda data: ToUnivla(size, data.names),
-        transforms=transforms,
-        own={**_two_frames(batch_size, offset), "filters": [("language", "!=", "")]},
+        own={**_two_frames(offset), "filters": [("language", "!=", "")]},
         free=("bounds",),
         arguments=arguments,
     )
 
 
-def _two_frames(batch_size: int, offset: int | str) -> dict[str, Any]:
-    return {"batch_size": batch_size, "cameras": ["primary"], "frames": [0, offset], "bounds": "clamp"}
+def _two_frames(offset: int | str) -> dict[str, Any]:
+    return {"cameras": ["primary"], "frames": [0, offset], "bounds": "clamp"}
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,8 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     policy: Policy | Window = "act",
     cameras: Sequence[str] | Mapping[str, str] = ("primary",),
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of a LeRobot policy's batches; ``stream.torch.to_device(loader, device)`` makes tensors of them.
@@ -81,11 +79,9 @@ def loader(
     Args:
         root: As for ``make_loader``. Observations before t need ``--layout frames``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         policy: Policy with its default window, or a window: ``Window(history, actions, drop_last)``.
         cameras: Cameras by role or name; or a mapping of keys (``observation.images.top``) to them.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``; or the policy is not known.
@@ -99,7 +95,6 @@ def loader(
         views = check_mapping("cameras", cameras, example="{'observation.images.top': 'primary'}, or a list")
     first = 1 - (window.history or 1)
     own = {
-        "batch_size": batch_size,
         "cameras": list(dict.fromkeys(views.values())),
         "frames": list(range(first, 1)),
         "bounds": "clamp" if first else "inside",
@@ -113,7 +108,6 @@ def loader(
         root,
         mixture,
         convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
-        transforms=transforms,
         own=own,
         arguments=arguments,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     window_size: int = 2,
     action_horizon: int = 4,
     goals: bool = True,
@@ -37,7 +36,6 @@ def loader(
     sizes: Mapping[str, tuple[int, int]] | None = None,
     proprio: bool = False,
     normalize: bool | str | Path | Normalize = True,
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of Octo's batches, with W = window_size and H = action_horizon.
@@ -67,7 +65,6 @@ def loader(
     Args:
         root: As for ``make_loader``. History and goals need ``--layout frames``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         window_size: Observations of a sample.
         action_horizon: Actions from each observation on.
         goals: Whether to load goal images.
@@ -76,8 +73,7 @@ def loader(
         proprio: Whether to load the state.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -91,9 +87,9 @@ def loader(
     sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
     own = {
-        "batch_size": batch_size,
         "cameras": list(sizes),
         "frames": [*history, "goal"] if goals else history,
+        "columns": ("num_steps",),
         "bounds": "clamp" if goals or window_size > 1 else "inside",
         "action_from": history[0],
         "horizon": window_size - 1 + action_horizon,
@@ -116,9 +112,7 @@ def loader(
         ),
         normalize=normalize,
         settings={"method": "octo", "keys": ("action", "state") if proprio else ("action",)},
-        transforms=transforms,
         optional=optional,
-        columns=("num_steps",),
         own=own,
         arguments=arguments,
     )

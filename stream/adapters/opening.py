@@ -45,8 +45,6 @@ def open_loader(
     own: Mapping[str, Any],
     free: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
-    transforms: Sequence[Any] = (),
-    columns: Sequence[str] = (),
     optional: Collection[str] = (),
     arguments: Mapping[str, Any],
 ) -> Loader:
@@ -60,8 +58,6 @@ def open_loader(
         own: Arguments of ``make_loader`` that the trainer sets.
         free: Names of ``FIXED`` that the caller may give.
         settings: Arguments of the trainer's ``Normalize``; None if the trainer normalises by itself.
-        transforms: Transforms of the caller.
-        columns: Columns that the conversion needs.
         optional: Cameras that are black where no dataset of the mixture stores them.
         arguments: Arguments of ``make_loader`` from the caller.
 
@@ -85,7 +81,8 @@ def open_loader(
                 f"{name}={arguments[name]!r:.100}: the adapter sets {name}, as the batches of its trainer need it; "
                 "leave it out, or open the data with stream.make_loader"
             )
-    for name, value in (("columns", arguments.get("columns", ())), ("transforms", transforms)):
+    columns, transforms = (arguments.get(name, ()) for name in ("columns", "transforms"))
+    for name, value in (("columns", columns), ("transforms", transforms)):
         if not isinstance(value, list | tuple):
             raise ArgumentError(f"{name}={value!r:.100}; expected a list")
     if settings is None and (own_ones := [each for each in transforms if isinstance(each, Normalize)]):
@@ -96,7 +93,7 @@ def open_loader(
     given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
     if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
         given["bounds"] = "inside"  # a pair is complete
-    given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
+    given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))
     opened = make_loader(root, mixture, **given)
     data = opened.data
     steps = [normalize] if isinstance(normalize, Normalize) else []

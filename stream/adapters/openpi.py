@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +33,6 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     model: Model = "pi0",
     action_horizon: int = 50,
     action_dim: int = 32,
@@ -41,7 +40,6 @@ def loader(
     cameras: Mapping[str, str | None] | None = None,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of openpi's batches.
@@ -60,7 +58,6 @@ def loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``. All members need the same dimensions, so take an ``action_space`` for several.
-        batch_size: Rows of the global batch.
         model: pi0 is normalised by mean and standard deviation, the others by the quantiles 0.01 and 0.99; as in
             openpi, in all dimensions. One that does not vary is 0 in pi0, and -1 in the others.
         action_horizon: Actions of a chunk.
@@ -71,8 +68,7 @@ def loader(
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``; or a vector has more dimensions than the model.
@@ -96,14 +92,13 @@ def loader(
         return ToOpenpi(views, image_size, None if model == "pi0_fast" else action_dim, model == "pi05", tokenizer)
 
     method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
-    own = {"frames": [0], "batch_size": batch_size, "cameras": roles, "horizon": action_horizon}
+    own = {"frames": [0], "cameras": roles, "horizon": action_horizon}
     return open_loader(
         root,
         mixture,
         convert=convert,
         normalize=normalize,
         settings={"method": method, "per": "mixture"},
-        transforms=transforms,
         optional=() if cameras else roles,
         own=own,
         arguments=arguments,

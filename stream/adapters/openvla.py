@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +26,11 @@ def loader(
     root: str | Path,
     mixture: Any,
     *,
-    batch_size: int,
     chunk: int = 1,
     wrist: bool = False,
     proprio: bool = False,
     image_size: tuple[int, int] = (224, 224),
     normalize: bool | str | Path | Normalize = True,
-    transforms: Sequence[Any] = (),
     **arguments: Any,
 ) -> Loader:
     """Return a loader of OpenVLA's batches.
@@ -56,22 +53,19 @@ def loader(
     Args:
         root: As for ``make_loader``.
         mixture: As for ``make_loader``.
-        batch_size: Rows of the global batch.
         chunk: Actions of a chunk: 1 for OpenVLA; 8 (LIBERO), 5 (Bridge) or 25 (ALOHA) for OpenVLA-OFT.
         wrist: Whether to load the wrist camera; it is black where a dataset has none.
         proprio: Whether to load the state.
         image_size: Height and width.
         normalize: True takes the statistics of each dataset. Give the path of a ``dataset_statistics.json``, a
             ``stream.Normalize``, or False for raw values.
-        transforms: Transforms of batches as ``make_loader`` gives them, before the conversion.
-        arguments: Other arguments of ``make_loader``.
+        arguments: Other arguments of ``make_loader``, such as ``batch_size`` and ``transforms``.
 
     Raises:
         ArgumentError: As for ``make_loader``.
     """
     chunk, image_size = check_whole("chunk", chunk, least=1), check_size("image_size", image_size)
     own = {
-        "batch_size": batch_size,
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
         "frames": [0],
         "horizon": chunk,
@@ -86,7 +80,6 @@ def loader(
         convert=lambda data: ToOpenvla(data.names, image_size, wrist, proprio),
         normalize=normalize,
         settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
-        transforms=transforms,
         optional=("wrist",),
         own=own,
         arguments=arguments,

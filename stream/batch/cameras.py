@@ -80,7 +80,7 @@ def find_cameras(
                 f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}{hint}"
             )
         suffix = "" if len(wanted) == 1 and not isinstance(cameras, list | tuple) else f"/{camera}"
-        loaded.append(LoadedCamera(suffix, _shape(numbers, stored, names), numbers))
+        loaded.append(LoadedCamera(suffix, _shape(camera or "primary", numbers, stored, names), numbers))
     if cameras is not None:
         missing = [name for member, name in enumerate(names) if all(each.stored[member] < 0 for each in loaded)]
         if missing:
@@ -102,14 +102,16 @@ def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
     return -1
 
 
-def _shape(numbers: Sequence[int], stored: Sequence[Sequence[StoredCamera]], names: Sequence[str]) -> tuple[int, int]:
+def _shape(
+    camera: str, numbers: Sequence[int], stored: Sequence[Sequence[StoredCamera]], names: Sequence[str]
+) -> tuple[int, int]:
     sizes = {name: each[number].sizes for name, each, number in zip(names, stored, numbers, strict=True) if number >= 0}
     found = {size for several in sizes.values() for size in several}
     if len(found) != 1:
         texts = {name: " ".join(f"{height}x{width}" for height, width in several) for name, several in sizes.items()}
         listed = "; ".join(f"{name} {text}" for name, text in list(texts.items())[:8])
         raise ArgumentError(
-            f"frames of {len(found)} sizes cannot make one batch ({listed}); convert with --image-size HxW, or "
-            "load datasets of one size together"
+            f"camera {camera!r}: frames of {len(found)} sizes cannot make one batch ({listed}); convert with "
+            "--image-size HxW, leave the camera out, or load datasets of one size together"
         )
     return found.pop()

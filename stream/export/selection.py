@@ -106,13 +106,10 @@ def select(
     opened = Catalog(root).open(dataset)
     fields = opened.fields
     is_frames = fields.layout == "frames"
-    chosen = _find_cameras(opened, cameras)
-    options = Options(
-        metadata="full",
-        cameras=[camera.name for camera in chosen] if is_frames else None,
-        frames=[0] if is_frames else None,
-    )
+    every = [camera.name for camera in fields.stored_cameras] if is_frames else None
+    options = Options(cameras=list(cameras) if cameras else every, frames=[0] if is_frames else None)
     data = open_mixture(root, {dataset: 1}, split=split, options=options)
+    chosen = [fields.stored_cameras[camera.stored[0]] for camera in data.cameras]
     data.check.start()
     rate = _rate(opened, fps)
     found, left_out = _choose(data, episodes)
@@ -138,27 +135,6 @@ def _rate(dataset: Dataset, fps: float | None) -> float:
     if known is not None and fps is not None and fps != known:
         raise ArgumentError(f"dataset {dataset.name}: --fps {fps:g}, but the dataset declares {known:g}; omit --fps")
     return float(known if known is not None else fps or 0)
-
-
-def _find_cameras(dataset: Dataset, wanted: Sequence[str] | None) -> list[StoredCamera]:
-    stored = dataset.fields.stored_cameras
-    found = []
-    for name in wanted or ():
-        matching = [each for each in stored if each.name == name] or [each for each in stored if each.role == name]
-        if not matching:
-            known = ", ".join(sorted({text for each in stored for text in (each.name, each.role) if text}))
-            raise ArgumentError(f"--cameras {name}: dataset {dataset.name} stores no such camera; it stores {known}")
-        found.append(matching[0])
-    chosen = list(dict.fromkeys(found)) or list(stored)
-    for camera in chosen:
-        if len(camera.sizes) != 1:
-            sizes = ", ".join(f"{height}x{width}" for height, width in camera.sizes)
-            others = " or leave it out with --cameras" if len(stored) > 1 else ""
-            raise ArgumentError(
-                f"dataset {dataset.name}: frames of camera {camera.name} have {len(camera.sizes)} sizes ({sizes}), "
-                f"LeRobot needs one; convert with --image-size HxW{others}"
-            )
-    return chosen
 
 
 def _keys(cameras: Sequence[StoredCamera]) -> list[str]:
@@ -235,7 +211,7 @@ def _with_ids(
             f"--episodes: {where} has no episode {unknown[0]!r:.120}{more}; its ids look like {known!r}. Give numbers, "
             "ids with commas between, or a file of ids"
         )
-    kept = {split: choice.episodes(index) for split, index in by_split.items()}
+    kept = {split: choice.select(index, slice(None), "episodes") for split, index in by_split.items()}
     found = [(split, number) for split, number in inside if kept[split][number]]
     if not found:
         raise ArgumentError(f"--episodes: none of the {len(choice.listed.names):,} episodes is in {where}")

@@ -124,7 +124,7 @@ class _ByEpisode(Choice):
                     is_like = pc.match_like(texts, like).fill_null(False).to_numpy(zero_copy_only=False)
                     yield np.where(is_like, number, -1)
 
-    def _of_samples(self, index: SplitIndex, rows: slice, samples: Samples) -> Iterator[np.ndarray]:
+    def _of_samples(self, index: SplitIndex, rows: slice, samples: TableKind) -> Iterator[np.ndarray]:
         """Yield numbers in ``ids`` of each sample's episode, int64 [n] each, as ``_numbers`` does."""
         episodes = index.table(samples).array("episode")[rows]
         if len(episodes):
@@ -152,19 +152,12 @@ class EpisodeChoice(_ByEpisode):
     @property
     def fingerprint(self) -> str:
         """Hash of the choice."""
-        return _hash([self.listed.keeps, self.listed.names])
+        return hash_content([self.listed.keeps, self.listed.names])
 
-    def select(self, index: SplitIndex, rows: slice, samples: Samples) -> np.ndarray:
-        """Return which samples are kept."""
-        return self._kept(index.table(samples).array("episode")[rows], self._of_samples(index, rows, samples))
-
-    def episodes(self, index: SplitIndex) -> np.ndarray:
-        """Return which episodes of a split are kept, bool [episodes], those without steps too."""
-        return self._kept(index.episodes.array("episode"), self._numbers(index, 0, len(index.episodes)))
-
-    def _kept(self, found: np.ndarray, ways: Iterator[np.ndarray]) -> np.ndarray:
-        named = np.zeros(len(found), bool)
-        for numbers in ways:
+    def select(self, index: SplitIndex, rows: slice, samples: TableKind) -> np.ndarray:
+        """Return which samples, or rows of ``episodes``, are kept."""
+        named = np.zeros(len(index.table(samples).array("episode")[rows]), bool)
+        for numbers in self._of_samples(index, rows, samples):
             named |= numbers >= 0
         return named == self.listed.keeps
 
@@ -190,7 +183,7 @@ class KeepRanges(_ByEpisode):
     @property
     def fingerprint(self) -> str:
         """Hash of the choice."""
-        return _hash(self.ranges)
+        return hash_content(self.ranges)
 
     @cached_property
     def _edges(self) -> np.ndarray:
@@ -268,5 +261,6 @@ def _edges(given: Any, where: str) -> tuple[tuple[int, int], ...]:
     return tuple(edges)
 
 
-def _hash(content: Any) -> str:
+def hash_content(content: Any) -> str:
+    """Return a hash of a JSON value, which does not depend on the process."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -85,11 +85,7 @@ def canonical_columns(name: str, columns: Any) -> dict[str, list[Any]] | None:
         return None
     if not isinstance(columns, Mapping):
         raise ArgumentError(f"{name}={columns!r:.100}; expected a mapping of dataset names to lists of columns")
-    try:
-        chosen: dict[str, Any] = json.loads(json.dumps(dict(columns), default=_plain, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{name}={columns!r:.100}: {error}; expected names and lists of numbers") from None
-    return {dataset: value for dataset, value in chosen.items() if value is not None}
+    return {dataset: value for dataset, value in _as_json(name, columns).items() if value is not None}
 
 
 def canonical_choice(name: str, value: Any) -> Any:
@@ -104,12 +100,17 @@ def canonical_choice(name: str, value: Any) -> Any:
         return os.path.abspath(value)
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{name}={value!r:.100}; expected a mapping of members, or a JSON file of one")
+    # A loader.json is opened in other folders too.
+    found = _as_json(name, value).items()
+    return {key: os.path.abspath(each) if isinstance(each, str) else each for key, each in found}
+
+
+def _as_json(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(json.dumps(dict(value), default=_plain, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{name}={value!r:.100}: {error}; expected texts and lists of numbers") from None
-    # A loader.json is opened in other folders too.
-    return {key: os.path.abspath(each) if isinstance(each, str) else each for key, each in found.items()}
+        raise ArgumentError(f"{name}={value!r:.100}: {error}; expected names and lists of numbers") from None
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -237,3 +237,21 @@ def test_a_pairs_root_serves_the_frames_that_it_has(name: str, oxe_root: Path, f
 def test_a_trainer_that_a_pairs_root_cannot_serve_names_the_layout(name: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=r"its pairs hold the frames .*--layout frames"):
         open_adapter(name, oxe_root)
+
+
+def test_a_mixture_of_both_layouts_has_complete_pairs(frames_root: Path, oxe_root: Path) -> None:
+    mixture = {"bridge": 1, "pairs": {"dataset": "bridge", "root": str(oxe_root)}}
+    loader = latent_action.lapa_loader(frames_root, mixture, batch_size=4, image_size=(64, 64))
+    assert loader.sizes["bridge"] == loader.sizes["pairs"]
+    assert loader.batch_at(0)["video"].shape == (4, 3, 2, 64, 64)
+
+
+def test_an_adapter_that_was_told_no_ranks_says_so_in_a_group(
+    frames_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ArgumentError, match="rank"):
+        next(iter(open_adapter("openvla", frames_root)))
+    iterator = iter(open_adapter("openvla", frames_root, rank=0, world_size=1))
+    assert len(next(iterator)["prompt"]) == 4
+    iterator.close()

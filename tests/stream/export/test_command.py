@@ -62,7 +62,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("--dataset", "demo", "--cameras", "top"),
-            "--cameras top: dataset demo stores no such camera; it stores base,",
+            "cameras: no dataset of the mixture stores 'top'; they store base,",
         ),
         (("--dataset", "demo", "--fps", "7"), "--fps 7, but the dataset declares 5; omit --fps"),
         (("--dataset", "demo", "--repo-id", "mine"), "--repo-id 'mine': expected ORG/NAME"),

@@ -433,3 +433,10 @@ def test_missing_drop_that_leaves_nothing_is_an_error(root: Path) -> None:
     wrong: Any = "kept"
     with pytest.raises(ArgumentError, match="missing='kept'; expected one of error, keep, drop"):
         make_loader(root, MIXTURE, batch_size=4, missing=wrong)
+
+
+def test_columns_of_records_are_those_of_a_pairs_root_alone(oxe_root: Path, frames_root: Path) -> None:
+    kept = make_loader(oxe_root, "bridge", batch_size=4, filters=[("num_bytes", ">", 0)])
+    assert kept.sizes == make_loader(oxe_root, "bridge", batch_size=4).sizes
+    with pytest.raises(ArgumentError, match="no column 'num_bytes' in bridge"):
+        make_loader(frames_root, "bridge", batch_size=4, filters=[("num_bytes", ">", 0)])
