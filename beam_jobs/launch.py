@@ -17,12 +17,12 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
+from beam_jobs.claims import Claims
 from beam_jobs.graph import NAMESPACE, Job, build_graph
 from beam_jobs.options import SCRATCH, RunnerChoice, choose_runner, open_runner, scratch_for_files
-from beam_jobs.stop import StopSocket
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan
-from convert.storage.staging import staging_base, sweep
+from convert.storage.staging import stage, staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -70,9 +70,10 @@ def run_pipeline(
                 _reach_scheduler(options)
             stack.enter_context(progress)
             if choice.is_local and choice.num_workers > 1:
-                with StopSocket() as stop:
-                    build_graph(pipeline, jobs, plans, stop=stop.address)
-                    counters = _run_beside(pipeline, before, stop)
+                scratch = stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
+                claims = Claims(scratch / "claims", jobs=len(jobs))
+                build_graph(pipeline, jobs, plans, claims=claims, num_workers=choice.num_workers)
+                counters = _run_beside(pipeline, before, claims)
             else:
                 build_graph(pipeline, jobs, plans)
                 counters = _run(pipeline)
@@ -125,7 +126,7 @@ def _counters(result: PipelineResult) -> dict[str, int] | None:
     return dict(sorted(counters.items()))
 
 
-def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> dict[str, int] | None:
+def _run_beside(pipeline: beam.Pipeline, before: set[int], claims: Claims) -> dict[str, int] | None:
     """Run in a thread, so that a failure or an interrupt can end the workers, for which Beam waits without end."""
     result: Future[dict[str, int] | None] = Future()
     codes: list[int] = []
@@ -148,7 +149,7 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> 
     try:
         while thread.is_alive():
             thread.join(_POLL)
-            if message := stop.message():
+            if message := claims.failure():
                 raise ShardError(message)
             if codes:
                 raise ConvertError(_worker_ended(codes[0]))
