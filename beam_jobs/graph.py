@@ -89,6 +89,9 @@ def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
     shard = convert_shard(job, plan)
     if shard is None:
         return {"shards_elsewhere": 1}
+    if shard.piece:
+        # A piece counts when the shard is joined.
+        return {}
     return {
         "shards": 1,
         "episodes": shard.entry.episodes,

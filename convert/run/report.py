@@ -66,7 +66,7 @@ def describe_plan(found: Survey) -> dict[str, Any]:
         "dataset": conversion.spec.name,
         "version": conversion.spec.version,
         "source": conversion.source.path,
-        "output": conversion.plan.output,
+        "output": conversion.target,
         "splits": conversion.splits,
         "episodes": sum(job.episodes for job in conversion.jobs),
         "shards": len(conversion.jobs),

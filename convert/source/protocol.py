@@ -6,6 +6,7 @@ a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -62,8 +63,11 @@ class EpisodeReader(Protocol):
     def __iter__(self) -> Iterator[SourceEpisode]: ...
 
     @property
-    def digest(self) -> str:
-        """SHA-256 in hex that tells the content that was read from another."""
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 in hex of each file, which tells the content that was read of it from another.
+
+        Where only the beginning of a file is covered, the digest of a later range covers the earlier ones.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,11 @@ class SourceShard(ABC):
     records: int
     bytes: int
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Count of the steps of each episode, empty where the metadata do not tell."""
+        return ()
+
     @abstractmethod
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
         """Open the shard to read some of its episodes once.
@@ -101,7 +110,7 @@ class SourceShard(ABC):
 
         Args:
             wanted, spans: What was read.
-            digest: Digest of the reader.
+            digest: ``join_digests`` of the reader's digests.
             left_out: Count of damaged episodes by reason.
         """
 
@@ -193,6 +202,12 @@ class Source(ABC):
         return ", ".join(f"{name}: {sum(lengths):,} episodes" for name, lengths in self.splits.items()) or "none"
 
 
+def join_digests(readers: Iterable[Mapping[str, str]]) -> str:
+    """Return one digest of the files that were read for the ranges of a shard, in order."""
+    files = {name: digest for digests in readers for name, digest in digests.items()}
+    return hashlib.sha256("".join(f"{name} {files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+
+
 def shard_spans(lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tuple[Span, ...]]:
     """Return the ranges [start, stop) of episodes, by shard, of some slices of a split; sorted and apart.
 
@@ -208,6 +223,16 @@ def shard_spans(lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tu
         if edges:
             found[index] = tuple(zip(edges[::2], edges[1::2], strict=True))
     return found
+
+
+def clip(spans: Sequence[Span], start: int, stop: int) -> tuple[Span, ...]:
+    """Return the parts of ranges that lie in [start, stop).
+
+    >>> clip(((0, 5), (7, 9)), 3, 8)
+    ((3, 5), (7, 8))
+    """
+    found = ((max(first, start), min(last, stop)) for first, last in spans)
+    return tuple((first, last) for first, last in found if first < last)
 
 
 def covers(spans: Sequence[Span], number: int) -> bool:

@@ -6,8 +6,9 @@ reopened, checked and hashed, and only then put into place; the status of the sh
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
 from convert.index.tables import write_part
-from convert.journal.journal import RECORDS, Journal
+from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, PlannedCamera, ShardJob
 from convert.shard.counts import DAMAGE, total_counts
@@ -29,25 +30,29 @@ from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import SUCCESS, episode_success
 from convert.source.episode import Episode
 from convert.source.features import Feature
-from convert.source.protocol import SourceEpisode
+from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import describe_durably, writing
+from convert.tasks.pieces import join_pieces
 from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
+from stream.storage.remote import RemoteError
 
 
 def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
-    """Convert one shard, unless it is finished or another process is converting it.
+    """Convert one shard or piece, unless it is finished or another process is converting it.
+
+    The process that finishes the last piece of a shard joins them to what converting the shard at once would give.
 
     Returns:
-        The status, also of a shard that was finished before; None if another process is converting it, or has
-        finished the whole dataset since.
+        The status of the shard, also of one that was finished before; that of the piece while others are missing; None
+        if another process is converting or joining it, or has finished the whole dataset since.
 
     Raises:
-        ShardError: The source cannot be read, the output cannot be written, or the source is damaged and the plan says
-            ``on_error="fail"``.
+        ShardError: This machine does not see the journal, the source cannot be read, the output cannot be written, or
+            the source is damaged and the plan says ``on_error="fail"``.
         stream.storage.remote.RemoteError: A bucket cannot be read or written.
     """
     journal = plan.journal
@@ -66,18 +71,40 @@ def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: Journal) -> ShardS
     if not journal.exists():
         if _in_manifest(journal, job):
             return None
-        journal.make()
-    with journal.lock(job.stem) as mine:
+        raise ShardError(
+            f"{plan.output}: {socket.gethostname()} finds no conversion there, though one was begun; workers and this "
+            "command need an --output that all of them see, on a shared disk or in a bucket"
+        )
+    status = _once(job, journal, lambda folder: _ShardWriter(job, plan, folder, scratch=journal.scratch).run())
+    if status is None or job.piece is None:
+        return status
+    pieces = [found for piece in job.cut if (found := journal.status(piece_stem(job.stem, *piece)))]
+    if len(pieces) < len(job.cut) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
+        return status
+    try:
+        joined = _once(replace(job, piece=None), journal, lambda folder: join_pieces(pieces, journal, folder))
+    except (ConvertError, RemoteError, OSError):
+        # Without locks another process may join the pieces, and remove them, meanwhile.
+        if (joined := journal.status(job.stem)) is None:
+            raise
+    if joined is not None:
+        journal.clear_pieces(job.stem)
+    return joined
+
+
+def _once(job: ShardJob, journal: Journal, make: Callable[[Path], ShardStatus]) -> ShardStatus | None:
+    """Put what ``make`` writes to a folder into place, unless it is finished or another process is at it."""
+    with journal.lock(job.name) as mine:
         if not mine:
             return None
-        if status := journal.status(job.stem):
+        if (status := journal.status(job.name)) and status.entry.source_bytes == job.shard.bytes:
             return status
-        with journal.stage(job.stem) as folder:
-            status = _ShardWriter(job, plan, folder, scratch=journal.scratch).run()
-            if job.entry is not None and job.entry != status.entry:
+        with journal.stage(job.name) as folder:
+            status = make(folder)
+            if job.entry is not None and job.piece is None and job.entry != status.entry:
                 _check_no_worse(job, job.entry, status.entry, journal)
                 journal.withdraw(job.stem)
-            journal.place(job.stem, folder)
+            journal.place(job.name, folder)
         journal.finish(status)
         return status
 
@@ -133,7 +160,7 @@ class _ShardWriter:
             with writer, shard.open(self._plan.wanted, self._job.spans) as reader:
                 for found in reader:
                     self._add(found, writer)
-                source_digest = reader.digest
+                digests = dict(reader.digests)
             with writing(self._scratch):
                 parts = self._write_parts(writer)
                 records_file = describe_durably(self._folder / RECORDS)
@@ -144,7 +171,7 @@ class _ShardWriter:
             name=self._job.stem,
             source_file=shard.name,
             source_bytes=shard.bytes,
-            source_digest=source_digest,
+            source_digest=join_digests([digests]),
             episodes=self._rows.num_episodes,
             steps=self._rows.num_steps,
             records=self._rows.num_records,
@@ -160,7 +187,9 @@ class _ShardWriter:
             parts=parts,
             longest=self._rows.longest,
             bytes_in=self._bytes_in,
+            digests=digests,
             quarantine=tuple(self._quarantine),
+            piece="" if self._job.piece is None else self._job.name,
         )
 
     def _write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:

@@ -1,4 +1,5 @@
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from convert import plan as planning
 from convert.errors import SourceError, UsageError
 from convert.plan import Conversion, Options, check_rates
 from convert.registry.registry import load_registry
@@ -301,3 +303,27 @@ def test_jobs_and_plan_can_be_sent_to_workers(dataset: RldsDataset) -> None:
 def test_a_dataset_of_two_tfds_splits_is_planned_without_reading_a_record(tmp_path: Path) -> None:
     written = write_dataset(tmp_path, splits={"train": [[demo_episode(3)]], "val": [[]]})
     assert plan(written).splits == ["train"]
+
+
+def cuts(tmp_path: Path, sizes: Sequence[int]) -> list[int]:
+    """Return the pieces of shards with some episodes of 5 steps each."""
+    shards = [[demo_episode(5, seed=number) for number in range(size)] for size in sizes]
+    conversion = write_dataset(tmp_path / "source", splits={"train": shards}).conversion(tmp_path / "out")
+    return [len(job.cut) for job in conversion.jobs]
+
+
+def test_a_shard_is_cut_into_pieces_of_the_least_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_LEAST_BYTES", 1 << 40)
+    assert cuts(tmp_path / "a", (8,)) == [0]
+    folder = write_dataset(tmp_path / "b", splits={"train": [[demo_episode(5, seed=number) for number in range(8)]]})
+    monkeypatch.setattr(planning, "_LEAST_BYTES", folder.shard().stat().st_size // 3)
+    assert len(folder.conversion(tmp_path / "out").jobs[0].cut) == 3
+
+
+def test_shards_of_a_dataset_that_has_enough_of_them_are_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(planning, "_PIECES", 4)
+    assert cuts(tmp_path, (2, 2, 2, 2, 2)) == [0] * 5
+    assert cuts(tmp_path / "uneven", (1, 1, 7)) == [0, 0, 3]

@@ -23,7 +23,7 @@ from convert.source.lerobot.episodes import (
 )
 from convert.source.lerobot.info import INFO, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, LocalFiles, file_names
-from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
+from convert.source.protocol import Source, SourceShard, Span, Wanted, covers, join_digests
 from convert.storage.object_store import StoreFolder, open_folder
 from stream.storage.errors import closest
 from stream.storage.extras import missing
@@ -38,6 +38,11 @@ class LeRobotShard(SourceShard):
 
     episodes: tuple[EpisodeFiles, ...] = field(repr=False)
     fps: float
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Count of the steps of each episode."""
+        return tuple(episode.length for episode in self.episodes)
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
@@ -59,7 +64,7 @@ class LeRobotShard(SourceShard):
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether a file has changed."""
         with self.open(wanted, spans) as reader:
-            return reader.digest != digest
+            return join_digests([reader.digests]) != digest
 
 
 @dataclass(frozen=True, kw_only=True)

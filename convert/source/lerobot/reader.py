@@ -65,16 +65,14 @@ class LocalFiles:
                 self._hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return path
 
-    def digest(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 over the contents of files; a missing one counts as such."""
-        found = hashlib.sha256()
+    def digests(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the SHA-256 of each file; a missing one counts as such."""
         for name in names:
             try:
                 self.path(name)
             except DamagedEpisode:
                 self._hashes[name] = "missing"
-            found.update(f"{name} {self._hashes[name]}\n".encode())
-        return found.hexdigest()
+        return {name: self._hashes[name] for name in names}
 
 
 @dataclass(kw_only=True)
@@ -94,9 +92,9 @@ class LeRobotReader:
     _videos: dict[str, tuple[str, VideoFile | DamagedEpisode]] = field(default_factory=dict)
 
     @property
-    def digest(self) -> str:
-        """SHA-256 in hex over the files of the episodes."""
-        return self.files.digest(file_names(self.episodes, self.wanted))
+    def digests(self) -> dict[str, str]:
+        """SHA-256 in hex of each file of the episodes."""
+        return self.files.digests(file_names(self.episodes, self.wanted))
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         for files in self.episodes:

@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, DamagedRecord, SourceError
 from convert.source.episode import Episode
-from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
+from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers, join_digests
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.metadata import MAX_BYTES, NAMES, read_metadata
 from convert.source.rlds.parser import EpisodeParser
@@ -46,11 +46,11 @@ class RldsShard(SourceShard):
             unread = Counter(item.reason for _, item in reader.records() if isinstance(item, DamagedEpisode))
         # The digest covers the stored checksums only, which a flipped bit in the data does not change.
         same = all(left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
-        return not same or reader.digest != digest
+        return not same or join_digests([reader.digests]) != digest
 
 
 class RldsReader:
-    """A reader of the episodes of an open file. ``digest`` covers the lengths and checksums that the file stores."""
+    """A reader of the episodes of an open file. ``digests`` cover the lengths and checksums that the file stores."""
 
     def __init__(self, shard: RldsShard, file: BinaryIO, wanted: Wanted, spans: Sequence[Span]) -> None:
         self._shard = shard
@@ -59,9 +59,9 @@ class RldsReader:
         self._parser = EpisodeParser(wanted.cameras, wanted.features)
 
     @property
-    def digest(self) -> str:
-        """SHA-256 in hex."""
-        return self._file.digest
+    def digests(self) -> dict[str, str]:
+        """SHA-256 in hex by name."""
+        return {self._shard.name: self._file.digest}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         for position, item in self.records():
@@ -78,7 +78,7 @@ class RldsReader:
         last = max(stop for _, stop in self._spans)
         damage = None
         position = 0
-        for item in self._file:
+        for item in self._file.read(lambda number: covers(self._spans, number) or number >= declared):
             if position >= declared:
                 detail = f"the file goes on after its {declared} declared records"
                 yield position, DamagedEpisode(detail, reason="undeclared")
@@ -86,7 +86,7 @@ class RldsReader:
             if isinstance(item, DamagedRecord) and item.rest:
                 damage = str(item)
                 break
-            if covers(self._spans, position):
+            if item is not None and covers(self._spans, position):
                 yield position, item if isinstance(item, bytes) else DamagedEpisode(str(item), reason="unreadable")
             position += 1
             if position >= last < declared:

@@ -314,3 +314,15 @@ def test_a_dataset_in_a_bucket_is_converted_as_a_local_one(name: str, tmp_path: 
         f"demo_{name}/{VERSIONS[name]}/dataset.json"
     ]
     assert list(staging.iterdir()) == []
+
+
+def test_an_offset_longer_than_every_episode_is_refused_before_anything_is_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longest = int(np.bincount(expected("v3_av1")["episode_index"]).max())
+    given = arguments("v3_av1", DATA, tmp_path / "out")
+    assert main([*given, "--offset", str(longest)]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert f"split train gives no pair at offset {longest}: its longest episode has {longest} steps" in error
+    assert not (tmp_path / "out").exists()
+    assert main([*given, "--offset", str(longest - 1), "--dry-run"]) == 0

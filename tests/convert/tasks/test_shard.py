@@ -418,6 +418,14 @@ def test_an_output_that_cannot_grow_is_an_error_and_never_a_finished_shard(tmp_p
     assert not [name for name in os.listdir(shard.output / FOLDER) if name.endswith(".tmp")]
 
 
+def test_a_worker_that_does_not_see_the_conversion_refuses_and_writes_nothing(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "source", splits={"train": [EPISODES]})
+    conversion = dataset.conversion(tmp_path / "out", NATIVE)
+    with pytest.raises(ShardError, match=r"finds no conversion there.* --output that all of them see"):
+        convert_shard(conversion.jobs[0], conversion.plan)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_the_real_episodes_give_their_pairs_with_their_own_bytes(shared_data: Path, tmp_path: Path, split: str) -> None:
     from convert.plan import plan_conversion
