@@ -13,6 +13,9 @@ DAMAGED_EPISODE = ("unreadable", "malformed", "missing_feature", "missing_frames
 DAMAGE = (*DAMAGED_EPISODE, "corrupt_frame", "missing_camera", "spare_frames", "undeclared")
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
 
+BROKEN_FILE = ("unreadable", "undeclared")
+"""Reasons that another copy of the file may mend."""
+
 
 def count_frames(shards: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:
     """Return the field ``image`` of a manifest; ``cameras`` are those of the layout ``frames``, empty for pairs."""
