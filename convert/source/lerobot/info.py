@@ -19,7 +19,7 @@ VERSIONS = ("v3.0", "v2.1", "v2.0")
 TASK = "task"
 """Name of the feature with the text of a step's task, which is made of ``task_index`` and the list of tasks."""
 
-_FIELD = re.compile(r"\{(\w+)(?::0?([1-9])?d?)?\}")
+_FIELD = re.compile(r"\{(\w+)(?::(?:0([1-9]))?d?)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
