@@ -87,25 +87,31 @@ def read_episodes(files: Mapping[str, bytes], info: Info, *, where: str) -> list
         )
     for number in missing:
         found[number] = _faulty(number, f"{_EPISODES} does not list it, {INFO} counts {info.total_episodes:,} episodes")
-    return _share_files([found[number] for number in sorted(found)], info)
+    return _share_files([found[number] for number in sorted(found)])
 
 
 def _faulty(number: int, fault: str) -> EpisodeFiles:
     return EpisodeFiles(number, 0, "", {}, f"episode {number}: {fault}")
 
 
-def _share_files(episodes: Sequence[EpisodeFiles], info: Info) -> list[EpisodeFiles]:
+def _share_files(episodes: Sequence[EpisodeFiles]) -> list[EpisodeFiles]:
     """Return the episodes, their parts of videos with what each has to know of the others in its file."""
-    files: dict[str, list[tuple[int, str, VideoPart]]] = {}
-    for place, episode in enumerate(episodes):
-        for camera, part in episode.videos.items():
+    files: dict[str, list[VideoPart]] = {}
+    for episode in episodes:
+        for part in episode.videos.values():
             if isinstance(part, VideoPart):
-                files.setdefault(part.name, []).append((place, camera, part))
-    videos = [dict(episode.videos) for episode in episodes]
-    for users in files.values():
-        for (place, camera, _), part in zip(users, share_file([part for *_, part in users], fps=info.fps), strict=True):
-            videos[place][camera] = part
-    return [replace(episode, videos=each) for episode, each in zip(episodes, videos, strict=True)]
+                files.setdefault(part.name, []).append(part)
+    shared = {(part.name, part.episode): part for parts in files.values() for part in share_file(parts)}
+    return [
+        replace(
+            episode,
+            videos={
+                camera: shared[part.name, part.episode] if isinstance(part, VideoPart) else part
+                for camera, part in episode.videos.items()
+            },
+        )
+        for episode in episodes
+    ]
 
 
 def read_tasks(files: Mapping[str, bytes], *, where: str) -> dict[int, str]:
@@ -165,7 +171,7 @@ def _episode(row: Mapping[str, Any], info: Info, where: str) -> EpisodeFiles:
         # LeRobot does not read it.
         stop = row.get(f"{key}/to_timestamp")
         stop = float(stop) if isinstance(stop, int | float) and abs(stop) < _MOST else start + length / info.fps
-        return VideoPart(name=name, start=start, stop=stop, length=length)
+        return VideoPart(name=name, episode=number, start=start, stop=stop, length=length)
 
     try:
         length = int(value("length"))

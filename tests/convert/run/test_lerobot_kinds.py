@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED
@@ -129,6 +131,19 @@ def test_a_dry_run_counts_frames_exactly_and_names_missing_files(
     ]
     assert convert(folder, tmp_path / "out", "--dry-run", "--episodes", "train[:2]") == 0
     assert " 53 " in capsys.readouterr().out
+
+
+def test_several_instructions_of_a_step_are_one_and_all_stay_a_column(tmp_path: Path) -> None:
+    folder = write_numbered(tmp_path / "robot")
+    edit_info(folder, lambda info: info["features"].update(texts={"dtype": "string", "shape": [2]}))
+    path = folder / "data/chunk-000/file-000.parquet"
+    rows = pq.read_table(path)
+    pq.write_table(rows.append_column("texts", pa.array([["", "say this"], ["or that", ""]] * (len(rows) // 2))), path)
+    (tmp_path / "mine.yaml").write_text("lerobot: {robot: {instruction: {path: texts}}}")
+    assert convert(folder, tmp_path / "out", "--config", str(tmp_path / "mine.yaml")) == 0
+    steps = opened(folder, tmp_path / "out").splits["train"].steps
+    assert steps["language"].to_pylist()[:3] == ["say this", "or that", "say this"]
+    assert steps["texts"].to_pylist()[0] == ["", "say this"]
 
 
 class Case(NamedTuple):

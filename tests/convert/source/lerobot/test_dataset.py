@@ -148,7 +148,9 @@ def test_units_of_images_are_parquet_files() -> None:
 
 def test_episodes_with_files_of_their_own_are_joined_to_runs() -> None:
     info = make_info(("a", "b"), codebase_version="v2.1")
-    parts = [{key: VideoPart(name=f"{key}{n}", start=0, stop=400, length=4000) for key in "ab"} for n in range(8)]
+    parts = [
+        {key: VideoPart(name=f"{key}{n}", episode=n, start=0, stop=400, length=4000) for key in "ab"} for n in range(8)
+    ]
     episodes = [EpisodeFiles(n, 4000, f"{n}.parquet", videos) for n, videos in enumerate(parts)]
     assert numbers(cut_units(episodes, info)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
 

@@ -42,7 +42,7 @@ def episodes(folder: Path) -> dict[int, Episode | DamagedEpisode]:
     """Return all episodes without their frames."""
     source = find(folder)
     features = tuple(feature for feature in source.features.values() if feature.kind != "image")
-    found = {}
+    found: dict[int, Episode | DamagedEpisode] = {}
     for shard in source.shards("train"):
         with shard.open(Wanted(cameras=(), features=features), [(0, shard.records)]) as reader:
             found |= {position: content for position, _, content in reader}
