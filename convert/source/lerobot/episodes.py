@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from convert.errors import MalformedEpisode, SourceError
 from convert.source.lerobot.files import list_files
 from convert.source.lerobot.info import INFO, Info, file_name
-from convert.source.lerobot.matching import VideoPart, share_file
+from convert.source.lerobot.matching import VideoPart, share_files
 from convert.storage.object_store import StoreFolder
 from stream.storage.remote import LocalFolder
 
@@ -34,7 +34,7 @@ class EpisodeFiles:
     Attributes:
         number: ``episode_index``.
         length: Count of its steps.
-        data: Name of its parquet file as the metadata have it, empty where they have none.
+        data: Name of its parquet file as the metadata have it, the pattern of the names where they have none.
         videos: Part of a video file for each camera, or why the episode has none.
         fault: Why the episode cannot be read, or an empty text.
     """
@@ -87,31 +87,19 @@ def read_episodes(files: Mapping[str, bytes], info: Info, *, where: str) -> list
         )
     for number in missing:
         found[number] = _faulty(number, f"{_EPISODES} does not list it, {INFO} counts {info.total_episodes:,} episodes")
-    return _share_files([found[number] for number in sorted(found)])
+    parts = [part for each in found.values() for part in each.videos.values() if isinstance(part, VideoPart)]
+    shared = share_files(parts)
+    return [
+        replace(
+            each,
+            videos={key: shared[part] if isinstance(part, VideoPart) else part for key, part in each.videos.items()},
+        )
+        for _, each in sorted(found.items())
+    ]
 
 
 def _faulty(number: int, fault: str) -> EpisodeFiles:
     return EpisodeFiles(number, 0, "", {}, f"episode {number}: {fault}")
-
-
-def _share_files(episodes: Sequence[EpisodeFiles]) -> list[EpisodeFiles]:
-    """Return the episodes, their parts of videos with what each has to know of the others in its file."""
-    files: dict[str, list[VideoPart]] = {}
-    for episode in episodes:
-        for part in episode.videos.values():
-            if isinstance(part, VideoPart):
-                files.setdefault(part.name, []).append(part)
-    shared = {(part.name, part.episode): part for parts in files.values() for part in share_file(parts)}
-    return [
-        replace(
-            episode,
-            videos={
-                camera: shared[part.name, part.episode] if isinstance(part, VideoPart) else part
-                for camera, part in episode.videos.items()
-            },
-        )
-        for episode in episodes
-    ]
 
 
 def read_tasks(files: Mapping[str, bytes], *, where: str) -> dict[int, str]:
@@ -180,7 +168,7 @@ def _episode(row: Mapping[str, Any], info: Info, where: str) -> EpisodeFiles:
     try:
         data = file_name(info.data_path, where=where, **place("data"))
     except MalformedEpisode:
-        data = ""
+        data = info.data_path
     return EpisodeFiles(number, length, data, {camera: part(camera, length) for camera in info.videos})
 
 

@@ -6,9 +6,9 @@ row (within 0.0001 s) and the count is right, both give the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -44,16 +44,17 @@ class VideoPart:
     gaps: tuple[float, ...] = ()
 
 
-def share_file(parts: Sequence[VideoPart]) -> list[VideoPart]:
-    """Return the parts of one file with what each has to know of the others, ordered by ``start``."""
-    parts = sorted(parts, key=lambda part: (part.start, part.stop))
-    edges = (parts[0].start, *(after.start - before.stop for before, after in pairwise(parts)), 0.0)
-    firsts = np.cumsum([0, *(part.length for part in parts)]).tolist()
-    end = max(part.stop for part in parts)
-    return [
-        replace(part, first=first, rows=firsts[-1], end=end, gaps=edges[place : place + 2])
-        for place, (part, first) in enumerate(zip(parts, firsts, strict=False))
-    ]
+def share_files(parts: Iterable[VideoPart]) -> dict[VideoPart, VideoPart]:
+    """Return each part with what it has to know of the others in its file, where they are ordered by ``start``."""
+    found = {}
+    ordered = sorted(parts, key=lambda part: (part.name, part.start, part.stop))
+    for group in (list(each) for _, each in groupby(ordered, key=lambda part: part.name)):
+        edges = (group[0].start, *(after.start - before.stop for before, after in pairwise(group)), 0.0)
+        firsts = np.cumsum([0, *(part.length for part in group)]).tolist()
+        whole = {"rows": firsts[-1], "end": max(part.stop for part in group)}
+        for place, part in enumerate(group):
+            found[part] = replace(part, first=firsts[place], gaps=edges[place : place + 2], **whole)
+    return found
 
 
 def match_rows(

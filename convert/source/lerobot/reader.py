@@ -50,17 +50,12 @@ class LeRobotReader:
     info: Info
     bytes_per_step: float
     _data: DataFile | None = None
-    _found: dict[int, str] = field(default_factory=dict)
     _videos: dict[str, tuple[str, VideoFile | DamagedEpisode]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """SHA-256 in hex over the files of the episodes."""
-        for episode in self.episodes:
-            with contextlib.suppress(DamagedEpisode):
-                if episode.number not in self._found:
-                    self._open_data(episode)
-        placed = [replace(one, data=self._found.get(one.number, one.data)) for one in self.episodes]
+        placed = [replace(files, data=self._data_name(files)) for files in self.episodes]
         return self.files.digest(file_names(placed, self.wanted))
 
     def __iter__(self) -> Iterator[SourceEpisode]:
@@ -75,7 +70,7 @@ class LeRobotReader:
     def _read(self, files: EpisodeFiles) -> Episode:
         if files.fault:
             raise MalformedEpisode(files.fault)
-        data, steps = self._open_data(files), files.length
+        data, steps = self._open_data(self._data_name(files)), files.length
         span = data.find(files)
         table = data.numbers(*span)
         times = np.arange(steps) / self.info.fps
@@ -103,28 +98,18 @@ class LeRobotReader:
             num_steps=steps, steps=columns["step"], episode=columns["episode"], cameras=cameras, spare=tuple(spare)
         )
 
-    def _open_data(self, files: EpisodeFiles) -> DataFile:
-        """Return the file with the rows of an episode, or the one that should have them."""
-        fault: DamagedEpisode | None = None
-        name = self._found.get(files.number, files.data)
-        try:
-            if not name:
-                raise MalformedEpisode(f"episode {files.number}: meta/episodes names no parquet file that has its rows")
-            if self._data is None or self._data.name != name:
-                self._data = None
-                self._data = DataFile(self.files.path(name), self.wanted, name=name)
-            if files.number in self._data.spans:
-                self._found[files.number] = name
-                return self._data
-        except DamagedEpisode as error:
-            fault = error
-        if other := self._elsewhere.get(files.number):
-            self._data = DataFile(self.files.path(other), self.wanted, name=other)
-            self._found[files.number] = other
-        elif fault is not None:
-            raise fault
-        assert self._data is not None
+    def _open_data(self, name: str) -> DataFile:
+        if self._data is None or self._data.name != name:
+            self._data = None
+            self._data = DataFile(self.files.path(name), self.wanted, name=name)
         return self._data
+
+    def _data_name(self, files: EpisodeFiles) -> str:
+        """Return the name of the parquet file with the rows of an episode, or of the one that should have them."""
+        with contextlib.suppress(DamagedEpisode):
+            if files.number in self._open_data(files.data).spans:
+                return files.data
+        return self._elsewhere.get(files.number, files.data)
 
     @cached_property
     def _elsewhere(self) -> dict[int, str]:
@@ -133,8 +118,7 @@ class LeRobotReader:
         top = self.info.data_path.partition("/")[0]
         for name in sorted(list_files(self.files.folder, top)) if self.info.codebase_version == "v3.0" else ():
             with contextlib.suppress(DamagedEpisode):
-                spans = DataFile(self.files.path(name), self.wanted, name=name).spans
-                found |= {number: name for number in spans if number not in found}
+                found = {**dict.fromkeys(DataFile(self.files.path(name), self.wanted, name=name).spans, name), **found}
         return found
 
     def _column(self, feature: Feature, table: pa.Table, files: EpisodeFiles) -> Column:
