@@ -56,7 +56,7 @@ class FeatureFinder:
             return ()
         found = tuple(self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives))
         for feature in found:
-            is_text = feature.dtype == "string" and feature.size == 1 and not feature.sequences
+            is_text = feature.dtype == "string" and feature.size and len(feature.sequences) <= 1
             is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
             if not (is_text if instruction.encoding == "text" else is_codes):
                 fault = f"which encoding {instruction.encoding} does not read"

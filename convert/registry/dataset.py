@@ -162,7 +162,8 @@ class Instruction(Entry):
     """Location of the language instruction.
 
     Attributes:
-        path: Feature of the steps, or with a leading slash of the episode.
+        path: Feature of the steps, or with a leading slash of the episode; of several texts the first that is not
+            empty.
         encoding: utf8_codes is an integer tensor with one UTF-8 byte per element, padded with zeros.
         alternatives: Features to read in this order where ``path`` is empty; of the same encoding.
         informative: False where the text is constant or does not describe the episode (see quirks).

@@ -27,9 +27,18 @@ from convert.registry.registry import Selected, load_registry
 from convert.run.arguments import build_parser, check_arguments, read_episode_lists
 from convert.run.finish import finalise
 from convert.run.progress import Progress
-from convert.run.report import describe_missing, describe_plan, format_missing, format_plan, format_result, summarise
+from convert.run.report import (
+    describe_fruitless,
+    describe_missing,
+    describe_plan,
+    format_missing,
+    format_plan,
+    format_result,
+    summarise,
+)
 from convert.run.survey import Survey, barren_split, survey
 from convert.run.work import find_work, overwriting_work
+from convert.shard.counts import BROKEN_FILE
 from convert.source.lerobot.dataset import find_repository
 from convert.source.protocol import Source
 from convert.source.rlds.dataset import find_dataset
@@ -300,7 +309,8 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
         counters = None
     manifests = [(work, _write_manifest(work)) for work in fruitful]
     waiting = [work.name for work, manifest in manifests if manifest is None]
-    complete = [(work, manifest) for work, manifest in manifests if manifest is not None]
+    complete = [(work, manifest) for work, manifest in manifests if manifest is not None and manifest.records]
+    fruitless = [(work, manifest) for work, manifest in manifests if manifest is not None and not manifest.records]
     rows = [summarise(manifest, output=work.conversion.target, converted=len(work.todo)) for work, manifest in complete]
     if parsed.json:
         result = {"complete": rows, "waiting": waiting, "counters": counters}
@@ -311,9 +321,9 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
             lines.append(f"{done} of {len(works)} were complete already")
         if lines or missing:
             print_result("\n".join([*lines, *map(format_missing, missing)]))
-    for message in barren.values():
+    for message in (*barren.values(), *(describe_fruitless(work, manifest) for work, manifest in fruitless)):
         _tell(f"error: {message}")
-    if barren:
+    if barren or fruitless:
         return EXIT_FAILED
     if missing:
         listed = ", ".join(f"{one['dataset']} ({len(one['missing']):,} of {one['shards']:,} shards)" for one in missing)
@@ -327,10 +337,12 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
     damaged = {work.name: count for work, manifest in complete if (count := count_damage(manifest.left_out))}
     if damaged:
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
+        broken = any(reason in manifest.left_out for _, manifest in complete for reason in BROKEN_FILE)
+        advice = "Copy the damaged files again" if broken else "Mend the source"
         _tell(
             f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in "
-            f"{parsed.output}/<dataset>/<version>. Copy the damaged files again and run the same command: it converts "
-            "their shards again"
+            f"{parsed.output}/<dataset>/<version>. {advice} and run the same command: it converts their "
+            "shards again"
         )
         return EXIT_DAMAGED
     return 0

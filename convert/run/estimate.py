@@ -21,7 +21,10 @@ class Estimate(NamedTuple):
 
 
 def estimate(conversion: Conversion) -> Estimate:
-    """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted."""
+    """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted.
+
+    Pairs are exact where the metadata tell the length of each episode.
+    """
     plan = conversion.plan
     episode_bytes = pairs = frame_bytes = 0
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
@@ -36,7 +39,7 @@ def estimate(conversion: Conversion) -> Estimate:
                     frame_bytes = sum(
                         len(convert_frame(next(iter(frames)), camera.policy, channels=camera.channels).data)
                         for camera, frames in zip(plan.cameras, episode.cameras, strict=True)
-                        if frames is not None
+                        if not isinstance(frames, DamagedEpisode | None)
                     )
             except CorruptFrame:
                 continue
@@ -45,4 +48,9 @@ def estimate(conversion: Conversion) -> Estimate:
     if not episode_bytes:
         return Estimate()
     total = round(pairs / episode_bytes * sum(job.size for job in conversion.jobs))
+    if all(len(job.shard.lengths) == job.shard.records for job in conversion.jobs):
+        lengths = [
+            length for job in conversion.jobs for span in job.spans for length in job.shard.lengths[slice(*span)]
+        ]
+        total = sum(len(first_steps(length, plan.offsets[-1])) for length in lengths)
     return Estimate(total * len(plan.cameras), total * frame_bytes * len(plan.offsets))

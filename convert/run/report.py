@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convert.index.derived import part_names
+from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.report import format_table, human_bytes
 from convert.run.estimate import estimate
@@ -124,6 +125,17 @@ def _format(columns: _Columns, rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _reasons(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in left_out.items()) or "-"
+
+
+def describe_fruitless(found: Survey, manifest: Manifest) -> str:
+    """Return an error about a dataset that has no record, because all of its input is damaged."""
+    listed = parse_quarantine(found.conversion.journal.quarantine())
+    example = next((entry for entries in listed.values() for entry in entries), None)
+    shown = f", such as episode {example.episode}: {example.detail}" if example else ""
+    return (
+        f"{found.name}: nothing could be converted, as all is damaged ({_reasons(manifest.left_out)}){shown}; mend the "
+        "source and run the same command again"
+    )
 
 
 def describe_missing(found: Survey) -> dict[str, Any]:

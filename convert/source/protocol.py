@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, SourceError, UsageError
 from convert.source.episode import Episode
@@ -174,6 +173,9 @@ class Source(ABC):
         Raises:
             UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
         """
+        # Only here, as it takes seconds to import and no other source needs it.
+        import tensorflow_datasets as tfds
+
         infos = {
             name: tfds.core.SplitInfo(name=name, shard_lengths=list(lengths), num_bytes=0)
             for name, lengths in self.splits.items()

@@ -222,6 +222,8 @@ class _ShardWriter:
         if episode is not None:
             write = self._write_frames if self._plan.layout == "frames" else self._write_pairs
             starts, cameras = write(position, episode, writer)
+            for detail in episode.spare:
+                self._leave_out("spare_frames", position, detail)
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
             if self._plan.layout == "frames" and episode.num_steps and not starts:
@@ -288,8 +290,9 @@ class _ShardWriter:
         cameras: list[int] = []
         only_holes = True
         for number, (camera, frames) in enumerate(zip(self._plan.cameras, episode.cameras, strict=True)):
-            if frames is None:
-                self._leave_out("missing_camera", position, f"no {camera.feature.name}")
+            if isinstance(frames, DamagedEpisode | None):
+                self._leave_out("missing_camera", position, str(frames or f"no {camera.feature.name}"))
+                frames = None
             for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
                 frame = None if raw is None else self._convert(raw, camera, position, step)
                 if only_holes and frame is not None:

@@ -24,7 +24,7 @@ from stream.format.table import Table, hash_column, open_table
 from stream.storage.errors import FormatError
 
 _TOLERANCE = 1e-6
-_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames")
+_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames", "unmatched_frames")
 _NO_RECORDS = (*_NO_STEPS, "too_short", "missing_feature")
 _STATUSES = ("ok", *_NO_RECORDS)
 

@@ -87,6 +87,7 @@ def loader(
         transforms=transforms,
         own=own,
         free=("bounds", "state_from", "state_horizon"),
+        needs=("action", "state"),
         arguments=arguments,
     )
 

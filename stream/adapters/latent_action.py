@@ -66,6 +66,7 @@ def lapa_loader(
         transforms=transforms,
         own=own,
         free=("bounds",),
+        needs=(),
         arguments=arguments,
     )
 
@@ -121,6 +122,7 @@ def univla_loader(
         transforms=transforms,
         own=own,
         free=("bounds",),
+        needs=(),
         arguments=arguments,
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from stream.format.names import VectorName
     from stream.loader.loader import Loader
     from stream.loader.mixed import MixedData
     from stream.loader.normalize import Normalize
@@ -44,6 +45,7 @@ def open_loader(
     keep: Callable[[MixedData], Mapping[str, Any]] | None = None,
     transforms: Sequence[Any] = (),
     columns: Sequence[str] = (),
+    needs: Sequence[VectorName] = ("action",),
     arguments: Mapping[str, Any],
 ) -> Loader:
     """Return a loader whose transforms are the normalisation, those of the caller, and the conversion.
@@ -59,10 +61,12 @@ def open_loader(
         keep: Maker of the ``keep_ranges`` that the trainer needs.
         transforms: Transforms of the caller.
         columns: Columns that the conversion needs.
+        needs: Vectors that every dataset must have.
         arguments: Arguments of ``make_loader`` from the caller.
 
     Raises:
-        ArgumentError: As for ``make_loader`` and ``Normalize``; or the trainer sets an argument itself.
+        ArgumentError: As for ``make_loader`` and ``Normalize``; the trainer sets an argument itself; or a dataset lacks
+            a vector, which would be trained as zeros.
     """
     # Workers import the modules of the conversions, and need no Grain.
     from stream.loader.loader import make_loader
@@ -85,6 +89,13 @@ def open_loader(
     given = {**own, **arguments}
     given["columns"] = tuple(dict.fromkeys((*given.get("columns", ()), *columns)))
     data = make_loader(root, mixture, **given).data
+    for key in needs:
+        sizes = {name: vector.size for name, vector in zip(data.names, data.spec.vectors(key), strict=True)}
+        if lacking := [name for name, size in sizes.items() if not size]:
+            raise ArgumentError(
+                f"{key}: {', '.join(lacking)} have none, and this trainer would learn zeros; declare the parts in a "
+                "file for `python -m convert.reindex --config`, or leave these datasets out"
+            )
     if keep is not None and (ranges := keep(data)):
         if given.get("keep_ranges"):
             raise ArgumentError(

@@ -104,6 +104,7 @@ def loader(
         keep=whole_chunks,
         transforms=transforms,
         own=own,
+        needs=("action", "state"),
         arguments=arguments,
     )
 

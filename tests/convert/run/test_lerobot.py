@@ -209,7 +209,10 @@ def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_p
     assert quarantine(tmp_path / "out") == [
         ("unreadable", 0, None),
         ("unreadable", 1, None),
-        ("missing_frames", 5, None),
+        # The rows of three episodes, of which one frame or another is missing.
+        ("missing_camera", 3, None),
+        ("missing_camera", 4, None),
+        ("missing_camera", 5, None),
     ]
     assert verify([str(tmp_path / "out")]) == 0
     (folder / WRIST).write_bytes(whole)
@@ -275,7 +278,7 @@ def test_on_error_fail_stops_and_names_the_episode(tmp_path: Path, capsys: pytes
     encode_again(folder / WRIST, codec="libx264", keep=lambda number: number < 20)
     command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES, "--on-error", "fail")
     assert main(command) == EXIT_FAILED
-    assert "episode 5: missing_frames: videos/observation.images.left_wrist" in capsys.readouterr().err
+    assert "episode 3: missing_camera: videos/observation.images.left_wrist" in capsys.readouterr().err
 
 
 @pytest.mark.long
