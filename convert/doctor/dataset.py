@@ -78,7 +78,7 @@ def read_dataset(folder: Path) -> DatasetReport:
         damaged = sum(left[reason] for reason in DAMAGED_EPISODE)
         pairless = split.episodes - damaged - sum(shard.paired_episodes for shard in split.shards)
         if not split.records:
-            notes.add("split_empty", name, f"{split.episodes:,} episodes, no pair")
+            notes.add("split_empty", name, f"{split.episodes:,} episodes, no record")
             continue
         if damaged > DAMAGED_SHARE * split.episodes:
             reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left[reason])

@@ -84,7 +84,7 @@ class Diagnosis:
         for dataset in self.datasets:
             entry, pairs = dataset.to_json(), dataset.total.pairs
             row: dict[str, str | int] = {"dataset": dataset.dataset, "splits": ", ".join(dataset.splits) or "-"}
-            row |= {"episodes": entry["episodes"], "pairs": entry["records"], "looked at": pairs}
+            row |= {"episodes": entry["episodes"], "records": entry["records"], "looked at": pairs}
             row["frozen"] = f"{dataset.total.frozen / pairs:.0%}" if pairs else "-"
             row.update(count_severities(dataset.findings))
             rows.append(row)

@@ -23,22 +23,26 @@ _LINE_EVERY = 30.0
 
 
 class Progress:
-    """A context manager that shows shards, pairs, MB/s of source and ETA on stderr while it is open.
+    """A context manager that shows shards, records, MB/s of source and ETA on stderr while it is open.
 
     A terminal gets one line that is renewed in place, another stream a line now and then.
 
     Args:
         jobs: Shards that this process is to convert, with the output folder of each.
+        records: Word for records: pairs or frames.
         stream: Stream to write to instead of stderr.
     """
 
-    def __init__(self, jobs: Sequence[tuple[ShardJob, str]], *, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, jobs: Sequence[tuple[ShardJob, str]], *, records: str = "pairs", stream: TextIO | None = None
+    ) -> None:
+        self._word = records
         self._console = Console(file=stream or sys.stderr)
         self._waiting = {(output, job.stem): job for job, output in jobs}
         self._total = len(jobs)
         self._total_bytes = sum(job.size for job, _ in jobs)
         self._bytes = 0
-        self._pairs = 0
+        self._records = 0
         self._started = self._printed = time.monotonic()
         self._live = Live(
             console=self._console,
@@ -76,13 +80,13 @@ class Progress:
                 statuses = journal.statuses(stems) if stems else {}
                 for stem in stems:
                     self._bytes += self._waiting.pop((output, stem)).size
-                    self._pairs += statuses[stem].entry.records if stem in statuses else 0
+                    self._records += statuses[stem].entry.records if stem in statuses else 0
 
     def _line(self) -> str:
         elapsed = max(time.monotonic() - self._started, 1e-6)
         rate = self._bytes / elapsed
         eta = f", ETA {human_seconds((self._total_bytes - self._bytes) / rate)}" if rate and self._waiting else ""
         return (
-            f"{self._total - len(self._waiting):,}/{self._total:,} shards, {self._pairs:,} pairs "
-            f"({self._pairs / elapsed:,.0f}/s), {human_bytes(rate)}/s, {human_seconds(elapsed)}{eta}"
+            f"{self._total - len(self._waiting):,}/{self._total:,} shards, {self._records:,} {self._word} "
+            f"({self._records / elapsed:,.0f}/s), {human_bytes(rate)}/s, {human_seconds(elapsed)}{eta}"
         )

@@ -6,6 +6,7 @@ a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, SourceError, UsageError
 from convert.source.episode import Episode
 from convert.source.features import Feature
 from stream.storage.errors import closest
 
+SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+"""Name of a split, which becomes a folder."""
 Span = tuple[int, int]
 """Range [start, stop) of the episodes of a shard, counted from 0."""
 
@@ -165,6 +167,9 @@ class Source(ABC):
         Raises:
             UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
         """
+        # Takes a second to import.
+        import tensorflow_datasets as tfds
+
         infos = {
             name: tfds.core.SplitInfo(name=name, shard_lengths=list(lengths), num_bytes=0)
             for name, lengths in self.splits.items()

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
+from convert.source.protocol import SPLIT
 from stream.format.schema import feature_column
 from stream.storage.errors import first_fault
 
@@ -132,7 +133,7 @@ class Info(_Model):
         for name, text in self.splits.items():
             match = _RANGE.fullmatch(text)
             start, stop = (int(match[1]), int(match[2])) if match else (1, 0)
-            if not (start <= stop <= total and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}", name)):
+            if not (start <= stop <= total and SPLIT.fullmatch(name)):
                 raise SourceError(
                     f"{where}/{INFO}: split {name!r:.80} is {text!r:.80}; expected START:STOP within 0:{total}, and a "
                     "name that a folder can have"
