@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from convert.doctor.dataset import choose_records
-from convert.doctor.findings import Notes
 from convert.doctor.frames import check_shares, same_picture, swapped_colours
 from convert.doctor.split import FrameFacts
+from convert.findings import Notes
 from convert.shard.images import decode_jpeg, thumbnail
 from convert.shard.record_file import encode_record
 from stream.format.manifest import read_manifest

@@ -67,4 +67,4 @@ def test_verifying_does_not_wait_for_a_pipe(folder: Path, root: Path, name: str)
     (folder / name).unlink()
     os.mkfifo(folder / name)
     problems = [problem for problem in verify_root(root, jobs=1).problems if problem.file.endswith(name)]
-    assert any("device or pipe" in problem.problem or "cannot be read" in problem.problem for problem in problems)
+    assert any("device or pipe" in problem.text or "cannot be read" in problem.text for problem in problems)
