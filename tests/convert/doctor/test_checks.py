@@ -41,7 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_sound_root_has_no_findings(sound: Path) -> None:
     diagnosis = diagnose(sound)
     assert found(diagnosis) == {}
-    assert [(d.dataset, d.to_json()["episodes"], d.total.pairs) for d in diagnosis.datasets] == [
+    assert [(d.dataset, d.to_json()["episodes"], d.to_json()["pairs_looked_at"]) for d in diagnosis.datasets] == [
         ("demo", 8, 8 * (STEPS - 2))
     ]
 
