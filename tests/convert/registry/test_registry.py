@@ -147,6 +147,21 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
     assert [mine.leaves_out(path) for path in paths] == [True, False, True, False]
 
 
+def test_a_space_that_is_like_another_has_its_terms_and_writes_what_differs(tmp_path: Path) -> None:
+    spaces = """    spaces:
+      oxe: {action: [{pad: 7}], drop_first: 1, drop_last: 1, unknown_units: [x], follows: openvla, note: theirs}
+      eef_delta: {like: oxe, drop_last: 2, unknown_units: [y]}
+    version"""
+    found = load_registry(config=[write(tmp_path, edited("    version", spaces))]).dataset("mine").spaces
+    assert found["eef_delta"].action == found["oxe"].action
+    assert (found["eef_delta"].drop_first, found["eef_delta"].drop_last) == (1, 2)
+    assert (found["eef_delta"].unknown_units, found["eef_delta"].follows, found["eef_delta"].note) == (
+        ("y",),
+        None,
+        None,
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
