@@ -44,11 +44,15 @@ def test_a_damaged_record_costs_its_episode_alone(dataset: RldsDataset) -> None:
     assert (manifest.records, manifest.left_out) == (9 + 7, {"unreadable": 1})
 
 
-def test_a_repaired_file_is_noticed(dataset: RldsDataset) -> None:
+def damage_the_first_record(dataset: RldsDataset) -> None:
+    content = bytearray(dataset.shard().read_bytes())
+    content[content.index(b"steps/")] ^= 1
+    dataset.shard().write_bytes(content)
+
+
+def test_a_file_that_was_repaired_or_replaced_is_noticed(dataset: RldsDataset) -> None:
     whole = dataset.shard().read_bytes()
-    damaged = bytearray(whole)
-    damaged[whole.index(b"steps/")] ^= 1
-    dataset.shard().write_bytes(damaged)
+    damage_the_first_record(dataset)
     conversion = dataset.conversion(dataset.root / "out", Options(layout="frames"))
     (entry,) = convert_dataset(conversion).splits["train"].shards
     (job,) = conversion.jobs
@@ -59,4 +63,8 @@ def test_a_repaired_file_is_noticed(dataset: RldsDataset) -> None:
 
     assert not differs()
     dataset.shard().write_bytes(whole)
+    assert differs()
+    others = [demo_episode(steps, seed=100 + steps) for steps in (5, 9, 7)]
+    write_dataset(dataset.root, splits={"train": [others]}, kind="array_record")
+    damage_the_first_record(dataset)
     assert differs()
