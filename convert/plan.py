@@ -11,7 +11,7 @@ from convert.chosen_features import FeatureFinder, notation
 from convert.errors import UsageError
 from convert.index.derived import vector_inputs
 from convert.journal.journal import Journal, piece_stem
-from convert.registry.dataset import DatasetSpec, Vector
+from convert.registry.dataset import Camera, DatasetSpec, Vector
 from convert.registry.registry import Selected
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
@@ -72,7 +72,7 @@ class PlannedCamera:
 
     Attributes:
         name: Name in the registry; in the layout ``pairs`` the name of the feature.
-        channels: Real order of the source's colours.
+        channels: Real order of the source's colours; rgb where it is not known.
     """
 
     name: str
@@ -242,6 +242,15 @@ class Conversion:
         """Warnings to show before the conversion."""
         found = [self.spec.warning] if self.spec.warning else []
         plan, count = self.plan, len(self.plan.offsets)
+        stored = {camera.feature.name for camera in plan.cameras}
+        unsure = [
+            name for name, each in self.spec.cameras.items() if each.channels == "unknown" and each.path in stored
+        ]
+        if unsure:
+            found.append(
+                f"red and blue of {', '.join(unsure)} may be swapped, nobody says, and frames stay as they are; look "
+                "at some with stream.replay, and write channels: rgb or bgr into the registry"
+            )
         if len(set(plan.offsets)) < count:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
@@ -326,7 +335,7 @@ def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options)
     if options.layout == "pairs":
         camera = spec.camera(options.camera) if options.camera else spec.primary
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=camera.channels, policy=options.policy),)
+        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),)
     wanted = set(options.cameras)
     found = []
     for name, camera in spec.cameras.items():
@@ -335,11 +344,15 @@ def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options)
         sizes = [options.image_sizes[key] for key in (name, camera.role) if key in options.image_sizes]
         policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
         feature = finder.camera(camera)
-        found.append(PlannedCamera(name=name, feature=feature, channels=camera.channels, policy=policy))
+        found.append(PlannedCamera(name=name, feature=feature, channels=_order(camera), policy=policy))
     if not found:
         known = ", ".join(f"{name} ({camera.role})" for name, camera in spec.cameras.items())
         raise UsageError(f"{spec.name}: has none of the cameras {', '.join(options.cameras)}; it has {known}")
     return tuple(found)
+
+
+def _order(camera: Camera) -> Literal["rgb", "bgr"]:
+    return "rgb" if camera.channels == "unknown" else camera.channels
 
 
 def check_cameras(selection: Sequence[Selected], options: Options) -> None:

@@ -105,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         metavar="PATTERN",
         help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
-        "sentence embeddings ('*language_embedding'); 'none' keeps all",
+        "sentence embeddings ('*language_embedding'); 'none' keeps all, wide features too",
     )
 
     add = parser.add_argument_group("work").add_argument

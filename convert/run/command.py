@@ -212,7 +212,9 @@ def _convert(works: Sequence[Survey], parsed: Any, *, begin: bool) -> dict[str, 
         # Only now, as a runner that cannot start must leave the output as it is.
         if begin:
             _begin(works, jobs)
-        with Progress([(job, work.conversion.plan.output) for job, work in jobs]) if jobs else contextlib.nullcontext():
+        shown = [(job, work.conversion.plan.output) for job, work in jobs]
+        word = works[0].conversion.plan.layout
+        with Progress(shown, records=word) if jobs else contextlib.nullcontext():
             yield
 
     return _run_jobs([job for job, _ in jobs], works, parsed, progress=started())

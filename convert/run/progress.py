@@ -25,17 +25,21 @@ _PAUSE_OF_LINES = 30.0
 
 
 class Progress:
-    """A context manager that shows shards, pairs, MB/s of source and ETA on stderr while it is open.
+    """A context manager that shows shards, records, MB/s of source and ETA on stderr while it is open.
 
     A terminal gets one line that is renewed in place, another stream a line now and then. A look lists the journals of
     two datasets at most, since many tasks may share a disk: that of the largest job, and another in turn.
 
     Args:
         jobs: Shards, or pieces of them, that this process is to convert, with the output folder of each.
+        records: Word for records: pairs or frames.
         stream: Stream to write to instead of stderr.
     """
 
-    def __init__(self, jobs: Sequence[tuple[ShardJob, str]], *, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, jobs: Sequence[tuple[ShardJob, str]], *, records: str = "pairs", stream: TextIO | None = None
+    ) -> None:
+        self._word = records
         self._console = Console(file=stream or sys.stderr)
         largest_first = sorted(jobs, key=lambda each: -each[0].size)
         self._waiting = {(output, job.name): job for job, output in largest_first}
@@ -100,8 +104,8 @@ class Progress:
         rate = (self._total_bytes - self._left_bytes) / elapsed
         eta = f", ETA {human_seconds(self._left_bytes / rate)}" if rate and self._waiting else ""
         done = len(self._shards - {(output, job.stem) for (output, _), job in self._waiting.items()})
-        pairs = sum(sum(records.values()) for records in self._records.values())
+        records = sum(sum(counts.values()) for counts in self._records.values())
         return (
-            f"{done:,}/{len(self._shards):,} shards, {pairs:,} pairs "
-            f"({pairs / elapsed:,.0f}/s), {human_bytes(rate)}/s, {human_seconds(elapsed)}{eta}"
+            f"{done:,}/{len(self._shards):,} shards, {records:,} {self._word} "
+            f"({records / elapsed:,.0f}/s), {human_bytes(rate)}/s, {human_seconds(elapsed)}{eta}"
         )

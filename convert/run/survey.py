@@ -133,10 +133,14 @@ def barren_split(conversion: Conversion) -> str | None:
         if len(statuses) == len(jobs) and not useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
                 return (
-                    f"{conversion.name}: split {split}: the list of --episodes leaves no pair; change it, or "
+                    f"{conversion.name}: split {split}: the list of --episodes leaves nothing; change it, or "
                     "leave the split out with --splits"
                 )
             longest = max(status.longest for status in statuses)
+            if conversion.plan.layout == "frames":
+                return (
+                    f"{conversion.name}: split {split} gives no frame: its episodes are empty; leave it out (--splits)"
+                )
             return no_pair(conversion.name, split, offset, longest, how=" with --overwrite")
     return None
 

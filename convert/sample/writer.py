@@ -84,14 +84,14 @@ def make_sample(
     reports = {path: dataset.existing(overwrite=overwrite) for path, dataset in planned.items()}
     wanted = [dataset for path, dataset in planned.items() if reports[path] is None]
     stop = threading.Event()
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as folders:
         for dataset in wanted:
-            dataset.prepare(stack)
-        pool = stack.enter_context(ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))))
-        stack.callback(stop.set)
-        written = pool.map(lambda dataset: dataset.write(stop), wanted)
-        for report in tqdm(written, "drawing", len(wanted), leave=False, disable=None):
-            reports[Path(report.directory)] = report
+            dataset.prepare(folders)
+        with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool, contextlib.ExitStack() as stack:
+            stack.callback(stop.set)
+            written = pool.map(lambda dataset: dataset.write(stop), wanted)
+            for report in tqdm(written, "drawing", len(wanted), leave=False, disable=None):
+                reports[Path(report.directory)] = report
     return [report for report in reports.values() if report]
 
 
@@ -101,6 +101,7 @@ class _Dataset:
     def __init__(self, source: SampleSource, path: Path, given: Mapping[str, int]) -> None:
         self._source, self._path, self._given = source, path, given
         self._parameters = {"format": SAMPLE_FORMAT, **given, "content": source.content}
+        self._partial = path
 
     def existing(self, *, overwrite: bool) -> SampleReport | None:
         """Return the report of an existing sample with the same parameters, None if the sample must be written."""
@@ -122,15 +123,13 @@ class _Dataset:
         details = [f"{key} {found.get(key)} (asked for: {asked[key]})" for key in asked if found.get(key) != asked[key]]
         raise ConflictError(f"{self._path} is a sample with {', '.join(details)}; --overwrite replaces it")
 
-    def prepare(self, stack: contextlib.ExitStack) -> None:
-        """Create the temporary directory for the time of the stack."""
+    def prepare(self, folders: contextlib.ExitStack) -> None:
+        """Create the temporary directory, and remove those of killed processes."""
         parent = self._path.parent
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            stack.callback(_remove_empty, parent)
-            self._partial = stack.enter_context(stage(parent, prefix=f".{self._path.name}.", suffix=".partial"))
-            # Only its owner can open a temporary directory.
-            self._partial.chmod(0o755)
+            self._partial = folders.enter_context(stage(parent, prefix=f".{self._path.name}-")) / self._path.name
+            self._partial.mkdir()
         except OSError as error:
             raise UsageError(f"{error.filename or parent}: cannot be written to: {error.strerror}") from None
 
@@ -180,11 +179,6 @@ class _Dataset:
             lengths = rng.integers(1, steps, len(lengths), endpoint=True)
             lengths[1:2], lengths[2:3] = 0, lengths[2:3].clip(max=4)
         return lengths.tolist()
-
-
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
 
 
 def write_metadata(

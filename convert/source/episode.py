@@ -10,6 +10,8 @@ import numpy as np
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.features import Feature
 
+MAX_PIXELS = 1 << 26
+"""Most pixels of a frame that is decoded."""
 Frames = Iterable[bytes | np.ndarray | CorruptFrame]
 
 

@@ -7,6 +7,7 @@ a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +21,8 @@ from convert.source.episode import Episode
 from convert.source.features import Feature
 from stream.storage.errors import closest
 
+SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+"""Name of a split, which becomes a folder."""
 Span = tuple[int, int]
 """Range [start, stop) of the episodes of a shard, counted from 0."""
 

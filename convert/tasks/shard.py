@@ -9,15 +9,17 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
-from convert.index.tables import write_part
+from convert.index.table_writer import TableWriter
 from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, PlannedCamera, ShardJob
@@ -35,7 +37,7 @@ from convert.storage.durable import describe_durably, writing
 from convert.tasks.pieces import join_pieces
 from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
-from stream.format.names import HOLE, TableKind
+from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
@@ -145,7 +147,8 @@ class _ShardWriter:
         vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
         columns = (*plan.features, SUCCESS) if plan.success else plan.features
-        self._rows = PartRows(columns, source_file=job.shard.name, offset=self._offsets[-1])
+        self._tables = {kind: TableWriter(folder / kind) for kind in TABLE_KINDS}
+        self._rows = PartRows(columns, source_file=job.shard.name, offset=self._offsets[-1], write=self._write)
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
@@ -155,15 +158,18 @@ class _ShardWriter:
     def run(self) -> ShardStatus:
         shard = self._job.shard
         try:
-            with writing(self._scratch):
-                writer = RecordWriter(self._folder / RECORDS, output=self._scratch)
-            with writer, shard.open(self._plan.wanted, self._job.spans) as reader:
-                for found in reader:
-                    self._add(found, writer)
-                digests = dict(reader.digests)
-            with writing(self._scratch):
-                parts = self._write_parts(writer)
-                records_file = describe_durably(self._folder / RECORDS)
+            with ExitStack() as tables:
+                with writing(self._scratch):
+                    writer = RecordWriter(self._folder / RECORDS, output=self._scratch)
+                    for table in self._tables.values():
+                        tables.enter_context(table)
+                with writer, shard.open(self._plan.wanted, self._job.spans) as reader:
+                    for found in reader:
+                        self._add(found, writer)
+                    digests = dict(reader.digests)
+                with writing(self._scratch):
+                    parts = self._write_parts(writer)
+                    records_file = describe_durably(self._folder / RECORDS)
         except OSError as error:
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
         sizes = {name: total_counts([counts]) for name, counts in self._sizes.items()}
@@ -194,15 +200,19 @@ class _ShardWriter:
 
     def _write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
         """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        tables = self._rows.tables(writer.places())
-        for kind, table in tables.items():
-            write_part(self._folder / kind, table)
-        for kind, table in tables.items():
+        self._rows.finish(writer.places())
+        rows = {"steps": self._rows.num_steps, "episodes": self._rows.num_episodes, "records": self._rows.num_records}
+        for kind, table in self._tables.items():
+            table.finish()
             try:
-                open_table(self._folder / kind, kind, rows=table.num_rows)
+                open_table(self._folder / kind, kind, rows=rows[kind])
             except FormatError as error:
                 raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
-        return {kind: describe_durably(self._folder / kind) for kind in tables}
+        return {kind: describe_durably(self._folder / kind) for kind in self._tables}
+
+    def _write(self, kind: TableKind, batch: pa.RecordBatch) -> None:
+        with writing(self._scratch):
+            self._tables[kind].add(batch)
 
     def _add(self, found: SourceEpisode, writer: RecordWriter) -> None:
         position = found.position

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
+from convert.source.protocol import SPLIT
 from stream.format.schema import feature_column
 from stream.storage.errors import first_fault
 
@@ -21,7 +22,6 @@ TASK = "task"
 
 _FIELD = re.compile(r"\{(\w+)(?::(?:0([1-9]))?d?)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
-_SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 _PICTURES = ("image", "video")
 _DEPTH = ("is_depth_map", "video.is_depth_map")
@@ -135,7 +135,7 @@ class Info(_Model):
             reads them, so after a cut or a merge they are often left over.
         """
         given = self.splits.items() if isinstance(self.splits, dict) else ()
-        matches = {str(name): _RANGE.fullmatch(str(text)) for name, text in given if _SPLIT.fullmatch(str(name))}
+        matches = {str(name): _RANGE.fullmatch(str(text)) for name, text in given if SPLIT.fullmatch(str(name))}
         found = {name: (int(match[1]), int(match[2])) for name, match in matches.items() if match}
         edges = [edge for span in sorted(found.values()) for edge in span]
         fits = len(found) == len(given) and edges[::2] == [0, *edges[1:-1:2]] and edges[-1:] == [total]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
+from convert.source.episode import MAX_PIXELS
 from stream.storage.extras import imports_of
 
 with imports_of("lerobot", by="reading videos of LeRobot datasets"):
     import av
     from av.video.reformatter import VideoReformatter
 
-_MAX_PIXELS = 1 << 26
 _FAR = 64
 """Frames to skip by a seek; fewer are decoded and dropped."""
 
@@ -53,8 +53,8 @@ class VideoFile:
         self._stream = self._container.streams.video[0]
         if self._stream.codec_context is None or not self._stream.codec_context.is_decoder:
             raise self._unreadable("PyAV has no decoder of its codec")
-        if (pixels := self._stream.codec_context.width * self._stream.codec_context.height) > _MAX_PIXELS:
-            raise self._unreadable(f"its frames claim {pixels:,} pixels, more than {_MAX_PIXELS:,}")
+        if (pixels := self._stream.codec_context.width * self._stream.codec_context.height) > MAX_PIXELS:
+            raise self._unreadable(f"its frames claim {pixels:,} pixels, more than {MAX_PIXELS:,}")
         # Each worker is a process of its own, and more threads hold more frames.
         self._stream.codec_context.thread_count = 1
         packets = [each for each in self._container.demux(self._stream) if each.size]
