@@ -23,9 +23,9 @@ LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
 LOCK_EXTRAS := convert,lerobot,gcs,s3,dask,dataflow,lightning,torch,jax,bench,docs,fuzz,dev
 
 OLDEST := build/oldest
-OLDEST_EXTRAS := convert,s3,gcs,lightning,jax
+OLDEST_EXTRAS := convert,lerobot,s3,gcs,lightning,jax
 OLDEST_TOOLS := pytest pytest-timeout hypothesis packaging
-OLDEST_TESTS := tests/stream/loader tests/stream/workers tests/stream/frameworks
+OLDEST_TESTS := tests/stream/loader tests/stream/workers tests/stream/frameworks tests/convert/source/lerobot
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -58,7 +58,7 @@ test-slow: $(STAMP) ## kills at random moments, environments made anew: minutes 
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
 
 # What users install: without the tools of `dev`, TensorFlow for example.
-test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch and JAX with the oldest versions that pyproject.toml allows
+test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch, JAX and PyAV with the oldest versions that pyproject.toml allows
 	$(OLDEST)/bin/python -m pytest -m "not long and not slow" $(OLDEST_TESTS) $(ARGS)
 
 corruption: $(STAMP) ## damage every region of every file in every way (minutes): writes build/corruption

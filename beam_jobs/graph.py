@@ -1,4 +1,4 @@
-"""The Beam graph: one element a source shard, or a split; one linear ParDo.
+"""The Beam graph: one element a job, or a worker process that claims jobs; one linear ParDo.
 
 No image goes through a shuffle, no output is tagged and no bundle is finished, so that the graph runs on every runner:
 Beam's Dask runner, for one, runs only the ancestors of the last transform and merges tagged outputs.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 from collections.abc import Mapping, Sequence
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from beam_jobs.stop import tell
+from beam_jobs.claims import Claims
 from convert.errors import ConvertError, ShardError, UsageError
 from convert.journal.status import ShardFailure
 from convert.plan import DatasetPlan, ShardJob, SplitJob
@@ -35,18 +34,11 @@ class DoJob(beam.DoFn):
     """A step that converts the shard, or merges the split, of an element, and counts the result for Beam.
 
     Runners keep no counts of a bundle that failed, so a shard that failed also leaves a note in the journal.
-
-    Args:
-        plans: Plans by dataset.
-        stop: Address of the ``beam_jobs.stop.StopSocket`` that a failed worker tells before it waits to be ended with
-            the others. Beam's local runner would let the others work to the end, print the traceback several times, and
-            hang if it cannot. None for runners that try a failed element again.
     """
 
-    def __init__(self, plans: Mapping[str, DatasetPlan], *, stop: bytes | None = None) -> None:
+    def __init__(self, plans: Mapping[str, DatasetPlan]) -> None:
         super().__init__()
         self._plans = dict(plans)
-        self._stop_address = stop
 
     def process(self, job: Job) -> None:
         """Do the job, unless another process is doing it."""
@@ -62,11 +54,29 @@ class DoJob(beam.DoFn):
                 plan.journal.fail(note)
             else:
                 _count({"splits_failed": 1})
-            # Told again and again, until the launcher ends this process or is gone.
-            while self._stop_address is not None and tell(self._stop_address, str(failure)):
-                time.sleep(1)
             # Runners send the chain of errors as text, of which the first message of ours is shown.
             raise failure from None
+
+
+class ClaimJobs(DoJob):
+    """A step whose elements are worker processes: each does the next of ``jobs`` until none is left or one failed.
+
+    Beam's local runner deals elements out beforehand, so that one process would still work when the others are done.
+    """
+
+    def __init__(self, plans: Mapping[str, DatasetPlan], jobs: Sequence[Job], claims: Claims) -> None:
+        super().__init__(plans)
+        self._jobs = jobs
+        self._claims = claims
+
+    def process(self, worker: int) -> None:  # type: ignore[override]
+        """Do the jobs that this process claims."""
+        for number in self._claims:
+            try:
+                super().process(self._jobs[number])
+            except ConvertError as error:
+                # Raised, Beam would print it with its traceback, and let the others work to their end.
+                self._claims.stop(str(error))
 
 
 def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
@@ -79,6 +89,9 @@ def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
     shard = convert_shard(job, plan)
     if shard is None:
         return {"shards_elsewhere": 1}
+    if shard.piece:
+        # A piece counts when the shard is joined.
+        return {}
     return {
         "shards": 1,
         "episodes": shard.entry.episodes,
@@ -110,16 +123,18 @@ def build_graph(
     jobs: Sequence[Job],
     plans: Mapping[str, DatasetPlan],
     *,
-    stop: bytes | None = None,
+    claims: Claims | None = None,
+    num_workers: int = 1,
 ) -> beam.PCollection[None]:
-    """Add the conversion of shards, or the merging of splits, to a pipeline.
+    """Add the conversion of shards, or the merging of splits, to a pipeline; the largest jobs come first.
 
-    The largest jobs come first, so that a runner that deals them out in order ends evenly.
+    With ``claims`` there is an element for each of ``num_workers`` processes of this machine instead of each job.
     """
     ordered = sorted(jobs, key=lambda job: (-job.size, job.dataset, job.name))
+    elements: Sequence[Job] | range = ordered if claims is None else range(num_workers)
     return (
         pipeline
-        | "Jobs" >> beam.Create(ordered, reshuffle=False)
+        | "Jobs" >> beam.Create(elements, reshuffle=False)
         | "Spread" >> beam.Reshuffle()
-        | "Convert" >> beam.ParDo(DoJob(plans, stop=stop))
+        | "Convert" >> beam.ParDo(DoJob(plans) if claims is None else ClaimJobs(plans, ordered, claims))
     )

@@ -9,20 +9,20 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import apache_beam as beam
 import psutil
 from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.runners.runner import PipelineResult
 
+from beam_jobs.claims import Claims
 from beam_jobs.graph import NAMESPACE, Job, build_graph
-from beam_jobs.options import SCRATCH, RunnerChoice, choose_runner, open_runner, scratch_for_files
-from beam_jobs.stop import StopSocket
+from beam_jobs.options import SCRATCH, choose_runner, open_runner, temporary_files_in
 from convert.errors import ConvertError, ShardError
 from convert.plan import DatasetPlan
-from convert.storage.staging import staging_base, sweep
+from convert.storage.staging import stage, staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
 _WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
@@ -65,14 +65,18 @@ def run_pipeline(
     try:
         with ExitStack() as stack:
             runner, options = stack.enter_context(open_runner(choice))
-            pipeline = _make_pipeline(choice, runner, options)
+            scratch = stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
+            # Other runners have further temporary files, which Beam removes when this process ends.
+            own = choice.is_local or choice.kind == "DaskRunner"
+            with temporary_files_in(scratch) if own else nullcontext():
+                pipeline = beam.Pipeline(runner=runner, options=options)
             if choice.kind == "DaskRunner":
                 _reach_scheduler(options)
             stack.enter_context(progress)
             if choice.is_local and choice.num_workers > 1:
-                with StopSocket() as stop:
-                    build_graph(pipeline, jobs, plans, stop=stop.address)
-                    counters = _run_beside(pipeline, before, stop)
+                claims = Claims(scratch / "claims", jobs=len(jobs))
+                build_graph(pipeline, jobs, plans, claims=claims, num_workers=choice.num_workers)
+                counters = _run_beside(pipeline, before, claims)
             else:
                 build_graph(pipeline, jobs, plans)
                 counters = _run(pipeline)
@@ -82,14 +86,6 @@ def run_pipeline(
         _end_children(before)
         # Another run may have been killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
-
-
-def _make_pipeline(choice: RunnerChoice, runner: PipelineRunner, options: PipelineOptions) -> beam.Pipeline:
-    if not choice.is_local and choice.kind != "DaskRunner":
-        return beam.Pipeline(runner=runner, options=options)
-    # These runners do not use the pipeline's temporary folder.
-    with scratch_for_files():
-        return beam.Pipeline(runner=runner, options=options)
 
 
 def _reach_scheduler(options: PipelineOptions) -> None:
@@ -125,7 +121,7 @@ def _counters(result: PipelineResult) -> dict[str, int] | None:
     return dict(sorted(counters.items()))
 
 
-def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> dict[str, int] | None:
+def _run_beside(pipeline: beam.Pipeline, before: set[int], claims: Claims) -> dict[str, int] | None:
     """Run in a thread, so that a failure or an interrupt can end the workers, for which Beam waits without end."""
     result: Future[dict[str, int] | None] = Future()
     codes: list[int] = []
@@ -148,7 +144,7 @@ def _run_beside(pipeline: beam.Pipeline, before: set[int], stop: StopSocket) -> 
     try:
         while thread.is_alive():
             thread.join(_POLL)
-            if message := stop.message():
+            if message := claims.failure():
                 raise ShardError(message)
             if codes:
                 raise ConvertError(_worker_ended(codes[0]))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, TestOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineRunner
@@ -69,11 +69,14 @@ class RunnerChoice:
         return self.name.rsplit(".", 1)[-1]
 
     @property
+    def is_service(self) -> bool:
+        """True if no worker is on a machine of ours."""
+        return self.kind == "DataflowRunner"
+
+    @property
     def only_translates(self) -> bool:
         """True if the graph is made ready for Dataflow and not sent (``--dry_run=True``)."""
-        return self.kind == "DataflowRunner" and bool(
-            PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run
-        )
+        return self.is_service and bool(PipelineOptions(list(self.arguments)).view_as(TestOptions).dry_run)
 
 
 def choose_runner(arguments: Sequence[str], *, num_workers: int, known: Sequence[str]) -> RunnerChoice:
@@ -130,6 +133,9 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         if choice.name in _LEAVE_FILES:
             stack.enter_context(scratch_for_files())
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
+        # Each thread would convert a shard of its own, in the memory of one process and on one core.
+        threads = options.view_as(DebugOptions)
+        threads.number_of_worker_harness_threads = threads.number_of_worker_harness_threads or 1
         if choice.name in PORTABLE_RUNNERS:
             reach_job_server(choice.name, options)
         yield create_runner(choice.name), options

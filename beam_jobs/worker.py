@@ -6,33 +6,27 @@ continues its bundle.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
 import sys
-import threading
-import time
 
 RUNNER_PID = "PAIRSTREAM_RUNNER_PID"
 """Environment variable with the parent's process id: the parent may be dead before the worker can ask for it."""
-_POLL = 0.5
+_PR_SET_PDEATHSIG = 1
 
 
-def watch_parent() -> None:
-    """Start a thread that ends this process within a second of its parent's death, however the parent died."""
-    parent = int(os.environ.get(RUNNER_PID) or os.getppid())
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_POLL)
+def end_with_parent() -> None:
+    """Have the kernel end this process with its parent, however the parent dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(os.environ[RUNNER_PID]):
         os._exit(1)
-
-    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
 
 def main() -> None:
     """Run Beam's SDK harness; its log goes to the runner only."""
-    watch_parent()
+    end_with_parent()
     logging.getLogger().addHandler(logging.NullHandler())
     from apache_beam.runners.worker import sdk_worker_main
 

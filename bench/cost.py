@@ -143,6 +143,7 @@ def _convert(conversion: Conversion, jobs: Sequence[ShardJob], repeat: int) -> t
     times = []
     for _ in range(repeat):
         shutil.rmtree(conversion.plan.output, ignore_errors=True)
+        conversion.journal.begin(conversion.parameters)
         began = time.process_time()
         statuses = [status for job in jobs if (status := convert_shard(job, conversion.plan))]
         times.append(time.process_time() - began)

@@ -60,6 +60,7 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
             for name, options in LAYOUTS.items():
                 options = dataclasses.replace(options, policy=policy)
                 conversion = _plan(selected, given.source, options, folder / "output")
+                conversion.journal.begin(conversion.parameters)
                 found = [status for job in conversion.jobs if (status := convert_shard(job, conversion.plan))]
                 totals[name][0] += sum(status.entry.file.bytes for status in found)
                 totals[name][1] += sum(status.entry.records for status in found)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 
 from convert.errors import SourceError, UsageError
-from convert.registry.dataset import Camera, DatasetSpec, Part
+from convert.index.derived import vector_inputs
+from convert.registry.dataset import WIDE, Camera, DatasetSpec, Part
 from convert.registry.space import Term
 from convert.shard.success import SUCCESS
 from convert.source.features import Feature
@@ -56,7 +58,7 @@ class FeatureFinder:
             return ()
         found = tuple(self.find(path, "instruction") for path in (instruction.path, *instruction.alternatives))
         for feature in found:
-            is_text = feature.dtype == "string" and feature.size == 1 and not feature.sequences
+            is_text = feature.dtype == "string" and feature.size and len(feature.sequences) <= 1
             is_codes = feature.dtype.startswith(("int", "uint")) and len(feature.shape) == 1
             if not (is_text if instruction.encoding == "text" else is_codes):
                 fault = f"which encoding {instruction.encoding} does not read"
@@ -64,11 +66,13 @@ class FeatureFinder:
         return found
 
     def success(self) -> Feature | None:
-        """Return the text that tells the success; None if a number does, or nothing."""
+        """Return the feature that tells the success; None if there is none, or it is a column ``success`` already."""
         if self._spec.success_path is None:
             return None
         feature = self.find(self._spec.success_path, "success_path")
-        return feature if feature.dtype == "string" and f"/{SUCCESS.name}" not in self._features else None
+        if feature.size != 1 or feature.sequences:
+            raise self._unfit(f"success_path {feature.name}", feature, "neither one number nor one text")
+        return None if f"/{SUCCESS.name}" in self._features else feature
 
     def check_part(self, part: Part | Term, path: str) -> None:
         """Raise UsageError unless the feature of a part has its values and is not left out."""
@@ -104,7 +108,22 @@ class FeatureFinder:
                     f"{self._spec.name}: {notation(feature)} has the shape {feature.shape}; columns need a fixed size "
                     "of 1 or more. Leave it out (--leave-out, or leave_out in the registry)"
                 )
+        if self._spec.leave_out:
+            self._check_widths(found)
         return found
+
+    def _check_widths(self, columns: Iterable[Feature]) -> None:
+        """Raise UsageError for columns of steps that are wide, unless the registry says so or uses their numbers."""
+        spec = self._spec
+        parts = {part.path for vector in spec.vectors.values() for part in vector_inputs(vector)}
+        for feature in columns:
+            name, size = feature.name, feature.size or 0
+            if feature.level == "step" and size > WIDE and name not in parts and not spec.is_wide(name):
+                raise UsageError(
+                    f"{spec.name}: {name} is {feature.dtype} {feature.shape}: the index would have {size:,} numbers of "
+                    f"it a step, and has at most {WIDE:,} unasked; in the registry, write `leave_out: [{name}]` to do "
+                    f"without it or `wide: [{name}]` to keep it, or keep all with --leave-out none"
+                )
 
     def _unfit(self, name: str, feature: Feature, fault: str) -> UsageError:
         return UsageError(f"{self._spec.name}: {name} is {feature.dtype} {feature.shape}, {fault}")

@@ -48,8 +48,8 @@ class DamagedEpisode(ConvertError):
     """An episode that cannot be converted.
 
     Attributes:
-        reason: Word for it in the manifest: ``unreadable``, ``malformed``, ``missing_frames``, or ``undeclared`` for
-            what a file has beyond its declared episodes.
+        reason: Word for it in the manifest: ``unreadable``, ``malformed``, ``missing_frames``, ``unmatched_frames``, or
+            ``undeclared`` for what a file has beyond its declared episodes.
     """
 
     def __init__(self, message: str, *, reason: str) -> None:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 from convert.chosen_features import FeatureFinder, notation
 from convert.errors import UsageError
 from convert.index.derived import vector_inputs
-from convert.journal.journal import Journal
-from convert.registry.dataset import DatasetSpec, Vector
+from convert.journal.journal import Journal, piece_stem
+from convert.registry.dataset import Camera, DatasetSpec, Vector
 from convert.registry.registry import Selected
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
-from convert.source.protocol import Source, SourceShard, Span, Wanted
+from convert.source.protocol import Source, SourceShard, Span, Wanted, clip
 from stream.format.episode_list import EpisodeList
 from stream.format.manifest import ShardEntry
 from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.storage.errors import closest
+from stream.storage.remote import is_remote
+
+_PIECES = 128
+"""Pieces of a dataset that are enough for any number of workers to end together."""
+_LEAST_BYTES = 256 << 20
+_LEAST_FRAMES = 1000
+"""Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
 
 
 def shard_stem(split: str, index: int, count: int) -> str:
@@ -64,7 +72,7 @@ class PlannedCamera:
 
     Attributes:
         name: Name in the registry; in the layout ``pairs`` the name of the feature.
-        channels: Real order of the source's colours.
+        channels: Real order of the source's colours; rgb where it is not known.
     """
 
     name: str
@@ -132,20 +140,30 @@ class ShardJob:
     Attributes:
         spans: Wanted ranges [start, stop) of its episodes.
         entry: Entry of the manifest, if the shard of a complete dataset is converted again.
+        cut: Ranges of episodes of a large shard that are converted apart and joined; else empty.
+        piece: The one of these ranges that this job converts; None for the shard.
     """
 
     dataset: str
     shard: SourceShard
     spans: tuple[Span, ...]
     entry: ShardEntry | None = None
+    cut: tuple[Span, ...] = ()
+    piece: Span | None = None
 
     @property
     def stem(self) -> str:
         """The beginning of the names of the output files."""
         return shard_stem(self.shard.split, self.shard.index, self.shard.count)
 
-    name = stem
-    """Name of the job in messages, like ``SplitJob.name``."""
+    @property
+    def name(self) -> str:
+        """The stem, with the range of a piece: the name of the job in the journal and in messages."""
+        return self.stem if self.piece is None else piece_stem(self.stem, *self.piece)
+
+    def pieces(self) -> list[ShardJob]:
+        """Return the jobs of the ranges into which the shard is cut, or the shard itself."""
+        return [replace(self, piece=piece, spans=clip(self.spans, *piece)) for piece in self.cut] or [self]
 
     @property
     def episodes(self) -> int:
@@ -194,6 +212,7 @@ class Conversion:
 
     Attributes:
         parameters: Everything that changes the output; a folder with other parameters is not converted into.
+        target: Folder that the complete conversion is moved to; usually the output itself.
     """
 
     spec: DatasetSpec
@@ -201,6 +220,7 @@ class Conversion:
     plan: DatasetPlan
     parameters: Mapping[str, Any]
     jobs: tuple[ShardJob, ...] = field(repr=False)
+    target: str
 
     @property
     def name(self) -> str:
@@ -222,6 +242,15 @@ class Conversion:
         """Warnings to show before the conversion."""
         found = [self.spec.warning] if self.spec.warning else []
         plan, count = self.plan, len(self.plan.offsets)
+        stored = {camera.feature.name for camera in plan.cameras}
+        unsure = [
+            name for name, each in self.spec.cameras.items() if each.channels == "unknown" and each.path in stored
+        ]
+        if unsure:
+            found.append(
+                f"red and blue of {', '.join(unsure)} may be swapped, nobody says, and frames stay as they are; look "
+                "at some with stream.replay, and write channels: rgb or bgr into the registry"
+            )
         if len(set(plan.offsets)) < count:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
@@ -250,8 +279,12 @@ def check_rates(selection: Sequence[Selected], offset: str | None) -> None:
         )
 
 
-def plan_conversion(selected: Selected, source: Source, options: Options, *, output: str) -> Conversion:
+def plan_conversion(
+    selected: Selected, source: Source, options: Options, *, output: str, target: str = ""
+) -> Conversion:
     """Plan the conversion of one dataset, to the folder ``output``, from metadata and file sizes.
+
+    The complete conversion is moved to the folder ``target``, if one is given.
 
     Raises:
         UsageError: Options, registry entry and features do not fit together; names the key, and the closest feature.
@@ -284,12 +317,16 @@ def plan_conversion(selected: Selected, source: Source, options: Options, *, out
         staging=options.staging,
         episode_list=options.episode_lists.get(spec.name),
     )
+    jobs = list(_jobs(spec.name, source, options))
+    if options.layout == "pairs":
+        _check_lengths(spec.name, jobs, plan.offset)
     return Conversion(
         spec=selected.spec,
         source=source,
         plan=plan,
         parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
-        jobs=tuple(_jobs(spec.name, source, options)),
+        jobs=_cut(jobs, frames=len(cameras)),
+        target=target or output,
     )
 
 
@@ -298,7 +335,7 @@ def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options)
     if options.layout == "pairs":
         camera = spec.camera(options.camera) if options.camera else spec.primary
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=camera.channels, policy=options.policy),)
+        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),)
     wanted = set(options.cameras)
     found = []
     for name, camera in spec.cameras.items():
@@ -307,11 +344,15 @@ def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options)
         sizes = [options.image_sizes[key] for key in (name, camera.role) if key in options.image_sizes]
         policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
         feature = finder.camera(camera)
-        found.append(PlannedCamera(name=name, feature=feature, channels=camera.channels, policy=policy))
+        found.append(PlannedCamera(name=name, feature=feature, channels=_order(camera), policy=policy))
     if not found:
         known = ", ".join(f"{name} ({camera.role})" for name, camera in spec.cameras.items())
         raise UsageError(f"{spec.name}: has none of the cameras {', '.join(options.cameras)}; it has {known}")
     return tuple(found)
+
+
+def _order(camera: Camera) -> Literal["rgb", "bgr"]:
+    return "rgb" if camera.channels == "unknown" else camera.channels
 
 
 def check_cameras(selection: Sequence[Selected], options: Options) -> None:
@@ -330,6 +371,44 @@ def _jobs(dataset: str, source: Source, options: Options) -> Iterator[ShardJob]:
             spans = chosen[split].get(shard.index) if chosen else ((0, shard.records),)
             if spans is not None:
                 yield ShardJob(dataset=dataset, shard=shard, spans=spans)
+
+
+def _check_lengths(dataset: str, jobs: Sequence[ShardJob], offset: int) -> None:
+    """Raise UsageError if the metadata tell that a split gives no pair."""
+    for split in dict.fromkeys(job.shard.split for job in jobs):
+        mine = [job for job in jobs if job.shard.split == split]
+        if all(job.shard.lengths for job in mine):
+            longest = max((max(job.shard.lengths[start:stop]) for job in mine for start, stop in job.spans), default=0)
+            if longest <= offset:
+                raise UsageError(no_pair(dataset, split, offset, longest))
+
+
+def no_pair(dataset: str, split: str, offset: int, longest: int, *, how: str = "") -> str:
+    """Return the error about a split whose longest episode is too short; ``how`` is said of a smaller offset."""
+    return (
+        f"{dataset}: split {split} gives no pair at offset {offset}: its longest episode has {longest} steps, a pair "
+        f"takes {offset + 1}; give a smaller --offset{how}, or leave the split out with --splits"
+    )
+
+
+def _cut(jobs: Sequence[ShardJob], *, frames: int) -> tuple[ShardJob, ...]:
+    """Return the shards of a dataset, large ones cut; ``frames`` are those of a step.
+
+    The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
+    cut, since each piece would copy them.
+    """
+    most = sum(job.size for job in jobs) // _PIECES
+    found = []
+    for job in jobs:
+        steps = sum(sum(job.shard.lengths[start:stop]) for start, stop in job.spans)
+        count = steps * frames // _LEAST_FRAMES if steps else job.size // _LEAST_BYTES
+        count = min(count, job.size // most if most else job.episodes, job.episodes)
+        if count > 1 and not is_remote(job.shard.path):
+            numbers = [number for span in job.spans for number in range(*span)]
+            edges = [len(numbers) * number // count for number in range(count + 1)]
+            job = replace(job, cut=tuple((numbers[start], numbers[stop - 1] + 1) for start, stop in pairwise(edges)))
+        found.append(job)
+    return tuple(found)
 
 
 def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:

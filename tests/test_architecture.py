@@ -137,6 +137,17 @@ def test_folders_are_small_and_no_name_repeats_its_folder(program: str) -> None:
         assert repeated == [], folder.relative_to(REPOSITORY)
 
 
+@pytest.mark.parametrize(
+    "module",
+    ["convert.verify.command", "convert.doctor.command", "convert.reindex", "convert.source.lerobot.dataset"],
+)
+def test_what_reads_no_tfds_dataset_starts_without_beam_and_tfds(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    heavy = {"apache_beam", "tensorflow_datasets", "tensorflow", "torch", "jax", "dask"}
+    assert heavy.isdisjoint(loaded.stdout.split())
+
+
 def test_importing_stream_takes_less_than_half_a_second_of_imports() -> None:
     code = "import sys, stream; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)

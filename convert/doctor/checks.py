@@ -1,7 +1,7 @@
 """Checks of files, actions, states and instructions.
 
 A check is a function that notes what it finds in an open split, or in all splits of a dataset. To add one, put it into
-``SPLIT_CHECKS`` or ``DATASET_CHECKS`` and its rules into ``convert.doctor.rules``. Checks of canonical spaces are in
+``SPLIT_CHECKS`` or ``DATASET_CHECKS`` and its rules into ``convert.rules``. Checks of canonical spaces are in
 ``convert.doctor.spaces``.
 """
 
@@ -12,11 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from convert.doctor import rules
-from convert.doctor.findings import Example, Notes
+from convert import rules
 from convert.doctor.frames import check_frames, end_frames
 from convert.doctor.spaces import SPACE_CHECKS
 from convert.doctor.split import OpenSplit
+from convert.findings import Example, Notes
 from convert.index.statistics import differing_statistics, robust_scores, split_statistics
 from convert.registry.dataset import Part, derived_vectors
 from convert.report import fault

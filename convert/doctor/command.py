@@ -1,7 +1,7 @@
 """``python -m convert.doctor ROOT``: look for what makes converted data bad to train on, before training does.
 
 ``convert.verify`` checks the files, this command their content: all columns of the indexes, and some of the pictures.
-Nothing is changed. ``convert.doctor.rules`` has the rules and thresholds.
+Nothing is changed. ``convert.rules`` has the rules and thresholds.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from typing import TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
-from convert.doctor.dataset import DatasetReport, look_at, read_dataset
-from convert.doctor.findings import count_severities
+from convert.doctor.dataset import look_at, read_dataset
 from convert.doctor.frames import swapped_colours
-from convert.doctor.report import Diagnosis, write_page
-from convert.doctor.rules import RULES, SEVERITIES
+from convert.doctor.page import write_page
 from convert.errors import UsageError
+from convert.findings import Report, count_severities
 from convert.pool import Crashed, WorkerPool, progress_bar
+from convert.rules import RULES, SEVERITIES
 from stream.storage.arguments import whole
-
-__all__ = ["DatasetReport", "Diagnosis", "examine", "main"]
 
 _RULES = "\n".join(f"  {rule.severity:<8} {rule.name:<21} {rule.meaning}" for rule in RULES.values())
 
 _EPILOG = f"""\
-rules (thresholds: convert/doctor/rules.py):
+rules (thresholds: convert/rules.py):
 {_RULES}
 
 exit codes:
@@ -55,7 +53,7 @@ def examine(
     jobs: int = 1,
     pictures: bool = False,
     progress: TextIO | None = None,
-) -> Diagnosis:
+) -> Report:
     """Look at every converted dataset at or below ``root``; changes nothing, and damaged files never raise.
 
     Each process has one dimension of a split in memory, and the mean and the standard deviation of the action of each
@@ -91,7 +89,13 @@ def examine(
     by_folder = {str(report.folder): report for report in reports}
     for folder, text in swapped_colours({folder: each.total.casts for folder, each in by_folder.items()}).items():
         by_folder[folder].notes.add("colours_swapped", None, text, count=2 * len(by_folder[folder].total.casts))
-    return Diagnosis(root=str(root), frames=frames, seed=seed, seconds=time.monotonic() - started, datasets=reports)
+    return Report(
+        root=str(root),
+        settings={"frames": frames, "seed": seed},
+        looked_at=f"all indexes and {sum(report.total.pairs for report in reports):,} pairs of frames",
+        seconds=time.monotonic() - started,
+        datasets=reports,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_report(parser, arguments, work=_examine, interrupted="interrupted")
 
 
-def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Diagnosis, bool]:
+def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Report, bool]:
     page = options.html
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
         what = "is a folder" if page.is_dir() else "is in no folder that exists"

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from convert.datasets import VersionFolder
 from convert.doctor.checks import DATASET_CHECKS, SPLIT_CHECKS
-from convert.doctor.findings import Example, Finding, Notes, count_severities
-from convert.doctor.rules import DAMAGED_SHARE, PAIRLESS_SHARE
 from convert.doctor.split import FrameFacts, OpenSplit
+from convert.findings import DatasetReport, Example, Notes
 from convert.index.derived import read_vectors
 from convert.report import fault, first_line
+from convert.rules import DAMAGED_SHARE, PAIRLESS_SHARE
 from convert.shard.counts import DAMAGED_EPISODE, total_counts
 from convert.verify.index import check_index
 from stream.format.manifest import Manifest, read_manifest
@@ -29,46 +28,27 @@ _LEAST_OF_A_SPLIT = 4
 
 
 @dataclass(kw_only=True)
-class DatasetReport(VersionFolder):
-    """A dataset and what was found.
+class Examined(DatasetReport):
+    """A dataset and what was found; ``total`` has facts about the decoded pairs of all splits."""
 
-    Attributes:
-        notes: What was found.
-        total: Facts about the decoded pairs of all splits.
-    """
-
-    notes: Notes = field(default_factory=Notes)
     total: FrameFacts = field(default_factory=FrameFacts)
 
     @property
-    def findings(self) -> list[Finding]:
-        """Findings, the worst first."""
-        return self.notes.findings()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry in ``--json``: what was looked at, and the number of findings by severity."""
-        return {
-            "dataset": self.dataset,
-            "version": self.version,
-            "splits": list(self.splits),
-            "episodes": sum(split.episodes for split in self.splits.values()),
-            "records": sum(split.records for split in self.splits.values()),
-            "pairs_looked_at": self.total.pairs,
-            "pairs_frozen": self.total.frozen,
-            **count_severities(self.findings),
-        }
+    def facts(self) -> dict[str, Any]:
+        """Count of the pairs of frames that were looked at, and of those that are frozen."""
+        return {"pairs_looked_at": self.total.pairs, "pairs_frozen": self.total.frozen}
 
 
-def read_dataset(folder: Path) -> DatasetReport:
+def read_dataset(folder: Path) -> Examined:
     """Read the manifest of a version folder and check it; never raises."""
-    report = DatasetReport(folder=folder)
+    report = Examined(folder=folder)
     notes = report.notes
     try:
         manifest = read_manifest(folder)
         read_vectors(manifest)
     except (FormatError, OSError) as error:
         path = folder / MANIFEST_NAME
-        notes.add("incomplete", None, partial(Example, shard=path.name, text=fault(error, path)))
+        notes.add("incomplete", None, partial(Example, file=str(path), text=fault(error, path)))
         return report
     report.manifest = manifest
     if hint := report.registry_hint:
@@ -78,7 +58,7 @@ def read_dataset(folder: Path) -> DatasetReport:
         damaged = sum(left[reason] for reason in DAMAGED_EPISODE)
         pairless = split.episodes - damaged - sum(shard.paired_episodes for shard in split.shards)
         if not split.records:
-            notes.add("split_empty", name, f"{split.episodes:,} episodes, no pair")
+            notes.add("split_empty", name, f"{split.episodes:,} episodes, no record")
             continue
         if damaged > DAMAGED_SHARE * split.episodes:
             reasons = ", ".join(f"{left[reason]:,} {reason}" for reason in DAMAGED_EPISODE if left[reason])
@@ -90,7 +70,7 @@ def read_dataset(folder: Path) -> DatasetReport:
     return report
 
 
-def look_at(report: DatasetReport, *, frames: int, seed: int, pictures: bool) -> DatasetReport:
+def look_at(report: Examined, *, frames: int, seed: int, pictures: bool) -> Examined:
     """Look at the files of a dataset and return its report with what is found; never raises.
 
     ``report`` is that of ``read_dataset``, the other arguments are those of ``convert.doctor.command.examine``.
@@ -102,9 +82,8 @@ def look_at(report: DatasetReport, *, frames: int, seed: int, pictures: bool) ->
     for name, sample in chosen.items():
         folder = report.folder / name
         found = check_index(folder, manifest, deep=False)
-        for file, text in {finding.file: finding.text for finding in reversed(found)}.items():
-            notes.add("unreadable", name, partial(Example, shard=file.name, text=text))
-        if not found:
+        notes.merge(found)
+        if not found.damage:
             splits.append(OpenSplit(folder, manifest, sample=sample, pictures=pictures))
             for check in SPLIT_CHECKS:
                 _run(partial(check, splits[-1], notes), name, notes)

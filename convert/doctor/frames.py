@@ -8,10 +8,10 @@ from functools import partial
 import cv2
 import numpy as np
 
-from convert.doctor import rules
-from convert.doctor.findings import Notes
+from convert import rules
 from convert.doctor.split import FrameFacts, OpenSplit
 from convert.errors import CorruptFrame
+from convert.findings import Notes
 from convert.report import first_line
 from convert.shard.images import thumbnail
 from stream.storage.errors import FormatError

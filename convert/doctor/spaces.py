@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from convert.doctor import rules
-from convert.doctor.findings import Notes
+from convert import rules
 from convert.doctor.split import OpenSplit
+from convert.findings import Notes
 from convert.index.operations import OPERATIONS, Rows
 from convert.registry.dataset import derived_vectors
 from convert.registry.space import MappedVector

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from convert.doctor.findings import Example, Notes
+from convert.findings import Example, Notes
 from convert.index.derived import dimensions, read_vectors
 from convert.index.shards import list_shards
 from convert.registry.dataset import Part

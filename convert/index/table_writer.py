@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -58,25 +58,47 @@ def write_table(path: Path, kind: TableKind, batches: Batches) -> TableEntry:
     Returns:
         The entry of the table in the manifest. The file is on the disk.
     """
-    with ExitStack() as stack:
-        spools = _Spools(path.parent, stack)
-        schema: pa.Schema | None = None
-        columns: list[_Column] = []
+    with TableWriter(path) as writer:
         for batch in batches():
-            if schema is None:
-                schema = batch.schema
-                columns = [_Column(field.type, spools, name=field.name) for field in schema]
-            assert batch.schema.equals(schema, check_metadata=True)
-            for column, array in zip(columns, batch.columns, strict=True):
-                column.add(array)
-        assert schema is not None
-        whole = pa.RecordBatch.from_arrays([column.array() for column in columns], schema=schema)
-        with path.open("wb") as file:
-            with pa.ipc.new_file(pa.PythonFile(_Sink(file, spools), "w"), schema) as writer:
+            writer.add(batch)
+        writer.finish()
+    return describe_table(path, kind)
+
+
+class TableWriter:
+    """A table that is written batch by batch, as ``write_table`` says; a context manager that frees what it took."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stack = ExitStack()
+        self._spools = _Spools(path.parent, self._stack)
+        self._schema: pa.Schema | None = None
+        self._columns: list[_Column] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        if self._schema is None:
+            self._schema = batch.schema
+            self._columns = [_Column(field.type, self._spools, name=field.name) for field in batch.schema]
+        assert batch.schema.equals(self._schema, check_metadata=True)
+        for column, array in zip(self._columns, batch.columns, strict=True):
+            column.add(array)
+
+    def finish(self) -> None:
+        """Write the file, which is then on the disk."""
+        assert self._schema is not None, "at least one batch"
+        whole = pa.RecordBatch.from_arrays([column.array() for column in self._columns], schema=self._schema)
+        with self._path.open("wb") as file:
+            with pa.ipc.new_file(pa.PythonFile(_Sink(file, self._spools), "w"), self._schema) as writer:
                 writer.write_batch(whole)
             file.flush()
             os.fsync(file.fileno())
-    return describe_table(path, kind)
 
 
 def describe_table(path: Path, kind: TableKind) -> TableEntry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -21,12 +21,12 @@ from stream.format.names import DERIVED, TABLE_KINDS, DerivedName, TableKind, ta
 from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
 from stream.format.table import Table, open_table
 
-__all__ = ["derive_steps", "extract_part", "merge_index", "write_part"]
+__all__ = ["derive_steps", "extract_part", "join_parts", "merge_index", "write_part"]
 
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"
-_ROWS = 1 << 16
-"""Least count of rows that are derived at once, but for the last."""
+_BLOCK = 16 << 20
+"""Bytes of rows that are in memory at once, but for an episode that is longer."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def merge_index(
     parts: Sequence[Mapping[TableKind, Path]],
     vectors: Mapping[DerivedName, Vector],
 ) -> dict[TableKind, TableEntry]:
-    """Merge the parts of all shards of a split into its index; memory holds one part at a time.
+    """Merge the parts of all shards of a split into its index; memory holds a block of episodes at a time.
 
     Args:
         folder: Existing folder to write the tables to, which no reader sees before this returns.
@@ -76,22 +76,39 @@ def merge_index(
     starts = _starts([part["episodes"] for part in parts])
 
     def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
-        schema = None
-        for part, (start, after) in zip(parts, pairwise(starts), strict=True):
-            batch = _read_part(part[kind], kind, schema)
-            schema = batch.schema
-            expected = getattr(after, kind) - getattr(start, kind)
-            if batch.num_rows != expected:
-                raise ShardError(
-                    f"{part[kind]}: {batch.num_rows:,} rows, {part['episodes'].name} says {expected:,}; {_AGAIN}"
-                )
-            batch = _renumbered(batch, start.added(kind))
+        for part, batch in zip(parts, _renumbered_parts(parts, starts, kind), strict=True):
             if kind == "steps":
                 _check_parts(batch.schema, vectors, where=part[kind])
-                batch = _with_derived(batch, vectors)
-            yield batch
+            for block in _blocks(batch):
+                yield _with_derived(block, vectors) if kind == "steps" else block
 
     return {kind: write_table(folder / table_file(kind), kind, partial(batches, kind)) for kind in TABLE_KINDS}
+
+
+def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], position: np.ndarray) -> None:
+    """Join the parts of the pieces of a shard to files in ``folder``, named by their kind.
+
+    Args:
+        folder: Existing folder.
+        pieces: Parts of each piece, in the order of its episodes.
+        position: Byte offset of each record in the file of the shard.
+
+    Raises:
+        ShardError: A part cannot be read, or has other columns or rows than the other parts say.
+    """
+    starts = [replace(start, shard=0) for start in _starts([piece["episodes"] for piece in pieces])]
+
+    def batches(kind: TableKind) -> Iterator[pa.RecordBatch]:
+        for start, batch in zip(starts, _renumbered_parts(pieces, starts, kind), strict=False):
+            if kind == "records":
+                place = batch.schema.get_field_index("position")
+                field = batch.schema.field(place)
+                mine = position[start.records : start.records + batch.num_rows]
+                batch = batch.set_column(place, field, pa.array(mine, field.type))
+            yield batch
+
+    for kind in TABLE_KINDS:
+        write_table(folder / kind, kind, partial(batches, kind))
 
 
 def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> None:
@@ -147,25 +164,20 @@ def derive_steps(
     table = open_table(path, "steps").arrow()
     table = table.drop_columns([name for name in DERIVED if name in table.schema.names])
     _check_parts(table.schema, vectors, where=path)
-    episodes = np.asarray(table.column("episode").combine_chunks())
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start, stop in _blocks(episodes):
-            yield _with_derived(one_batch(table.slice(start, stop - start)), vectors)
-
-    return write_table(target, "steps", batches)
+    batch = one_batch(table)
+    return write_table(target, "steps", lambda: (_with_derived(block, vectors) for block in _blocks(batch)))
 
 
-def _blocks(episodes: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield ranges [start, stop) of rows that end where an episode does, at least one."""
+def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in blocks that end where an episode does, at least one."""
+    episodes = batch.column("episode").to_numpy()
+    rows = max(1, _BLOCK * len(episodes) // max(1, batch.nbytes))
     start = 0
-    while start < len(episodes):
-        inside = min(start + _ROWS, len(episodes)) - 1
-        stop = max(inside + 1, int(np.searchsorted(episodes, episodes[inside], side="right")))
-        yield start, stop
+    while start < len(episodes) or not start:
+        inside = min(start + rows, len(episodes))
+        stop = int(np.searchsorted(episodes, episodes[inside - 1], side="right")) if inside else 1
+        yield batch.slice(start, stop - start)
         start = stop
-    if not len(episodes):
-        yield 0, 0
 
 
 def _starts(episodes: Sequence[Path]) -> list[_Start]:
@@ -187,7 +199,8 @@ def _starts(episodes: Sequence[Path]) -> list[_Start]:
 
 def _read_part(path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.RecordBatch:
     try:
-        reader = pa.ipc.open_file(pa.py_buffer(path.read_bytes()))
+        # Mapped, so that the kernel can drop what was copied.
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
         batch = reader.get_batch(0)
         batch.validate()
     except (pa.ArrowException, OSError) as error:
@@ -203,6 +216,22 @@ def _read_part(path: Path, kind: TableKind, expected: pa.Schema | None) -> pa.Re
                 f"{'' if first else ', as in the shards before'}; {_AGAIN}"
             )
     return batch
+
+
+def _renumbered_parts(
+    parts: Sequence[Mapping[TableKind, Path]], starts: Sequence[_Start], kind: TableKind
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each part with their numbers in the whole; ``starts`` has one more, for the end."""
+    schema = None
+    for part, (start, after) in zip(parts, pairwise(starts), strict=True):
+        batch = _read_part(part[kind], kind, schema)
+        schema = batch.schema
+        expected = getattr(after, kind) - getattr(start, kind)
+        if batch.num_rows != expected:
+            raise ShardError(
+                f"{part[kind]}: {batch.num_rows:,} rows, {part['episodes'].name} says {expected:,}; {_AGAIN}"
+            )
+        yield _renumbered(batch, start.added(kind))
 
 
 def _renumbered(batch: pa.RecordBatch, added: Mapping[str, int]) -> pa.RecordBatch:

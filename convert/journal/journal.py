@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from convert.errors import ConflictError, ConvertError
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
 from convert.journal.store import LOCK, open_store
+from convert.storage.durable import writing
 from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
 from stream.storage.remote import RemoteError
@@ -39,6 +40,8 @@ RECORDS = "arrayrecord"
 _SHARD_FILES = (".arrayrecord", ".arrow")
 _PARTS = tuple(f".{table_file(kind)}" for kind in TABLE_KINDS)
 """Ends of the names of a shard's parts of the index."""
+_PIECE = "~"
+"""Mark of the name of a piece, which no name of a split has."""
 _THREADS = 8
 _Record = TypeVar("_Record", bound=BaseModel)
 
@@ -62,9 +65,16 @@ class Journal:
         """Folder on whose disk files are written, to name in messages."""
         self.exists = self._store.exists
         self.lock = self._store.lock
-        self.stage = self._store.stage
         self.make = self._store.make
         self.remove_stale = self._store.remove_stale
+
+    @contextlib.contextmanager
+    def stage(self, owner: str) -> Iterator[Path]:
+        """Make a local folder for files on their way to the output, for the time of the context."""
+        with contextlib.ExitStack() as stack:
+            with writing(self.scratch):
+                folder = stack.enter_context(self._store.stage(owner))
+            yield folder
 
     def parameters(self) -> dict[str, Any] | None:
         """Return the parameters that the conversion here was started with, None if none was.
@@ -146,12 +156,12 @@ class Journal:
 
     def finish(self, status: ShardStatus) -> None:
         """Record a shard as finished, after its files are in place."""
-        stem = status.entry.name
+        stem = status.stem
         self._store.put(f"{FOLDER}/{stem}{STATUS}", status.model_dump_json().encode(), owner=stem)
 
-    def forget(self, stem: str) -> None:
-        """Remove the status of a shard, so that it is converted again."""
-        self._store.remove([f"{FOLDER}/{stem}{STATUS}"])
+    def forget(self, stems: Set[str]) -> None:
+        """Remove the statuses of shards and their pieces, so that they are converted again."""
+        self._store.remove(f"{FOLDER}/{stem}{STATUS}" for stem in self.finished() if stem.partition(_PIECE)[0] in stems)
 
     def index_status(self, split: str) -> IndexStatus | None:
         """Return the status of a split's index if it is merged and its tables exist with the right sizes."""
@@ -190,11 +200,15 @@ class Journal:
         if (folder / RECORDS).exists():
             self._store.place(folder / RECORDS, _records_file(stem))
 
+    def records(self, status: ShardStatus, folder: Path) -> Path:
+        """Return the local ArrayRecord file of a piece; one in an object store is copied to ``folder``."""
+        return self._store.fetch(_records_file(status.stem), status.entry.file, folder)
+
     def parts(self, statuses: Sequence[ShardStatus], folder: Path) -> list[Parts]:
         """Return local files with the parts of shards; parts in an object store are copied to ``folder``."""
 
         def fetch(status: ShardStatus) -> Parts:
-            names = {kind: part_file(status.entry.name, kind) for kind in TABLE_KINDS}
+            names = {kind: part_file(status.stem, kind) for kind in TABLE_KINDS}
             return {kind: self._store.fetch(name, status.parts[kind], folder) for kind, name in names.items()}
 
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -229,10 +243,20 @@ class Journal:
         mine = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
         mine |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
         existing = self._store.names(FOLDER)
+        mine |= self._of_pieces(existing, set(stems))
         if existing - mine <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
         else:
             self._store.remove(f"{FOLDER}/{name}" for name in mine & existing)
+
+    def clear_pieces(self, stem: str) -> None:
+        """Remove the files of the pieces of a finished shard, except their locks."""
+        names = self._of_pieces(self._store.names(FOLDER), {stem})
+        self._store.remove(f"{FOLDER}/{name}" for name in names if not name.endswith(LOCK))
+
+    @staticmethod
+    def _of_pieces(names: Set[str], stems: Set[str]) -> set[str]:
+        return {name for name in names if _PIECE in name and name.partition(_PIECE)[0] in stems}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""
@@ -289,6 +313,34 @@ class Journal:
         self.remove()
         for split, names in self.splits().items():
             self._store.remove(f"{split}/{name}" for name in names)
+        self._store.remove_folders()
+
+    def adopt(self, other: Journal, manifest: Manifest) -> None:
+        """Replace what a conversion wrote by the complete conversion of another folder, of which nothing is left.
+
+        Until then the other folder has its manifest, so that the same command can continue after a kill.
+        """
+        self.remove_output()
+        names = [QUARANTINE_NAME] if manifest.quarantine else []
+        for split, entry in manifest.splits.items():
+            names += [f"{split}/{table_file(kind)}" for kind in entry.index]
+            names += [_records_file(shard.name) for shard in entry.shards]
+        # The stores of one --output are of one kind.
+        self._store.adopt(other._store, names)  # type: ignore[arg-type]
+        self.make()
+        self.write_manifest(manifest)
+        self.remove()
+        other._store.remove(names)
+        other.remove_output()
+
+
+def piece_stem(stem: str, start: int, stop: int) -> str:
+    """Return the name of a range of the episodes of a shard.
+
+    >>> piece_stem("train-00007-of-01024", 20, 40)
+    'train-00007-of-01024~20-40'
+    """
+    return f"{stem}{_PIECE}{start}-{stop}"
 
 
 def part_file(stem: str, kind: TableKind) -> str:
@@ -301,7 +353,7 @@ def part_file(stem: str, kind: TableKind) -> str:
 
 
 def _records_file(stem: str) -> str:
-    return f"{split_of(stem)}/{shard_file(stem)}"
+    return f"{FOLDER if _PIECE in stem else split_of(stem)}/{shard_file(stem)}"
 
 
 def _index_file(split: str) -> str:

@@ -34,6 +34,8 @@ class ShardStatus(BaseModel):
         parts: Files of its part of the index, by kind.
         longest: Steps of its longest episode.
         bytes_in: Bytes of the source records read.
+        digests: Digest of each source file, see ``EpisodeReader.digests``.
+        piece: Name of the piece of a shard, empty for the shard.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,7 +43,14 @@ class ShardStatus(BaseModel):
     parts: dict[TableKind, FileEntry]
     longest: int
     bytes_in: int
+    digests: dict[str, str] = {}
     quarantine: tuple[QuarantineEntry, ...]
+    piece: str = ""
+
+    @property
+    def stem(self) -> str:
+        """The beginning of the names of the files."""
+        return self.piece or self.entry.name
 
 
 class IndexStatus(BaseModel):

@@ -10,19 +10,17 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from convert.errors import ConvertError, ShardError
+from convert.errors import ShardError
 from convert.storage.durable import describe_file, write_durably, writing
 from convert.storage.object_store import StoreFolder
-from convert.storage.staging import machine, stage, staging_base, sweep
+from convert.storage.staging import stage, staging_base, sweep
 from stream.format.manifest import FileEntry
 from stream.storage.files import sync_folder
 from stream.storage.remote import LocalFolder, is_remote
@@ -93,7 +91,7 @@ class LocalStore:
         ``unless_exists`` leaves an existing file as it is.
         """
         target = self.scratch / name
-        with self.stage(owner) as folder, writing(self.scratch):
+        with writing(self.scratch), self.stage(owner) as folder:
             temporary = folder / target.name
             write_durably(temporary, content)
             if unless_exists:
@@ -166,44 +164,31 @@ class LocalStore:
                     return
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
                     raise
-            else:
-                self._remove_leftovers(name)
             yield True
         finally:
             os.close(file)
 
-    @contextlib.contextmanager
-    def stage(self, owner: str) -> Iterator[Path]:
+    def stage(self, owner: str) -> AbstractContextManager[Path]:
         """Make a temporary folder on the same file system for the time of the context, under the lock ``owner``."""
-        folder = self._journal / f"{owner}.{machine()}-{os.getpid()}-{secrets.token_hex(4)}{_TEMPORARY}"
-        try:
-            with writing(self.scratch):
-                folder.mkdir()
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        return stage(self._journal, prefix=f"{owner}.", suffix=_TEMPORARY)
 
     def remove_stale(self) -> None:
-        """Remove what killed processes left half-written or half-removed, except under locks that are held."""
+        """Remove what killed processes left half-written or half-removed."""
         self._remove_removed()
-        for owner in {_owner(name) for name in self.names(FOLDER)} - {""}:
-            try:
-                with self.lock(owner):
-                    pass
-            except ConvertError as error:
-                # Another process may have finished meanwhile, and removed the journal.
-                if not isinstance(error.__cause__, FileNotFoundError):
-                    raise
+        sweep(self._journal, prefix="*.", suffix=_TEMPORARY, stale=_STALE)
 
-    def _remove_leftovers(self, owner: str) -> None:
-        """Remove temporary folders under a held lock: all of this machine, and old ones of others."""
-        for name in self.names(FOLDER):
-            if _owner(name) == owner:
-                path = self._journal / name
-                with contextlib.suppress(FileNotFoundError):
-                    # Other machines may not see the lock.
-                    if f".{machine()}-" in name or time.time() - path.stat().st_mtime >= _STALE:
-                        shutil.rmtree(path, ignore_errors=True)
+    def adopt(self, other: LocalStore, names: Iterable[str]) -> None:
+        """Move complete files of another store on the same disk into place."""
+        with writing(self.scratch):
+            self.scratch.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            self.place(other.scratch / name, name)
+
+    def remove_folders(self) -> None:
+        """Remove the folder and those above it, as far as they are empty."""
+        for folder in (self.scratch, *self.scratch.parents[:2]):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 class ObjectStore:
@@ -274,17 +259,21 @@ class ObjectStore:
         """Yield True."""
         return contextlib.nullcontext(True)
 
-    @contextlib.contextmanager
-    def stage(self, owner: str) -> Iterator[Path]:
+    def stage(self, owner: str) -> AbstractContextManager[Path]:
         """Make a local folder for the time of the context."""
-        with contextlib.ExitStack() as stack:
-            with writing(self.scratch):
-                folder = stack.enter_context(stage(self.scratch))
-            yield folder
+        return stage(self.scratch)
 
     def remove_stale(self) -> None:
         """Remove what killed processes of this machine left on its disk."""
         sweep(self.scratch)
+
+    def adopt(self, other: ObjectStore, names: Iterable[str]) -> None:
+        """Copy complete objects of another store, within the object store."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(lambda name: self._root.copy(other._root, name), names))
+
+    def remove_folders(self) -> None:
+        """Do nothing: folders are parts of names."""
 
 
 Store = LocalStore | ObjectStore
@@ -293,11 +282,6 @@ Store = LocalStore | ObjectStore
 def open_store(root: str | Path, staging: str | None) -> Store:
     """Return the store of a folder; ``staging`` is the local folder for files on their way to an object store."""
     return ObjectStore(str(root), staging) if is_remote(root) else LocalStore(root)
-
-
-def _owner(name: str) -> str:
-    """Return the lock under which a temporary folder is written; empty for other names."""
-    return name.removesuffix(_TEMPORARY).rpartition(".")[0] if name.endswith(_TEMPORARY) else ""
 
 
 def _checked(path: Path, entry: FileEntry, *, where: str | Path) -> Path:

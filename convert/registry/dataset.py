@@ -14,29 +14,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from convert.errors import UsageError
 from convert.registry.config_file import ConfigError, Entry
-from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text
-from convert.shard.pairs import check_offset, is_seconds
+from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text, inherit
+from convert.shard.pairs import is_seconds
 from stream.format.fields import Kind
+from stream.format.mixture_file import Offset
 from stream.format.names import DERIVED, MOTION, DerivedName
 from stream.format.spaces import SpaceName
 
+WIDE = 1024
+"""Most numbers a step that a column has without a word in the registry."""
 SENTENCE_EMBEDDINGS = ("*language_embedding",)
 """Default of ``leave_out``: hundreds of numbers a step that repeat the instruction."""
 
 
-def _read_offset(value: Any) -> Any:
-    try:
-        text = check_offset(str(value), name="offset")
-    except UsageError as fault:
-        raise ValueError(str(fault)) from None
-    return text if is_seconds(text) else int(text)
-
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]*"
+Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 """Name of a dataset, mixture or camera; names become folders, files and parts of command lines."""
-Offset = Annotated[int | str, BeforeValidator(_read_offset)]
 
 _Pose = Literal[
     "ee_position", "ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion", "ee_pose_matrix"
@@ -52,16 +46,16 @@ class Camera(Entry):
     Attributes:
         path: Feature of the steps, such as observation/image.
         role: Use of the camera in Octo and OpenVLA; every dataset has one primary camera.
-        channels: Order of the stored colours; the conversion turns bgr into rgb.
+        channels: Order of the stored colours; the conversion turns bgr into rgb. ``unknown`` is kept, with a warning.
         storage: Encoding that features.json declares. Information only: the reader trusts the first bytes.
-        shape: Height, width and channels as published; for estimates.
+        shape: Height, width and channels as published. Information only.
     """
 
     path: StepPath
     role: Literal["primary", "secondary", "wrist", "other"]
-    channels: Literal["rgb", "bgr"] = "rgb"
-    storage: Literal["jpeg", "png", "undeclared", "raw"]
-    shape: tuple[Int, Int, Int]
+    channels: Literal["rgb", "bgr", "unknown"] = "rgb"
+    storage: Literal["jpeg", "png", "undeclared", "raw"] = "undeclared"
+    shape: tuple[Int, Int, Int] | None = None
 
 
 class Gripper(Entry):
@@ -107,7 +101,7 @@ class Part(Entry):
         path: Feature of the steps.
         dims: Count of values.
         select: Chosen values of the flattened (row-major) feature, in this order; default all.
-        quantity: Measured or commanded quantity.
+        quantity: Measured or commanded quantity; ``other`` where YAML does not say.
         kind: displacement and velocity may be summed over a window of steps; target, absolute and flag may not.
         frame: Frame of reference of a pose or of its change.
         unit: Unit of the stored numbers; ``normalised`` has a ``scale`` where the source tells it.
@@ -123,8 +117,8 @@ class Part(Entry):
     path: StepPath
     dims: Annotated[int, Field(ge=1, lt=2**20)]
     select: tuple[Int, ...] | None = None
-    quantity: Quantity
-    kind: Kind
+    quantity: Quantity = "other"
+    kind: Kind = "absolute"
     frame: Literal["base", "end_effector", "camera", "world", "unknown"] | None = None
     unit: Literal["m", "rad", "m/s", "rad/s", "mm", "deg", "N", "Nm", "normalised", "unknown"] | None = None
     scale: Number | None = None
@@ -162,7 +156,8 @@ class Instruction(Entry):
     """Location of the language instruction.
 
     Attributes:
-        path: Feature of the steps, or with a leading slash of the episode.
+        path: Feature of the steps, or with a leading slash of the episode; of several texts the first that is not
+            empty.
         encoding: utf8_codes is an integer tensor with one UTF-8 byte per element, padded with zeros.
         alternatives: Features to read in this order where ``path`` is empty; of the same encoding.
         informative: False where the text is constant or does not describe the episode (see quirks).
@@ -267,7 +262,7 @@ class DatasetSpec(Entry):
 
     Attributes:
         name: Name in this registry, of the output folder and in mixtures.
-        tfds_name: Name of the TFDS dataset: its folder, and the prefix of its record files.
+        tfds_name: Name of the TFDS dataset, which is its folder, or ``NAME/CONFIGURATION``.
         version: TFDS version, such as 0.1.0.
         description: One sentence.
         cameras: Cameras by name, as a rule the last component of the path.
@@ -282,9 +277,10 @@ class DatasetSpec(Entry):
         splits: Episodes per split, as published.
         steps_per_episode: Mean of the train split, for estimates.
         leave_out: Patterns (fnmatch) of large features that are not converted; default the embeddings of sentences.
+        wide: Patterns of features that are kept although they have more than ``WIDE`` numbers a step.
         quirks: Surprises in the data, one sentence each.
-        success_path: Feature that tells the success of the episode: a number, or a text with a folder ``success`` or
-            ``failure``, which becomes the column ``success`` of ``episodes``.
+        success_path: Feature that becomes the column ``success`` of ``episodes``: 0 or 1, or a text with a folder
+            ``success`` or ``failure``.
         warning: Text to show before converting a dataset that is broken or not a video.
         license: Licence of the data, with its source.
         spaces: Mappings to canonical spaces.
@@ -292,7 +288,7 @@ class DatasetSpec(Entry):
     """
 
     name: Name
-    tfds_name: Name
+    tfds_name: Annotated[str, Field(pattern=f"^{_NAME}(/{_NAME})?$")]
     version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
     description: Text
     cameras: dict[Name, Camera]
@@ -307,11 +303,12 @@ class DatasetSpec(Entry):
     splits: dict[Text, Int] = Field(default_factory=dict)
     steps_per_episode: Annotated[float, Field(gt=0, le=1e9)] | None = None
     leave_out: tuple[FeaturePath, ...] = SENTENCE_EMBEDDINGS
+    wide: tuple[FeaturePath, ...] = ()
     quirks: tuple[Text, ...] = ()
     success_path: FeaturePath | None = None
     warning: Text | None = None
     license: Text | None = None
-    spaces: dict[SpaceName, Space] = Field(default_factory=dict)
+    spaces: Annotated[dict[SpaceName, Space], BeforeValidator(inherit)] = Field(default_factory=dict)
     sources: Sources = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -350,6 +347,10 @@ class DatasetSpec(Entry):
     def leaves_out(self, path: str) -> bool:
         """Return whether the converter leaves a feature out; ``path`` in the notation of this module."""
         return any(fnmatchcase(path, pattern) for pattern in self.leave_out)
+
+    def is_wide(self, path: str) -> bool:
+        """Return whether a feature may be wide; ``path`` in the notation of this module."""
+        return any(fnmatchcase(path, pattern) for pattern in self.wide)
 
     @property
     def primary(self) -> Camera:

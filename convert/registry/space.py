@@ -29,6 +29,21 @@ def _check_step_path(path: str) -> str:
     return path
 
 
+def inherit(spaces: Any) -> Any:
+    """Give each space with ``like`` what it does not write itself of the space that it names."""
+    if not isinstance(spaces, dict):
+        return spaces
+    found = dict(spaces)
+    for name, space in spaces.items():
+        if isinstance(space, dict) and "like" in space:
+            other = spaces.get(space["like"])
+            if not isinstance(other, dict) or "like" in other:
+                raise ValueError(f"{name}: like is {space['like']!r:.80}, expected a space that is written out")
+            own = {key: value for key, value in space.items() if key != "like"}
+            found[name] = {key: other[key] for key in _INHERITED if key in other} | own
+    return found
+
+
 FeaturePath = Annotated[Text, AfterValidator(check_path)]
 StepPath = Annotated[FeaturePath, AfterValidator(_check_step_path)]
 
@@ -37,6 +52,7 @@ _Steps = Literal["reached", "since_last", "turned"]
 _Angles = Literal["axis_angle", "quaternion_xyzw", "quaternion_wxyz", "matrix"]
 OperationName = Literal[_Plain, _Steps, _Angles]
 _VALUES = {"fraction": 2, "scale": 1}
+_INHERITED = ("action", "state", "drop_first", "drop_last", "unknown_units")
 _DIMS = {"quaternion_xyzw": 4, "quaternion_wxyz": 4, "matrix": 9, "axis_angle": 3, "turned": 3}
 
 
@@ -139,7 +155,7 @@ class MappedVector:
 
 
 class Space(Entry):
-    """Mapping of a dataset to one space.
+    """Mapping of a dataset to one space. In YAML, ``like: oxe`` takes the terms of another space, see ``inherit``.
 
     Attributes:
         action, state: Terms of the columns ``action_<space>`` and ``state_<space>``.

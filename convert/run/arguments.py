@@ -105,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         metavar="PATTERN",
         help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
-        "sentence embeddings ('*language_embedding'); 'none' keeps all",
+        "sentence embeddings ('*language_embedding'); 'none' keeps all, wide features too",
     )
 
     add = parser.add_argument_group("work").add_argument
@@ -135,7 +135,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="convert no shard: merge and write the manifests of what all tasks together have finished, and list what "
         "is missing",
     )
-    add("--overwrite", action="store_true", help="remove the earlier conversion in the output first")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="convert everything again beside the earlier conversion, which stays until the new one is complete",
+    )
+    add(
+        "--remove",
+        action="store_true",
+        help="remove what was converted of --datasets, and convert nothing; tasks may then convert them again",
+    )
     add(
         "--redo",
         metavar="SHARD",
@@ -167,7 +176,12 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
             "the index goes from 0 to count - 1"
         )
     if arguments.overwrite and arguments.task_count > 1:
-        raise UsageError("--overwrite would remove the work of the other tasks; run it once without --task-count")
+        raise UsageError(
+            "--overwrite would remove the work of the other tasks; run it once without --task-count, or remove the old "
+            "conversion with --remove before the tasks"
+        )
+    if arguments.remove and (arguments.overwrite or arguments.finalize or arguments.redo or arguments.task_count > 1):
+        raise UsageError("--remove goes without --overwrite, --finalize, --redo and --task-count: it converts nothing")
     if arguments.finalize and (arguments.overwrite or arguments.dry_run or arguments.task_count > 1):
         raise UsageError("--finalize goes without --overwrite, --dry-run and --task-count: it only looks at all shards")
     if arguments.redo and (arguments.overwrite or arguments.finalize):

@@ -10,24 +10,35 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convert.command import print_result, run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, ConvertError, ShardError, UsageError
+from convert.journal.journal import Journal
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
-from convert.registry.registry import load_registry
+from convert.registry.registry import Selected, load_registry
 from convert.run.arguments import build_parser, check_arguments, read_episode_lists
 from convert.run.finish import finalise
 from convert.run.progress import Progress
-from convert.run.report import describe_missing, describe_plan, format_missing, format_plan, format_result, summarise
+from convert.run.report import (
+    describe_fruitless,
+    describe_missing,
+    describe_plan,
+    format_missing,
+    format_plan,
+    format_result,
+    summarise,
+)
 from convert.run.survey import Survey, barren_split, survey
 from convert.run.work import find_work, overwriting_work
+from convert.shard.counts import BROKEN_FILE
 from convert.source.lerobot.dataset import find_repository
 from convert.source.protocol import Source
 from convert.source.rlds.dataset import find_dataset
@@ -35,6 +46,11 @@ from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
 from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
 
+if TYPE_CHECKING:
+    from beam_jobs.options import RunnerChoice
+
+OVERWRITE = ".overwrite"
+"""Folder of the output in which ``--overwrite`` converts; readers of a root pass over hidden folders."""
 _OUR_ERROR = re.compile(r"convert\.errors\.\w+: (.+)")
 _BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
 ADDRESS_SPACE = 4 << 30
@@ -63,11 +79,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(parsed: Any) -> int:
     try:
         options = check_arguments(parsed)
-        only_translates = bool(parsed.beam) and _only_translates(parsed)
+        # Workers may run in other folders.
+        parsed.source, parsed.output = list(map(_absolute, parsed.source)), _absolute(parsed.output)
+        choice = _choose_runner(parsed)
         for place in (*parsed.source, parsed.output):
             if is_remote(place):
                 RemoteFolder(place).check()
-        works = _find_work(_plan(parsed, options), parsed)
+        if parsed.remove:
+            return _remove(parsed)
+        conversions = _plan(parsed, options)
+        _check_reach(choice, conversions)
+        only_translates = choice is not None and choice.only_translates
+        works = _find_work(conversions, parsed)
         if parsed.dry_run:
             rows = [describe_plan(work) for work in works]
             print_result(json.dumps(rows, indent=1) if parsed.json else format_plan(rows))
@@ -97,25 +120,58 @@ def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _only_translates(parsed: Any) -> bool:
-    """Return whether the runner only translates the graph; raises UsageError before anything is written or removed."""
+def _absolute(place: str) -> str:
+    return place if is_remote(place) or not place else os.path.abspath(place)
+
+
+def _choose_runner(parsed: Any) -> RunnerChoice | None:
+    """Return the runner that options ask for; raises UsageError before anything is written or removed."""
+    if not parsed.beam:
+        return None
     from beam_jobs.options import choose_runner
 
-    return choose_runner(parsed.beam, num_workers=parsed.num_workers, known=_flags()).only_translates
+    return choose_runner(parsed.beam, num_workers=parsed.num_workers, known=_flags())
+
+
+def _check_reach(choice: RunnerChoice | None, conversions: Sequence[Conversion]) -> None:
+    """Raise UsageError if the workers of a service cannot reach a source or an output."""
+    places = [place for each in conversions for place in (each.source.path, each.target) if not is_remote(place)]
+    if choice is not None and choice.is_service and places:
+        raise UsageError(
+            f"the workers of {choice.kind} cannot reach {places[0]}{' and others' if places[1:] else ''}; copy the "
+            "source to a bucket, and give gs:// or s3:// for --source and --output"
+        )
+
+
+def _remove(parsed: Any) -> int:
+    """Remove what was converted of the datasets."""
+    for selected in _select(parsed)[0]:
+        output = join(parsed.output, selected.spec.name, selected.spec.version)
+        splits = ", ".join(Journal(output).splits())
+        if not parsed.dry_run:
+            Journal(output).remove_output()
+        print(f"{selected.spec.name}: {splits or 'nothing'} {'to remove' if parsed.dry_run else 'removed'} in {output}")
+    return 0
 
 
 def _flags() -> list[str]:
     return [flag for action in build_parser()._actions for flag in action.option_strings]
 
 
-def _plan(parsed: Any, options: Options) -> list[Conversion]:
+def _select(parsed: Any) -> tuple[list[Selected], dict[str, Source]]:
+    """Return the datasets, and the sources of those that describe themselves, by name."""
     ports: dict[str, Source] = {}
 
     def describe(name: str, repository: str) -> Mapping[str, Any]:
-        ports[name] = find_repository(parsed.source, repository)
+        path = _absolute(repository) if repository.startswith(".") else repository
+        ports[name] = find_repository(parsed.source, path)
         return ports[name].entry
 
-    selection = load_registry(config=parsed.config).resolve(parsed.datasets, describe)
+    return load_registry(config=parsed.config).resolve(parsed.datasets, describe), ports
+
+
+def _plan(parsed: Any, options: Options) -> list[Conversion]:
+    selection, ports = _select(parsed)
     if not parsed.source and any(selected.spec.name not in ports for selected in selection):
         raise UsageError("--source: give the folder with the datasets below it")
     check_rates(selection, options.offset)
@@ -127,8 +183,9 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
     for selected in selection:
         spec = selected.spec
         source = ports.get(spec.name) or find_dataset(parsed.source, spec.tfds_name, spec.version)
-        output = join(parsed.output, spec.name, spec.version)
-        conversions.append(plan_conversion(selected, source, options, output=output))
+        target = join(parsed.output, spec.name, spec.version)
+        output = join(parsed.output, OVERWRITE, spec.name, spec.version) if parsed.overwrite else target
+        conversions.append(plan_conversion(selected, source, options, output=output, target=target))
         for warning in conversions[-1].warnings:
             _tell(f"warning: {spec.name}: {warning}")
     return conversions
@@ -138,38 +195,42 @@ def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[Survey]:
     if not parsed.overwrite:
         return find_work(conversions, parsed.redo, config=parsed.config)
     given = [f"--{name} {value}" for name in ("splits", "episodes") if (value := getattr(parsed, name)) is not None]
-    return [overwriting_work(conversion, given[0] if given else None) for conversion in conversions]
+    return [overwriting_work(each, given[0] if given else None, config=parsed.config) for each in conversions]
 
 
 def _convert(works: Sequence[Survey], parsed: Any, *, begin: bool) -> dict[str, int] | None:
     """Convert this task's share of the shards that are not finished; returns Beam's counts, None if it has none."""
-    unfinished = {(job.dataset, job.stem): job for work in works for job in work.todo}
-    everything = [(work, (job.dataset, job.stem)) for work in works for job in work.conversion.jobs]
+    unfinished = {(job.dataset, job.name): job for work in works for shard in work.todo for job in shard.pieces()}
+    everything = [
+        (work, (job.dataset, job.name)) for work in works for shard in work.conversion.jobs for job in shard.pieces()
+    ]
     share = everything[parsed.task_index :: parsed.task_count]
     jobs = [(unfinished[key], work) for work, key in share if key in unfinished]
 
     @contextlib.contextmanager
     def started() -> Iterator[None]:
-        # Only now, as a runner that cannot start must not cost an earlier conversion.
+        # Only now, as a runner that cannot start must leave the output as it is.
         if begin:
-            _begin(works, jobs, overwrite=parsed.overwrite)
-        with Progress([(job, work.conversion.plan.output) for job, work in jobs]) if jobs else contextlib.nullcontext():
+            _begin(works, jobs)
+        shown = [(job, work.conversion.plan.output) for job, work in jobs]
+        word = works[0].conversion.plan.layout
+        with Progress(shown, records=word) if jobs else contextlib.nullcontext():
             yield
 
     return _run_jobs([job for job, _ in jobs], works, parsed, progress=started())
 
 
-def _begin(works: Sequence[Survey], jobs: Sequence[tuple[ShardJob, Survey]], *, overwrite: bool) -> None:
-    """Remove what ``--overwrite`` replaces, and begin the journals."""
+def _begin(works: Sequence[Survey], jobs: Sequence[tuple[ShardJob, Survey]]) -> None:
+    """Begin the journals, and forget what is converted again."""
     for work in works:
-        if overwrite:
+        if work.discards:
             work.conversion.journal.remove_output()
         if not work.complete:
             work.conversion.journal.begin(work.conversion.journal_parameters)
             work.conversion.journal.remove_stale()
-    for job, work in jobs:
-        if job.stem in work.again or job.stem in work.finished:
-            work.conversion.journal.forget(job.stem)
+        stems = {job.stem for job, of in jobs if of is work}
+        if again := stems & {*work.again, *work.finished}:
+            work.conversion.journal.forget(again)
 
 
 def _merge(works: Sequence[Survey], parsed: Any) -> dict[str, int] | None:
@@ -250,10 +311,9 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
         counters = None
     manifests = [(work, _write_manifest(work)) for work in fruitful]
     waiting = [work.name for work, manifest in manifests if manifest is None]
-    complete = [(work, manifest) for work, manifest in manifests if manifest is not None]
-    rows = [
-        summarise(manifest, output=work.conversion.plan.output, converted=len(work.todo)) for work, manifest in complete
-    ]
+    complete = [(work, manifest) for work, manifest in manifests if manifest is not None and manifest.records]
+    fruitless = [(work, manifest) for work, manifest in manifests if manifest is not None and not manifest.records]
+    rows = [summarise(manifest, output=work.conversion.target, converted=len(work.todo)) for work, manifest in complete]
     if parsed.json:
         result = {"complete": rows, "waiting": waiting, "counters": counters}
         print_result(json.dumps(result | ({"missing": missing} if parsed.finalize else {}), indent=1))
@@ -263,9 +323,9 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
             lines.append(f"{done} of {len(works)} were complete already")
         if lines or missing:
             print_result("\n".join([*lines, *map(format_missing, missing)]))
-    for message in barren.values():
+    for message in (*barren.values(), *(describe_fruitless(work, manifest) for work, manifest in fruitless)):
         _tell(f"error: {message}")
-    if barren:
+    if barren or fruitless:
         return EXIT_FAILED
     if missing:
         listed = ", ".join(f"{one['dataset']} ({len(one['missing']):,} of {one['shards']:,} shards)" for one in missing)
@@ -279,20 +339,26 @@ def _finish(works: Sequence[Survey], parsed: Any, *, counters: dict[str, int] | 
     damaged = {work.name: count for work, manifest in complete if (count := count_damage(manifest.left_out))}
     if damaged:
         listed = ", ".join(f"{name} ({count:,})" for name, count in damaged.items())
+        broken = any(reason in manifest.left_out for _, manifest in complete for reason in BROKEN_FILE)
+        advice = "Copy the damaged files again" if broken else "Mend the source"
         _tell(
             f"error: complete, but damaged input was left out: {listed}; see quarantine.jsonl in "
-            f"{parsed.output}/<dataset>/<version>. Copy the damaged files again and run the same command: it converts "
-            "their shards again"
+            f"{parsed.output}/<dataset>/<version>. {advice} and run the same command: it converts their "
+            "shards again"
         )
         return EXIT_DAMAGED
     return 0
 
 
 def _write_manifest(work: Survey) -> Manifest | None:
-    """Write the manifest of a dataset if it is complete."""
-    work.conversion.journal.remove_stale()
+    """Write the manifest of a dataset if it is complete, and replace what ``--overwrite`` named."""
+    conversion = work.conversion
+    conversion.journal.remove_stale()
     try:
-        return finalise(work.conversion, again=work.again)
+        manifest = finalise(conversion, again=work.again)
+        if manifest is not None and conversion.target != conversion.plan.output:
+            Journal(conversion.target).adopt(conversion.journal, manifest)
+        return manifest
     except (ConvertError, RemoteError):
         work.conversion.journal.remove_stale()
         raise

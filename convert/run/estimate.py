@@ -2,47 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.plan import Conversion
-from convert.shard.images import convert_frame
+from convert.index.derived import vector_field
+from convert.plan import Conversion, PlannedCamera
+from convert.shard.images import convert_frame, decode_frame
+from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
+from convert.shard.part_rows import PartRows
+from convert.source.episode import Episode, Frames
+from stream.format.names import TableKind
 
 _EPISODES = 8
+_RESIZED = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}
+_NO_PLACES = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
 
 
 class Estimate(NamedTuple):
-    """Estimated pairs and bytes of ArrayRecord of a conversion; None if no episode could be read."""
+    """Estimated result of a conversion; None if no episode could be read.
 
-    pairs: int | None = None
+    Attributes:
+        records: Count of pairs, or of frames.
+        bytes: Size of the shards and the index.
+        sizes: Size of the stored frames by camera, and what it does to another aspect ratio.
+    """
+
+    records: int | None = None
     bytes: int | None = None
+    sizes: Mapping[str, str] = {}
 
 
 def estimate(conversion: Conversion) -> Estimate:
-    """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted."""
+    """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted.
+
+    Pairs are exact where the metadata tell the length of each episode.
+    """
     plan = conversion.plan
-    episode_bytes = pairs = frame_bytes = 0
+    episode_bytes = frame_bytes = index_bytes = 0
+    sizes: dict[str, str] = {}
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
     if shard is None:
         return Estimate()
-    with shard.open(replace(plan.wanted, features=()), [(0, min(shard.records, _EPISODES))]) as reader:
-        for _, num_bytes, episode in reader:
-            if isinstance(episode, DamagedEpisode):
+
+    def measure(kind: TableKind, batch: pa.RecordBatch) -> None:
+        nonlocal index_bytes
+        index_bytes += batch.nbytes
+
+    rows = PartRows(plan.features, source_file=shard.name, offset=plan.offset, write=measure)
+    with shard.open(plan.wanted, [(0, min(shard.records, _EPISODES))]) as reader:
+        for position, num_bytes, episode in reader:
+            if not isinstance(episode, Episode):
                 continue
             try:
                 if not frame_bytes and episode.num_steps:
-                    frame_bytes = sum(
-                        len(convert_frame(next(iter(frames)), camera.policy, channels=camera.channels).data)
-                        for camera, frames in zip(plan.cameras, episode.cameras, strict=True)
-                        if frames is not None
-                    )
+                    found = zip(plan.cameras, episode.cameras, strict=True)
+                    frame_bytes = sum(_frame_bytes(camera, frames, sizes) for camera, frames in found)
             except CorruptFrame:
                 continue
             episode_bytes += num_bytes
-            pairs += len(first_steps(episode.num_steps, plan.offsets[-1]))
+            starts = first_steps(episode.num_steps, plan.offsets[-1])
+            rows.add(
+                episode,
+                position,
+                status="ok",
+                language=step_language(episode, plan.language, encoding=plan.language_encoding),
+                robot=plan.robot,
+                starts=list(starts) * len(plan.cameras),
+                cameras=np.repeat(range(len(plan.cameras)), len(starts)).tolist(),
+            )
     if not episode_bytes:
         return Estimate()
-    total = round(pairs / episode_bytes * sum(job.size for job in conversion.jobs))
-    return Estimate(total * len(plan.cameras), total * frame_bytes * len(plan.offsets))
+    rows.finish({name: np.zeros(rows.num_records, dtype) for name, dtype in _NO_PLACES.items()})
+    derived = [vector_field(name, vector).type for name, vector in plan.vectors.items()]
+    index_bytes += rows.num_steps * sum(getattr(kind, "list_size", 1) * 4 for kind in derived)
+    scale = sum(job.size for job in conversion.jobs) / episode_bytes
+    records = round(rows.num_records * scale)
+    if all(len(job.shard.lengths) == job.shard.records for job in conversion.jobs):
+        lengths = [
+            length for job in conversion.jobs for span in job.spans for length in job.shard.lengths[slice(*span)]
+        ]
+        records = sum(len(first_steps(length, plan.offsets[-1])) for length in lengths) * len(plan.cameras)
+    stored = records // len(plan.cameras) * frame_bytes * len(plan.offsets)
+    return Estimate(records, round(stored + index_bytes * scale), sizes)
+
+
+def _frame_bytes(camera: PlannedCamera, frames: Frames | DamagedEpisode | None, sizes: dict[str, str]) -> int:
+    """Return the bytes of the first frame of a camera, and note its size."""
+    if isinstance(frames, DamagedEpisode | None):
+        return 0
+    first = next(iter(frames))
+    if isinstance(first, CorruptFrame):
+        raise first
+    frame = convert_frame(first, camera.policy, channels=camera.channels)
+    (height, width), (old_height, old_width) = frame.size, decode_frame(first).shape[:2]
+    sizes[camera.name] = f"{height}x{width}"
+    if height * old_width != width * old_height:
+        sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"
+    return len(frame.data)

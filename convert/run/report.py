@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convert.index.derived import part_names
+from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.report import format_table, human_bytes
 from convert.run.estimate import estimate
 from convert.run.survey import Survey
 from stream.format.manifest import Manifest
+from stream.format.names import LAYOUTS
 
 _LISTED = 20
-_SUMMED = ("episodes", "pairs", "bytes_in", "bytes_out", "shards", "shards_done", "estimated_pairs", "estimated_bytes")
+_SUMMED = ("episodes", *LAYOUTS, "bytes_in", "bytes_out", "shards", "shards_done", "estimated_bytes")
 _Columns = Mapping[str, Callable[[Mapping[str, Any]], object]]
 _FIRST: _Columns = {
     "dataset": lambda row: row["dataset"],
@@ -24,6 +26,7 @@ _FIRST: _Columns = {
 _RESULT: _Columns = {
     **_FIRST,
     "pairs": lambda row: row["pairs"],
+    "frames": lambda row: row["frames"],
     "in": lambda row: human_bytes(row["bytes_in"]),
     "out": lambda row: human_bytes(row["bytes_out"]),
     "left out": lambda row: _reasons(row["left_out"]) if row["version"] else "",
@@ -34,6 +37,8 @@ _PLAN: _Columns = {
     "shards done": lambda row: f"{row['shards_done']:,}/{row['shards']:,}{' complete' if row['complete'] else ''}",
     "in": lambda row: human_bytes(row["bytes_in"]),
     "pairs (est.)": lambda row: "?" if row["estimated_pairs"] is None else row["estimated_pairs"],
+    "frames (est.)": lambda row: "?" if row["estimated_frames"] is None else row["estimated_frames"],
+    "frame": lambda row: "; ".join(_frames(row["frame_sizes"])) if row["version"] else "",
     "out (est.)": lambda row: "?" if row["estimated_bytes"] is None else human_bytes(row["estimated_bytes"]),
 }
 
@@ -49,7 +54,7 @@ def summarise(manifest: Manifest, *, output: str, converted: int) -> dict[str, A
         "splits": {name: split.records for name, split in manifest.splits.items()},
         "episodes": manifest.episodes,
         "steps": manifest.steps,
-        "pairs": manifest.records,
+        manifest.layout: manifest.records,
         "bytes_in": sum(shard.source_bytes for shard in shards),
         "bytes_out": sum(shard.file.bytes for shard in shards) + sum(table.bytes for table in tables),
         "shards": len(shards),
@@ -66,7 +71,7 @@ def describe_plan(found: Survey) -> dict[str, Any]:
         "dataset": conversion.spec.name,
         "version": conversion.spec.version,
         "source": conversion.source.path,
-        "output": conversion.plan.output,
+        "output": conversion.target,
         "splits": conversion.splits,
         "episodes": sum(job.episodes for job in conversion.jobs),
         "shards": len(conversion.jobs),
@@ -74,8 +79,9 @@ def describe_plan(found: Survey) -> dict[str, Any]:
         "complete": found.complete,
         "offset": conversion.plan.offset,
         "bytes_in": sum(job.size for job in conversion.jobs),
-        "estimated_pairs": expected.pairs,
+        f"estimated_{conversion.plan.layout}": expected.records,
         "estimated_bytes": expected.bytes,
+        "frame_sizes": dict(expected.sizes),
         "removes": list(found.removes),
         "understood": _understood(conversion) if conversion.source.entry else [],
     }
@@ -84,7 +90,8 @@ def describe_plan(found: Survey) -> dict[str, Any]:
 def _understood(conversion: Conversion) -> list[str]:
     """Return a line for each thing that a dataset says of itself, as its registry entry has it."""
     spec = conversion.spec
-    cameras = [f"{name} ({each.role}, {each.shape[0]}x{each.shape[1]})" for name, each in spec.cameras.items()]
+    shapes = {name: "x".join(map(str, (each.shape or ("unknown size",))[:2])) for name, each in spec.cameras.items()}
+    cameras = [f"{name} ({each.role}, {shapes[name]})" for name, each in spec.cameras.items()]
     rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     splits = [f"{name} ({sum(lengths):,})" for name, lengths in conversion.source.splits.items()]
@@ -119,11 +126,28 @@ def _format(columns: _Columns, rows: Sequence[Mapping[str, Any]]) -> str:
     if len(rows) > 1:
         sums = {key: sum(row[key] or 0 for row in rows) for key in _SUMMED if key in rows[0]}
         shown.append({**dict.fromkeys(rows[0], ""), "dataset": f"{len(rows)} datasets", **sums})
-    return format_table(list(columns), [[cell(row) for cell in columns.values()] for row in shown])
+    other = "frames" if any("pairs" in key for key in rows[0]) else "pairs"
+    cells = {head: cell for head, cell in columns.items() if head.split()[0] != other}
+    return format_table(list(cells), [[cell(row) for cell in cells.values()] for row in shown])
+
+
+def _frames(sizes: Mapping[str, str]) -> list[str]:
+    return [*sizes.values()] if len(sizes) == 1 else [f"{camera} {size}" for camera, size in sizes.items()]
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in left_out.items()) or "-"
+
+
+def describe_fruitless(found: Survey, manifest: Manifest) -> str:
+    """Return an error about a dataset that has no record, because all of its input is damaged."""
+    listed = parse_quarantine(found.conversion.journal.quarantine())
+    example = next((entry for entries in listed.values() for entry in entries), None)
+    shown = f", such as episode {example.episode}: {example.detail}" if example else ""
+    return (
+        f"{found.name}: nothing could be converted, as all is damaged ({_reasons(manifest.left_out)}){shown}; mend the "
+        "source and run the same command again"
+    )
 
 
 def describe_missing(found: Survey) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from convert.errors import ConflictError, UsageError
 from convert.journal.journal import Journal, check_parameters
 from convert.journal.status import IndexStatus, ShardStatus
-from convert.plan import Conversion, ShardJob, SplitJob
+from convert.plan import Conversion, ShardJob, SplitJob, no_pair
 from convert.tasks.merge import index_inputs
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest, SplitEntry
@@ -31,7 +31,8 @@ class Survey:
         merges: Splits to merge, all shards of which are finished.
         merged: Splits whose shards and index are finished in the journal. The others stay as the manifest has them.
         finished: Statuses in the journal, by stem.
-        removes: Splits that --overwrite removes.
+        removes: Splits that --overwrite removes in the end.
+        discards: True if the output has another unfinished --overwrite, which is removed first.
     """
 
     conversion: Conversion
@@ -43,6 +44,7 @@ class Survey:
     merged: dict[str, IndexStatus] = field(default_factory=dict)
     finished: Mapping[str, ShardStatus] = field(default_factory=dict)
     removes: Sequence[str] = ()
+    discards: bool = False
 
     @property
     def name(self) -> str:
@@ -131,15 +133,15 @@ def barren_split(conversion: Conversion) -> str | None:
         if len(statuses) == len(jobs) and not useful:
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
                 return (
-                    f"{conversion.name}: split {split}: the list of --episodes leaves no pair; change it, or "
+                    f"{conversion.name}: split {split}: the list of --episodes leaves nothing; change it, or "
                     "leave the split out with --splits"
                 )
             longest = max(status.longest for status in statuses)
-            return (
-                f"{conversion.name}: split {split} gives no pair at offset {offset}: its longest episode has "
-                f"{longest} steps, a pair takes {offset + 1}; give a smaller --offset with --overwrite, or leave the "
-                "split out with --splits"
-            )
+            if conversion.plan.layout == "frames":
+                return (
+                    f"{conversion.name}: split {split} gives no frame: its episodes are empty; leave it out (--splits)"
+                )
+            return no_pair(conversion.name, split, offset, longest, how=" with --overwrite")
     return None
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from convert.errors import ConflictError
-from convert.journal.journal import check_parameters
+from convert.journal.journal import Journal, check_parameters
 from convert.plan import Conversion
 from convert.registry.dataset import reindex_hint
 from convert.run.survey import Survey, find_redo, repaired_sources, survey
@@ -27,22 +28,25 @@ def find_work(conversions: Sequence[Conversion], redo: Sequence[str], *, config:
     return [_find_work(conversion, named[conversion.name], config) for conversion in conversions]
 
 
-def overwriting_work(conversion: Conversion, selection: str | None) -> Survey:
-    """Return the work on a dataset whose output is to be removed first.
+def overwriting_work(conversion: Conversion, selection: str | None, *, config: Sequence[str] = ()) -> Survey:
+    """Return the work on a dataset whose earlier conversion is to be replaced; goes on after an interrupt.
 
     ``selection`` is the option that selects splits, as it was given; None for all splits.
 
     Raises:
         ConflictError: The output has splits that would not be converted again.
     """
-    existing = conversion.journal.splits()
+    existing = Journal(conversion.target).splits()
     others = [split for split in existing if split not in conversion.splits]
     if others and selection is not None:
         raise ConflictError(
-            f"{conversion.plan.output} has {', '.join(others)} too, which --overwrite {selection} would remove and not "
+            f"{conversion.target} has {', '.join(others)} too, which --overwrite {selection} would remove and not "
             "convert again; leave that option out, or remove the folder yourself"
         )
-    return Survey(conversion=conversion, todo=list(conversion.jobs), removes=list(existing))
+    try:
+        return replace(_find_work(conversion, frozenset(), config), removes=list(existing))
+    except ConflictError:
+        return Survey(conversion=conversion, todo=list(conversion.jobs), removes=list(existing), discards=True)
 
 
 def _find_work(conversion: Conversion, redo: frozenset[str], config: Sequence[str]) -> Survey:

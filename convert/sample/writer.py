@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 import tensorflow_datasets as tfds
 from tqdm import tqdm
 
@@ -24,6 +23,7 @@ from convert.sample.episode import Episode, seeded
 from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
 from convert.source.rlds.tfrecord import encode_tfrecord
+from convert.storage.staging import stage
 
 SAMPLE_FORMAT = 3
 """Raised when the same parameters give other files; samples of another format are out of date."""
@@ -84,19 +84,14 @@ def make_sample(
     reports = {path: dataset.existing(overwrite=overwrite) for path, dataset in planned.items()}
     wanted = [dataset for path, dataset in planned.items() if reports[path] is None]
     stop = threading.Event()
-    try:
+    with contextlib.ExitStack() as folders:
         for dataset in wanted:
-            dataset.prepare()
+            dataset.prepare(folders)
         with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool, contextlib.ExitStack() as stack:
             stack.callback(stop.set)
             written = pool.map(lambda dataset: dataset.write(stop), wanted)
             for report in tqdm(written, "drawing", len(wanted), leave=False, disable=None):
                 reports[Path(report.directory)] = report
-    finally:
-        for dataset in wanted:
-            shutil.rmtree(dataset.partial, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                dataset.partial.parent.rmdir()
     return [report for report in reports.values() if report]
 
 
@@ -106,7 +101,7 @@ class _Dataset:
     def __init__(self, source: SampleSource, path: Path, given: Mapping[str, int]) -> None:
         self._source, self._path, self._given = source, path, given
         self._parameters = {"format": SAMPLE_FORMAT, **given, "content": source.content}
-        self.partial = path.parent / f".{path.name}.{os.getpid()}.partial"
+        self._partial = path
 
     def existing(self, *, overwrite: bool) -> SampleReport | None:
         """Return the report of an existing sample with the same parameters, None if the sample must be written."""
@@ -128,15 +123,15 @@ class _Dataset:
         details = [f"{key} {found.get(key)} (asked for: {asked[key]})" for key in asked if found.get(key) != asked[key]]
         raise ConflictError(f"{self._path} is a sample with {', '.join(details)}; --overwrite replaces it")
 
-    def prepare(self) -> None:
-        """Create the temporary directory, and remove those of processes that no longer run."""
+    def prepare(self, folders: contextlib.ExitStack) -> None:
+        """Create the temporary directory, and remove those of killed processes."""
+        parent = self._path.parent
         try:
-            for left in self._path.parent.glob(f".{self._path.name}.*.partial"):
-                if not psutil.pid_exists(int(left.name.split(".")[-2])):
-                    shutil.rmtree(left, ignore_errors=True)
-            self.partial.mkdir(parents=True)
+            parent.mkdir(parents=True, exist_ok=True)
+            self._partial = folders.enter_context(stage(parent, prefix=f".{self._path.name}-")) / self._path.name
+            self._partial.mkdir()
         except OSError as error:
-            raise UsageError(f"{error.filename or self.partial}: cannot be written to: {error.strerror}") from None
+            raise UsageError(f"{error.filename or parent}: cannot be written to: {error.strerror}") from None
 
     def write(self, stop: threading.Event) -> SampleReport:
         """Write files and metadata and move the dataset to its location, unless ``stop`` is set between episodes."""
@@ -148,11 +143,11 @@ class _Dataset:
                 shards[split] = counts, size = self._write_split(split, lengths, stop)
                 splits[split] = {"episodes": sum(counts), "steps": sum(lengths), "bytes": size}
             metadata = {"name": spec.tfds_name, "version": spec.version, "features": self._source.tree}
-            write_metadata(self.partial, splits=shards, **metadata)
+            write_metadata(self._partial, splits=shards, **metadata)
             content = json.dumps({**self._parameters, "splits": splits}, indent=1)
-            (self.partial / SAMPLE_FILE).write_text(content + "\n", encoding="utf-8")
+            (self._partial / SAMPLE_FILE).write_text(content + "\n", encoding="utf-8")
             shutil.rmtree(self._path, ignore_errors=True)
-            self.partial.rename(self._path)
+            self._partial.rename(self._path)
         except OSError as error:
             raise ConvertError(f"{self._path}: could not be written: {error.strerror or error}") from None
         return self._report("written", splits)
@@ -162,7 +157,7 @@ class _Dataset:
         size, seed, name = 0, self._given["seed"], f"{self._source.spec.tfds_name}-{split}.tfrecord"
         files = np.array_split(np.arange(len(lengths)), min(self._given["shards"], len(lengths)))
         for number, episodes in enumerate(files):
-            with (self.partial / f"{name}-{number:05d}-of-{len(files):05d}").open("xb") as file:
+            with (self._partial / f"{name}-{number:05d}-of-{len(files):05d}").open("xb") as file:
                 for episode in episodes.tolist():
                     if stop.is_set():
                         raise ConvertError(f"{self._path}: stopped")

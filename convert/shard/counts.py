@@ -8,10 +8,13 @@ from typing import Any
 
 from stream.format.manifest import ShardEntry
 
-DAMAGED_EPISODE = ("unreadable", "malformed", "missing_feature", "missing_frames")
+DAMAGED_EPISODE = ("unreadable", "malformed", "missing_feature", "missing_frames", "unmatched_frames")
 """Reasons for leaving out an episode that mean damaged input."""
-DAMAGE = (*DAMAGED_EPISODE, "corrupt_frame", "missing_camera", "undeclared")
+DAMAGE = (*DAMAGED_EPISODE, "corrupt_frame", "missing_camera", "spare_frames", "undeclared")
 """Reasons that mean damaged input; ``empty`` and ``too_short`` episodes are healthy and give no pair."""
+
+BROKEN_FILE = ("unreadable", "undeclared")
+"""Reasons that another copy of the file may mend."""
 
 
 def count_frames(shards: Sequence[ShardEntry], cameras: Sequence[str]) -> dict[str, Any]:

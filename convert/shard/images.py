@@ -1,7 +1,7 @@
 """Frames: fitting ones pass through, the others are transcoded once.
 
-JPEG is decoded by libjpeg-turbo through simplejpeg, which is strict about damage; PNG by libpng through OpenCV, which
-checks checksums. OpenCV encodes, because simplejpeg has no optimised Huffman tables.
+JPEG is decoded by libjpeg-turbo through simplejpeg, which is strict about damage; PNG by libpng, which checks
+checksums, and WebP by libwebp, both through OpenCV. OpenCV encodes, because simplejpeg has no optimised Huffman tables.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 import simplejpeg
 
 from convert.errors import CorruptFrame
+from convert.source.episode import MAX_PIXELS
 
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _CHUNK = struct.Struct(">I4s")
-_MAX_PIXELS = 1 << 26
 _PICTURE_HEIGHT = 128
 _PICTURE_WIDTH = 512
 _PICTURE_QUALITY = 80
@@ -101,15 +101,33 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
         return decode_jpeg(frame, order=channels)
     if frame.startswith(_PNG):
         _check_png(frame)
-        flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
-        try:
-            decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-        except cv2.error as error:
-            raise CorruptFrame(f"PNG of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
-        if decoded is None:
-            raise CorruptFrame(f"PNG of {len(frame)} bytes does not decode")
-        return decoded
-    raise CorruptFrame(f"{len(frame)} bytes that are neither JPEG nor PNG, starting with {frame[:8]!r}")
+        return _decode(frame, "PNG", channels)
+    if frame.startswith(b"RIFF") and frame[8:12] == b"WEBP":
+        _check_webp(frame)
+        return _decode(frame, "WebP", channels)
+    raise CorruptFrame(f"{len(frame)} bytes that are neither JPEG, PNG nor WebP, starting with {frame[:8]!r}")
+
+
+def _decode(frame: bytes, kind: str, channels: Literal["rgb", "bgr"]) -> np.ndarray:
+    flags = cv2.IMREAD_COLOR_RGB if channels == "rgb" else cv2.IMREAD_COLOR_BGR
+    try:
+        decoded = cv2.imdecode(np.frombuffer(frame, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        raise CorruptFrame(f"{kind} of {len(frame)} bytes: {' '.join(str(error).split())[:200]}") from None
+    if decoded is None:
+        raise CorruptFrame(f"{kind} of {len(frame)} bytes does not decode")
+    return decoded
+
+
+def _check_webp(webp: bytes) -> None:
+    """Raise CorruptFrame if a WebP claims too many pixels."""
+    chunk, bits = webp[12:16], int.from_bytes(webp[20:30].ljust(10, b"\0"), "little")
+    if chunk == b"VP8X":
+        _check_size((bits >> 56 & 0xFFFFFF) + 1, (bits >> 32 & 0xFFFFFF) + 1)
+    elif chunk == b"VP8L":
+        _check_size((bits >> 22 & 0x3FFF) + 1, (bits >> 8 & 0x3FFF) + 1)
+    else:
+        _check_size(bits >> 64 & 0x3FFF, bits >> 48 & 0x3FFF)
 
 
 def _check_png(png: bytes) -> None:
@@ -207,8 +225,8 @@ def _jpeg_header(data: bytes) -> tuple[int, int, str]:
 
 
 def _check_size(height: int, width: int) -> None:
-    if not 0 < height * width <= _MAX_PIXELS:
-        raise CorruptFrame(f"image claims {width}x{height}; more than {_MAX_PIXELS} pixels or none")
+    if not 0 < height * width <= MAX_PIXELS:
+        raise CorruptFrame(f"image claims {width}x{height}; more than {MAX_PIXELS} pixels or none")
 
 
 def _three_channels(pixels: np.ndarray) -> np.ndarray:

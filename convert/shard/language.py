@@ -17,7 +17,8 @@ def step_language(
     """Return the instruction at each step, ``""`` where it has none.
 
     Args:
-        features: Features of steps or of the episode; the first that is not empty at a step is taken.
+        features: Features of steps or of the episode; the first that is not empty at a step is taken, and of several
+            texts of a step the first that is not empty.
         encoding: ``utf8_codes`` for integer tensors with one UTF-8 byte per number.
     """
     texts = [""] * episode.num_steps
@@ -36,7 +37,10 @@ def _texts(column: Column, encoding: Literal["text", "utf8_codes"]) -> list[str]
     if column.values is None:
         return []
     if encoding == "text":
-        return list(column.values)
+        size = column.feature.size or 1
+        counts = column.lengths[0] * size if column.lengths else np.full(column.rows, size)
+        parts = zip((np.cumsum(counts) - counts).tolist(), counts.tolist(), strict=True)
+        return [next(filter(None, column.values[first : first + count]), "") for first, count in parts]
     rows = np.asarray(column.values).reshape(column.rows, column.feature.size or 0)
     known: dict[bytes, str] = {}
     return [known.setdefault(row.tobytes(), decode_codes(row)) for row in rows]

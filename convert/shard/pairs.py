@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from convert.errors import UsageError
+from stream.format.mixture_file import OFFSET
 from stream.format.names import Layout
 
-_OFFSET = re.compile(r"(?P<steps>[0-9]{1,9})|(?P<seconds>[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
 _FRAMES = re.compile(r"endpoints|all|stride:(?P<stride>0*[1-9][0-9]{0,8})|fixed:(?P<fixed>[0-9]{1,9})")
 _MAX_OFFSET = 10_000
 _MAX_FIXED = 10_000
@@ -52,7 +52,7 @@ def is_seconds(text: str | int) -> bool:
 
 def check_offset(text: str | int, *, name: str = "--offset") -> str:
     """Return an offset if it is a number of steps or of seconds, else raise UsageError with the name."""
-    if not _OFFSET.fullmatch(str(text).strip()):
+    if not OFFSET.fullmatch(str(text).strip()):
         raise UsageError(f"{name} {str(text)[:80]!r} is neither a number of steps (5) nor seconds (0.6s)")
     return str(text)
 

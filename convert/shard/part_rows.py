@@ -1,8 +1,8 @@
-"""Rows of one shard's part of the index, gathered episode by episode, and their tables."""
+"""Rows of one shard's part of the index, gathered episode by episode and given on in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,8 @@ from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.schema import FIRST_FIELDS, feature_column
 
 _LEVELS: dict[TableKind, str] = {"steps": "step", "episodes": "episode"}
+_BATCH = 8 << 20
+"""Bytes of columns that memory holds."""
 
 
 def episode_id(source_file: str, position: int) -> str:
@@ -30,15 +32,25 @@ class PartRows:
         features: Features of the part.
         source_file: Name of the file of the episodes.
         offset: Distance of a record's last frame from its first.
+        write: Takes the batches of each table, in order. ``records`` has one batch, the last of all.
 
     Attributes:
         paired_episodes: Count of episodes with records.
         longest: Steps of the longest episode.
     """
 
-    def __init__(self, features: Sequence[Feature], *, source_file: str, offset: int) -> None:
+    def __init__(
+        self,
+        features: Sequence[Feature],
+        *,
+        source_file: str,
+        offset: int,
+        write: Callable[[TableKind, pa.RecordBatch], None],
+    ) -> None:
         self._source_file = source_file
         self._offset = offset
+        self._write = write
+        self._held = 0
         self._features = {
             kind: [feature for feature in features if feature.level == _LEVELS.get(kind)] for kind in TABLE_KINDS
         }
@@ -94,17 +106,28 @@ class PartRows:
         )
         self._columns["steps"].append({} if episode is None else episode.steps)
         self._columns["episodes"].append({} if episode is None else episode.episode)
+        self._held += sum(map(_size, chain(*(columns[-1].values() for columns in self._columns.values()))))
         self.num_episodes += 1
         self.num_steps += steps
         self.num_records += records
         self.paired_episodes += records > 0
         self.longest = max(self.longest, steps)
+        if self._held > _BATCH:
+            self._write_features()
 
-    def tables(self, places: dict[str, np.ndarray]) -> dict[TableKind, pa.Table]:
-        """Return the tables of the part; ``places`` are the columns of ``find_places``."""
-        return {kind: self._table(kind, places if kind == "records" else {}) for kind in TABLE_KINDS}
+    def finish(self, places: dict[str, np.ndarray]) -> None:
+        """Write what is left; ``places`` are the columns of ``find_places``."""
+        self._write_features()
+        self._write("records", self._batch("records", places))
 
-    def _table(self, kind: TableKind, known: Mapping[str, np.ndarray]) -> pa.Table:
+    def _write_features(self) -> None:
+        for kind in _LEVELS:
+            self._write(kind, self._batch(kind, {}))
+            self._rows[kind].clear()
+            self._columns[kind].clear()
+        self._held = 0
+
+    def _batch(self, kind: TableKind, known: Mapping[str, np.ndarray]) -> pa.RecordBatch:
         fields = list(FIRST_FIELDS[kind])
         arrays = [
             _array([known[field.name]] if field.name in known else [row[field.name] for row in self._rows[kind]], field)
@@ -116,7 +139,12 @@ class PartRows:
             field = arrow_field(feature)
             fields.append(field.with_name(feature_column(kind, field.name)))
             arrays.append(arrow_array(feature, [row.get(feature.name, absent) for row in self._columns[kind]]))
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _size(column: Column) -> int:
+    """Return about how many bytes of memory a column takes."""
+    return column.values.nbytes if isinstance(column.values, np.ndarray) else 64 * len(column.values or ())
 
 
 def _array(parts: Sequence[Any], field: pa.Field) -> pa.Array:

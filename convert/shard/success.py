@@ -1,4 +1,4 @@
-"""The success of an episode, where the source tells it by a path of a folder."""
+"""The success of an episode, where the source tells it by a flag or by a path of a folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ def episode_success(episode: Episode, feature: Feature) -> Column:
 
     Args:
         episode: Episode.
-        feature: Text of the steps or of the episode.
+        feature: Text, or a number of which 1 is success and 0 failure, of the steps or of the episode. Steps that
+            differ tell nothing.
     """
-    texts = (episode.steps if feature.level == "step" else episode.episode)[feature.name].values
-    found = path_success(str(texts[0])) if texts is not None and len(texts) else None
+    values = episode.column(feature).values
+    told = set(values.tolist() if isinstance(values, np.ndarray) else values or ())
+    only = told.pop() if len(told) == 1 else None
+    found = path_success(only) if isinstance(only, str) else bool(only) if only in (0, 1) else None
     if found is None:
         return absent_column(SUCCESS, 1)
     return Column(feature=SUCCESS, values=np.array([found]), lengths=(), rows=1)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convert.errors import CorruptFrame
+from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.features import Feature
 
+MAX_PIXELS = 1 << 26
+"""Most pixels of a frame that is decoded."""
 Frames = Iterable[bytes | np.ndarray | CorruptFrame]
 
 
@@ -43,20 +45,23 @@ class Episode:
     Attributes:
         steps: Columns of step features by name (``Feature.name``).
         episode: Columns of episode features by name.
-        cameras: Frames of each wanted camera, None where the episode lacks one. One entry per step, to be taken once
-            and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], or the reason why there
-            is no frame.
+        cameras: Frames of each wanted camera, None or the reason where the episode lacks one. One entry per step, to
+            be taken once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], or the
+            reason why there is no frame.
+        spare: A message for each camera that has frames of no step.
     """
 
     num_steps: int
     steps: Mapping[str, Column]
     episode: Mapping[str, Column]
-    cameras: Sequence[Frames | None]
+    cameras: Sequence[Frames | DamagedEpisode | None]
+    spare: tuple[str, ...] = ()
 
     @property
     def frames(self) -> Frames:
         """Frames of the first camera, none where the episode lacks it."""
-        return self.cameras[0] or ()
+        first = self.cameras[0]
+        return () if first is None or isinstance(first, DamagedEpisode) else first
 
     def column(self, feature: Feature) -> Column:
         """Return the column of a feature of either level."""

@@ -6,6 +6,8 @@ a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows
 
 from __future__ import annotations
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, SourceError, UsageError
 from convert.source.episode import Episode
 from convert.source.features import Feature
 from stream.storage.errors import closest
 
+SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+"""Name of a split, which becomes a folder."""
 Span = tuple[int, int]
 """Range [start, stop) of the episodes of a shard, counted from 0."""
 
@@ -62,8 +65,11 @@ class EpisodeReader(Protocol):
     def __iter__(self) -> Iterator[SourceEpisode]: ...
 
     @property
-    def digest(self) -> str:
-        """SHA-256 in hex that tells the content that was read from another."""
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 in hex of each file, which tells the content that was read of it from another.
+
+        Where only the beginning of a file is covered, the digest of a later range covers the earlier ones.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +93,11 @@ class SourceShard(ABC):
     records: int
     bytes: int
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Count of the steps of each episode, empty where the metadata do not tell."""
+        return ()
+
     @abstractmethod
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
         """Open the shard to read some of its episodes once.
@@ -101,7 +112,7 @@ class SourceShard(ABC):
 
         Args:
             wanted, spans: What was read.
-            digest: Digest of the reader.
+            digest: ``join_digests`` of the reader's digests.
             left_out: Count of damaged episodes by reason.
         """
 
@@ -165,6 +176,9 @@ class Source(ABC):
         Raises:
             UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
         """
+        # Only here, as it takes seconds to import and no other source needs it.
+        import tensorflow_datasets as tfds
+
         infos = {
             name: tfds.core.SplitInfo(name=name, shard_lengths=list(lengths), num_bytes=0)
             for name, lengths in self.splits.items()
@@ -193,6 +207,12 @@ class Source(ABC):
         return ", ".join(f"{name}: {sum(lengths):,} episodes" for name, lengths in self.splits.items()) or "none"
 
 
+def join_digests(readers: Iterable[Mapping[str, str]]) -> str:
+    """Return one digest of the files that were read for the ranges of a shard, in order."""
+    files = {name: digest for digests in readers for name, digest in digests.items()}
+    return hashlib.sha256("".join(f"{name} {files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+
+
 def shard_spans(lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tuple[Span, ...]]:
     """Return the ranges [start, stop) of episodes, by shard, of some slices of a split; sorted and apart.
 
@@ -208,6 +228,16 @@ def shard_spans(lengths: Sequence[int], slices: Iterable[slice]) -> dict[int, tu
         if edges:
             found[index] = tuple(zip(edges[::2], edges[1::2], strict=True))
     return found
+
+
+def clip(spans: Sequence[Span], start: int, stop: int) -> tuple[Span, ...]:
+    """Return the parts of ranges that lie in [start, stop).
+
+    >>> clip(((0, 5), (7, 9)), 3, 8)
+    ((3, 5), (7, 8))
+    """
+    found = ((max(first, start), min(last, stop)) for first, last in spans)
+    return tuple((first, last) for first, last in found if first < last)
 
 
 def covers(spans: Sequence[Span], number: int) -> bool:

@@ -111,6 +111,11 @@ class StoreFolder(RemoteFolder):
         found = "nothing" if info is None else f"other content ({int(info['size']):,} bytes)"
         raise RemoteError(f"{self.url}/{name}: after {size:,} bytes were stored, the store has {found}; try again")
 
+    def copy(self, source: RemoteFolder, name: str) -> None:
+        """Store a copy of an object of another folder of the same object store."""
+        with self.explained("written", name):
+            self.store.cp_file(f"{source.path}/{name}", f"{self.path}/{name}")
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove the objects that exist among several."""
         for name in names:

@@ -1,4 +1,4 @@
-"""Temporary folders on the local disk that end with their user.
+"""Temporary folders that end with their user: files are written there, and renamed to their places when complete.
 
 A used folder is locked, and the kernel frees the lock however a process ends. The next process that makes such a folder
 removes the unlocked ones of killed processes. Other machines may not see a lock on a shared disk, so names carry the
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -37,11 +39,11 @@ def staging_base(staging: str | None) -> Path:
 
 
 @contextlib.contextmanager
-def stage(base: Path, *, prefix: str = STAGING) -> Iterator[Path]:
+def stage(base: Path, *, prefix: str = STAGING, suffix: str = "") -> Iterator[Path]:
     """Make a folder that exists during the context; raises OSError if it cannot be made."""
-    sweep(base, prefix=prefix)
+    sweep(base, prefix=prefix, suffix=suffix)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{machine()}-", dir=base))
+        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{machine()}-{os.getpid()}-", suffix=suffix, dir=base))
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         # A file system without locks has no sweeping either.
         with contextlib.suppress(OSError):
@@ -57,13 +59,22 @@ def stage(base: Path, *, prefix: str = STAGING) -> Iterator[Path]:
         os.close(held)
 
 
-def sweep(base: Path, *, prefix: str = STAGING) -> None:
-    """Remove the folders of processes of this user on this machine that were killed."""
-    for folder in base.glob(f"{prefix}{machine()}-*"):
+def sweep(base: Path, *, prefix: str = STAGING, suffix: str = "", stale: float = math.inf) -> None:
+    """Remove the folders of processes of this user that were killed.
+
+    Args:
+        base: Folder that they are in.
+        prefix: Beginning of their names, may be a pattern.
+        suffix: End of their names.
+        stale: Age in seconds from which folders of other machines are removed too.
+    """
+    for folder in base.glob(f"{prefix}*{suffix}"):
         with contextlib.suppress(OSError):
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                if os.fstat(held).st_uid == os.getuid():
+                found = os.fstat(held)
+                near = f"{machine()}-" in folder.name or time.time() - found.st_mtime >= stale
+                if near and found.st_uid == os.getuid():
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

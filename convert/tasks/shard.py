@@ -6,18 +6,21 @@ reopened, checked and hashed, and only then put into place; the status of the sh
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
-from convert.index.tables import write_part
-from convert.journal.journal import RECORDS, Journal
+from convert.index.table_writer import TableWriter
+from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, PlannedCamera, ShardJob
 from convert.shard.counts import DAMAGE, total_counts
@@ -29,25 +32,29 @@ from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import SUCCESS, episode_success
 from convert.source.episode import Episode
 from convert.source.features import Feature
-from convert.source.protocol import SourceEpisode
+from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import describe_durably, writing
+from convert.tasks.pieces import join_pieces
 from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
-from stream.format.names import HOLE, TableKind
+from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
+from stream.storage.remote import RemoteError
 
 
 def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
-    """Convert one shard, unless it is finished or another process is converting it.
+    """Convert one shard or piece, unless it is finished or another process is converting it.
+
+    The process that finishes the last piece of a shard joins them to what converting the shard at once would give.
 
     Returns:
-        The status, also of a shard that was finished before; None if another process is converting it, or has
-        finished the whole dataset since.
+        The status of the shard, also of one that was finished before; that of the piece while others are missing; None
+        if another process is converting or joining it, or has finished the whole dataset since.
 
     Raises:
-        ShardError: The source cannot be read, the output cannot be written, or the source is damaged and the plan says
-            ``on_error="fail"``.
+        ShardError: This machine does not see the journal, the source cannot be read, the output cannot be written, or
+            the source is damaged and the plan says ``on_error="fail"``.
         stream.storage.remote.RemoteError: A bucket cannot be read or written.
     """
     journal = plan.journal
@@ -66,18 +73,40 @@ def _convert_shard(job: ShardJob, plan: DatasetPlan, journal: Journal) -> ShardS
     if not journal.exists():
         if _in_manifest(journal, job):
             return None
-        journal.make()
-    with journal.lock(job.stem) as mine:
+        raise ShardError(
+            f"{plan.output}: {socket.gethostname()} finds no conversion there, though one was begun; workers and this "
+            "command need an --output that all of them see, on a shared disk or in a bucket"
+        )
+    status = _once(job, journal, lambda folder: _ShardWriter(job, plan, folder, scratch=journal.scratch).run())
+    if status is None or job.piece is None:
+        return status
+    pieces = [found for piece in job.cut if (found := journal.status(piece_stem(job.stem, *piece)))]
+    if len(pieces) < len(job.cut) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
+        return status
+    try:
+        joined = _once(replace(job, piece=None), journal, lambda folder: join_pieces(pieces, journal, folder))
+    except (ConvertError, RemoteError, OSError):
+        # Without locks another process may join the pieces, and remove them, meanwhile.
+        if (joined := journal.status(job.stem)) is None:
+            raise
+    if joined is not None:
+        journal.clear_pieces(job.stem)
+    return joined
+
+
+def _once(job: ShardJob, journal: Journal, make: Callable[[Path], ShardStatus]) -> ShardStatus | None:
+    """Put what ``make`` writes to a folder into place, unless it is finished or another process is at it."""
+    with journal.lock(job.name) as mine:
         if not mine:
             return None
-        if status := journal.status(job.stem):
+        if (status := journal.status(job.name)) and status.entry.source_bytes == job.shard.bytes:
             return status
-        with journal.stage(job.stem) as folder:
-            status = _ShardWriter(job, plan, folder, scratch=journal.scratch).run()
-            if job.entry is not None and job.entry != status.entry:
+        with journal.stage(job.name) as folder:
+            status = make(folder)
+            if job.entry is not None and job.piece is None and job.entry != status.entry:
                 _check_no_worse(job, job.entry, status.entry, journal)
                 journal.withdraw(job.stem)
-            journal.place(job.stem, folder)
+            journal.place(job.name, folder)
         journal.finish(status)
         return status
 
@@ -118,7 +147,8 @@ class _ShardWriter:
         vectors = {part.path for vector in plan.vectors.values() for part in vector_inputs(vector)}
         self._vectors = [feature for feature in plan.features if feature.level == "step" and feature.name in vectors]
         columns = (*plan.features, SUCCESS) if plan.success else plan.features
-        self._rows = PartRows(columns, source_file=job.shard.name, offset=self._offsets[-1])
+        self._tables = {kind: TableWriter(folder / kind) for kind in TABLE_KINDS}
+        self._rows = PartRows(columns, source_file=job.shard.name, offset=self._offsets[-1], write=self._write)
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
@@ -128,15 +158,18 @@ class _ShardWriter:
     def run(self) -> ShardStatus:
         shard = self._job.shard
         try:
-            with writing(self._scratch):
-                writer = RecordWriter(self._folder / RECORDS, output=self._scratch)
-            with writer, shard.open(self._plan.wanted, self._job.spans) as reader:
-                for found in reader:
-                    self._add(found, writer)
-                source_digest = reader.digest
-            with writing(self._scratch):
-                parts = self._write_parts(writer)
-                records_file = describe_durably(self._folder / RECORDS)
+            with ExitStack() as tables:
+                with writing(self._scratch):
+                    writer = RecordWriter(self._folder / RECORDS, output=self._scratch)
+                    for table in self._tables.values():
+                        tables.enter_context(table)
+                with writer, shard.open(self._plan.wanted, self._job.spans) as reader:
+                    for found in reader:
+                        self._add(found, writer)
+                    digests = dict(reader.digests)
+                with writing(self._scratch):
+                    parts = self._write_parts(writer)
+                    records_file = describe_durably(self._folder / RECORDS)
         except OSError as error:
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
         sizes = {name: total_counts([counts]) for name, counts in self._sizes.items()}
@@ -144,7 +177,7 @@ class _ShardWriter:
             name=self._job.stem,
             source_file=shard.name,
             source_bytes=shard.bytes,
-            source_digest=source_digest,
+            source_digest=join_digests([digests]),
             episodes=self._rows.num_episodes,
             steps=self._rows.num_steps,
             records=self._rows.num_records,
@@ -160,20 +193,26 @@ class _ShardWriter:
             parts=parts,
             longest=self._rows.longest,
             bytes_in=self._bytes_in,
+            digests=digests,
             quarantine=tuple(self._quarantine),
+            piece="" if self._job.piece is None else self._job.name,
         )
 
     def _write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
         """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        tables = self._rows.tables(writer.places())
-        for kind, table in tables.items():
-            write_part(self._folder / kind, table)
-        for kind, table in tables.items():
+        self._rows.finish(writer.places())
+        rows = {"steps": self._rows.num_steps, "episodes": self._rows.num_episodes, "records": self._rows.num_records}
+        for kind, table in self._tables.items():
+            table.finish()
             try:
-                open_table(self._folder / kind, kind, rows=table.num_rows)
+                open_table(self._folder / kind, kind, rows=rows[kind])
             except FormatError as error:
                 raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
-        return {kind: describe_durably(self._folder / kind) for kind in tables}
+        return {kind: describe_durably(self._folder / kind) for kind in self._tables}
+
+    def _write(self, kind: TableKind, batch: pa.RecordBatch) -> None:
+        with writing(self._scratch):
+            self._tables[kind].add(batch)
 
     def _add(self, found: SourceEpisode, writer: RecordWriter) -> None:
         position = found.position
@@ -193,6 +232,8 @@ class _ShardWriter:
         if episode is not None:
             write = self._write_frames if self._plan.layout == "frames" else self._write_pairs
             starts, cameras = write(position, episode, writer)
+            for detail in episode.spare:
+                self._leave_out("spare_frames", position, detail)
             language = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
             robot = _robot(episode, self._plan.robot_feature) or robot
             if self._plan.layout == "frames" and episode.num_steps and not starts:
@@ -259,8 +300,9 @@ class _ShardWriter:
         cameras: list[int] = []
         only_holes = True
         for number, (camera, frames) in enumerate(zip(self._plan.cameras, episode.cameras, strict=True)):
-            if frames is None:
-                self._leave_out("missing_camera", position, f"no {camera.feature.name}")
+            if isinstance(frames, DamagedEpisode | None):
+                self._leave_out("missing_camera", position, str(frames or f"no {camera.feature.name}"))
+                frames = None
             for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
                 frame = None if raw is None else self._convert(raw, camera, position, step)
                 if only_holes and frame is not None:

@@ -18,21 +18,19 @@ from typing import NamedTuple, TextIO
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
 from convert.errors import UsageError
+from convert.findings import Notes, Report
 from convert.index.shards import list_shards
 from convert.pool import Crashed, WorkerPool, progress_bar
 from convert.shard.pairs import record_offsets
-from convert.verify.dataset import survey
+from convert.verify.dataset import Surveyed, survey
 from convert.verify.index import check_index
-from convert.verify.report import DatasetReport, Finding, Problem, Report
 from convert.verify.shard import check_shard
 from stream.format.names import table_file
 
-__all__ = ["DatasetReport", "Problem", "Report", "main", "verify_root"]
-
 _EPILOG = """\
 exit codes:
-  0    no problems
-  1    problems, or an incomplete conversion; one line each
+  0    no errors
+  1    errors: damage, or an incomplete conversion
   2    a wrong name, path or option; nothing was checked
   130  interrupted
 
@@ -79,29 +77,48 @@ def verify_root(
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]
             results = pool.run([check.run for check in checks], shown=shown, sizes=[check.bytes for check in checks])
             for check, found in zip(checks, results, strict=True):
-                check.report.findings += [Finding(check.file, str(found))] if isinstance(found, Crashed) else found
-    return Report(root=str(root), deep=deep, seconds=time.monotonic() - started, datasets=reports)
+                if isinstance(found, Crashed):
+                    check.report.notes.add_file(check.file, str(found))
+                else:
+                    check.report.notes.merge(found)
+    _name_swapped(reports)
+    return Report(
+        root=str(root),
+        settings={"deep": deep},
+        looked_at="every frame decoded" if deep else "sizes, checksums and indexes (--deep decodes every frame)",
+        seconds=time.monotonic() - started,
+        datasets=reports,
+    )
+
+
+def _name_swapped(reports: Sequence[Surveyed]) -> None:
+    """Say of each damaged file that has the bytes of another which one that is."""
+    owners = {entry.sha256: path for report in reports for path, entry in report.files()}
+    for damage in (damage for report in reports for damage in report.notes.damage):
+        if damage.sha256 in owners:
+            damage.text += f"; these are the bytes of {owners[damage.sha256]}"
 
 
 class _Check(NamedTuple):
     """A check to run in a process, the file to name if the process dies, and the number of bytes to read."""
 
-    report: DatasetReport
-    run: Callable[[], list[Finding]]
+    report: Surveyed
+    run: Callable[[], Notes]
     file: Path
     bytes: int
 
 
-def _list_checks(report: DatasetReport, *, deep: bool, of_shards: bool) -> Iterator[_Check]:
+def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_Check]:
     """Yield the check of the index of each split, or, after these checks, of each shard."""
     if (manifest := report.manifest) is None:
         return
-    offsets, wrong = record_offsets(manifest.layout, manifest.parameters), {each.file for each in report.findings}
+    offsets = record_offsets(manifest.layout, manifest.parameters)
+    wrong = {damage.file for damage in report.notes.damage}
     for split, entry in manifest.splits.items():
         folder, records = report.folder / split, report.folder / split / table_file("records")
         if of_shards and folder.is_dir():
             for shard in list_shards(folder, entry):
-                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=records not in wrong)
+                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=str(records) not in wrong)
                 yield _Check(report, run, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
             size = sum(table.bytes for table in entry.index.values())

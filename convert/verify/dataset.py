@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from convert.findings import DatasetReport, Example, Notes
 from convert.journal.journal import FOLDER, Journal
 from convert.journal.status import QuarantineEntry
 from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
-from convert.verify.report import DatasetReport, Findings
 from stream.format.manifest import Manifest, ShardEntry, read_manifest
 from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, shard_file, split_of, table_file
 from stream.storage.errors import FormatError, first_fault
@@ -29,35 +30,43 @@ _UNLISTED = {"pair_of_corrupt_frame", "not_chosen"}
 """Reasons that are counted and not listed: the list has a corrupt frame once, not each of its pairs."""
 
 
-def survey(folder: Path) -> DatasetReport:
+class Surveyed(DatasetReport):
+    """A dataset and what is wrong with its files."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The verdict: ``ok``, ``damaged`` or ``incomplete``."""
+        verdict = "incomplete" if self.notes.count("incomplete", None) else "damaged" if self.notes.damage else "ok"
+        return {"verdict": verdict}
+
+
+def survey(folder: Path) -> Surveyed:
     """Read the manifest of a version folder, and compare it with itself and with the files around it."""
-    report, findings = DatasetReport(folder=folder), Findings()
-    path, journal = folder / MANIFEST_NAME, (folder / FOLDER).exists()
+    report = Surveyed(folder=folder)
+    findings, path, journal = report.notes, folder / MANIFEST_NAME, (folder / FOLDER).exists()
     try:
         report.manifest = manifest = read_manifest(folder)
     except FileNotFoundError:
-        report.incomplete = journal
-        text = f"is not there, and no {FOLDER} to resume from; expected a complete conversion"
         if journal:
             text = f"is not there: the conversion is incomplete, finished shards: {len(Journal(folder).finished())}"
-        findings.add(path, text)
+            findings.add("incomplete", None, partial(Example, file=str(path), text=text))
+        else:
+            findings.add_file(path, f"is not there, and no {FOLDER} to resume from; expected a complete conversion")
     except (FormatError, OSError) as error:
-        findings.add(path, fault(error, path))
+        findings.add_file(path, fault(error, path))
     else:
         for key in ("dataset", "version"):
             found, expected = getattr(manifest, key), getattr(report, key)
             if found != expected:
-                findings.add(path, f"is of {key} {found!r}, its folder says {expected!r}")
+                findings.add_file(path, f"is of {key} {found!r}, its folder says {expected!r}")
         for text in _contradictions(manifest):
-            findings.add(path, text)
+            findings.add_file(path, text)
         _check_names(folder, manifest, journal, findings)
         _check_quarantine(folder / QUARANTINE_NAME, manifest, journal, findings)
         if journal:
-            text = "exists: adding a split goes on or was interrupted; the same convert.run command resumes it"
-            report.notes.append(f"{FOLDER} {text}")
+            findings.add("unfinished", None, f"{FOLDER} exists: adding a split goes on or was interrupted")
         if hint := report.registry_hint:
-            report.notes.append(hint)
-    report.findings = findings.close()
+            findings.add("registry_changed", None, hint)
     return report
 
 
@@ -112,29 +121,29 @@ def _strange_names(split: str, shards: Sequence[ShardEntry]) -> Iterator[str]:
         last = index
 
 
-def _check_names(folder: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
+def _check_names(folder: Path, manifest: Manifest, journal: bool, findings: Notes) -> None:
     """Report missing folders of splits, and files that the manifest does not have."""
     for split, entry in manifest.splits.items():
         known = _TABLE_FILES | {shard_file(shard.name) for shard in entry.shards}
         if entry.shards and not (folder / split).is_dir():
-            findings.add(folder / split, f"is no folder; expected a folder of {len(known):,} files")
+            findings.add_file(folder / split, f"is no folder; expected a folder of {len(known):,} files")
         for path in sorted((folder / split).glob("*")):
             if path.name not in known:
-                findings.add(path, "is not in the manifest; remove it if nobody needs it")
+                findings.add_file(path, "is not in the manifest; remove it if nobody needs it")
     for path in sorted(folder.glob("*")):
         if path.name.startswith(".") or path.name in manifest.splits:
             continue
         if _is_output(path):
-            findings.add(path, "is not in the folder of a split; remove it if nobody needs it")
+            findings.add_file(path, "is not in the folder of a split; remove it if nobody needs it")
         elif not journal and any(map(_is_output, path.glob("*"))):
-            findings.add(path, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
+            findings.add_file(path, f"is a split that the manifest does not have; it has {', '.join(manifest.splits)}")
 
 
 def _is_output(path: Path) -> bool:
     return bool(_SHARD_FILE.fullmatch(path.name)) or path.name in _TABLE_FILES
 
 
-def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: Findings) -> None:
+def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: Notes) -> None:
     """Compare the list of what was left out with the counts of each shard.
 
     While a split is added, ``journal`` is true, and the list has entries of a split that the manifest does not have.
@@ -148,10 +157,10 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: F
         lines = read_whole(path, _MAX_QUARANTINE).splitlines()
     except FileNotFoundError:
         if counted:
-            findings.add(path, f"is not there, the manifest left out {dict(manifest.left_out)}")
+            findings.add_file(path, f"is not there, the manifest left out {dict(manifest.left_out)}")
         return
     except (OSError, FileTooLarge) as error:
-        findings.add(path, fault(error, path))
+        findings.add_file(path, fault(error, path))
         return
     if manifest.quarantine is not None and not journal:
         findings.check_file(path, manifest.quarantine)
@@ -159,7 +168,7 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: F
         try:
             entry = QuarantineEntry.model_validate_json(line)
         except ValidationError as error:
-            findings.add(path, f"line {number}: {first_fault(error)}")
+            findings.add_file(path, f"line {number}: {first_fault(error)}")
         else:
             if not journal or split_of(entry.shard) in manifest.splits:
                 listed[entry.shard, entry.source_file, entry.reason] += 1
@@ -168,7 +177,7 @@ def _check_quarantine(path: Path, manifest: Manifest, journal: bool, findings: F
         name, source_file, reason = key
         if key[:2] not in known:
             what = f"shard {name!r:.100} of source file {source_file!r:.100}"
-            findings.add(path, f"lists {listed[key]:,} of {reason} for {what}, which the manifest does not have")
+            findings.add_file(path, f"lists {listed[key]:,} of {reason} for {what}, which the manifest does not have")
         elif listed[key] != counted[key]:
             what = f"lists {listed[key]:,} of {reason} for {name}"
-            findings.add(path, f"{what}, the manifest left out {counted[key]:,} there")
+            findings.add_file(path, f"{what}, the manifest left out {counted[key]:,} there")

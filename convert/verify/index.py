@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from convert.findings import Notes
 from convert.index.derived import derive_vector, find_fault, part_names, read_vectors, vector_inputs
 from convert.index.shards import Shard, list_shards
 from convert.index.statistics import differing_statistics
 from convert.registry.dataset import Motion, Vector, derived_vectors
 from convert.report import fault, first_line
 from convert.shard.pairs import record_offsets
-from convert.verify.report import Finding, Findings
 from stream.format.manifest import Manifest, SplitEntry, Statistics
 from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.statistics import describe_values
@@ -25,12 +25,12 @@ from stream.format.table import Table, hash_column, open_table
 from stream.storage.errors import FormatError
 
 _TOLERANCE = 1e-6
-_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames")
+_NO_STEPS = ("empty", "unreadable", "malformed", "missing_frames", "unmatched_frames")
 _NO_RECORDS = (*_NO_STEPS, "too_short", "missing_feature")
 _STATUSES = ("ok", *_NO_RECORDS)
 
 
-def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> list[Finding]:
+def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
     """Check the index of one split; never raises, whatever the files hold.
 
     Args:
@@ -38,14 +38,14 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> list[Finding
         manifest: Manifest of the dataset.
         deep: Compute derived columns and statistics again.
     """
-    findings, entry, tables = Findings(), manifest.splits[folder.name], dict[TableKind, Table]()
+    findings, entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
     paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
     for kind, path in paths.items():
         if findings.check_file(path, entry.index[kind]):
             try:
                 tables[kind] = _open(path, kind, entry, findings)
             except Exception as error:
-                findings.add(path, fault(error, path))
+                findings.add_file(path, fault(error, path))
     try:
         shards, offsets = list_shards(folder, entry), record_offsets(manifest.layout, manifest.parameters)
         for shard in shards:
@@ -54,31 +54,33 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> list[Finding
         if "steps" in tables and _check_vectors(tables["steps"], shards, vectors, deep, findings) and deep:
             computed = {name: _statistics(tables["steps"], name, vector) for name, vector in vectors.items()}
             for vector, text in differing_statistics(manifest.statistics.get(folder.name, {}), computed):
-                findings.add(folder.parent / MANIFEST_NAME, f"statistics of {folder.name} {vector}: {text}")
+                findings.add_file(folder.parent / MANIFEST_NAME, f"statistics of {folder.name} {vector}: {text}")
     except FormatError as error:
-        findings.add(folder.parent / MANIFEST_NAME, str(error))
+        findings.add_file(folder.parent / MANIFEST_NAME, str(error))
     except Exception as error:
-        findings.add(paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}")
-    return findings.close()
+        findings.add_file(
+            paths["episodes"], f"tables could not be compared: {type(error).__name__}: {first_line(error)}"
+        )
+    return findings
 
 
-def _open(path: Path, kind: TableKind, entry: SplitEntry, findings: Findings) -> Table:
+def _open(path: Path, kind: TableKind, entry: SplitEntry, findings: Notes) -> Table:
     """Open a table, and report columns that differ from the manifest; raises FormatError or ArrowInvalid."""
     table, expected = open_table(path, kind, rows=getattr(entry, kind)), entry.index[kind].columns
     # Follows every offset in the table.
     table.arrow().validate(full=True)
     for name in sorted({*table.columns, *expected}):
         if name not in expected:
-            findings.add(path, f"column {name!r} is not in the manifest")
+            findings.add_file(path, f"column {name!r} is not in the manifest")
         elif name not in table.columns:
-            findings.add(path, f"column {name!r} is only in the manifest")
+            findings.add_file(path, f"column {name!r} is only in the manifest")
         elif (found := hash_column(table.content, table.columns[name])) != expected[name]:
-            findings.add(path, f"column {name!r} has XXH3 {found}, expected {expected[name]}")
+            findings.add_file(path, f"column {name!r} has XXH3 {found}, expected {expected[name]}")
     return table
 
 
 def _check_vectors(
-    table: Table, shards: Sequence[Shard], vectors: Mapping[DerivedName, Vector], deep: bool, findings: Findings
+    table: Table, shards: Sequence[Shard], vectors: Mapping[DerivedName, Vector], deep: bool, findings: Notes
 ) -> bool:
     """Check that ``steps`` has the vectors of the registry entry, and if ``deep`` each value; return whether it has."""
     sound, path, raw = True, Path(table.path), table.arrow()
@@ -91,7 +93,7 @@ def _check_vectors(
                 False,
                 f"it has {found[1] or 1} values of type {found[0]} a row" if found else "there is none",
             )
-            findings.add(
+            findings.add_file(
                 path, f"column {name}: {shown}, the manifest's registry entry says {size or 1} values of float32"
             )
         elif deep and (
@@ -99,7 +101,7 @@ def _check_vectors(
         ):
             sound = False
             for part, text in faults.items():
-                findings.add(path, f"{name} takes {part}, but {text}")
+                findings.add_file(path, f"{name} takes {part}, but {text}")
         elif deep and vector:
             for shard in shards:
                 sound &= _compare_rows(name, vector, _ShardRows(table, "steps", shard, findings), raw)
@@ -137,7 +139,7 @@ class _ShardRows:
     Checks return whether nothing is wrong.
     """
 
-    def __init__(self, table: Table, kind: TableKind, shard: Shard, findings: Findings) -> None:
+    def __init__(self, table: Table, kind: TableKind, shard: Shard, findings: Notes) -> None:
         self.shard = shard
         self.numbers = np.arange(shard.rows(kind).start, shard.rows(kind).stop)
         """Numbers of the rows in the table, int64 [rows]."""
@@ -157,7 +159,7 @@ class _ShardRows:
         if len(rows):
             row = int(rows[0])
             place = f"row {self.numbers[row]:,} (row {row:,} of {self.shard.entry.name})"
-            self._findings.add(Path(self._table.path), f"{place}: {text(row)}", check=name, times=len(rows))
+            self._findings.add_file(Path(self._table.path), f"{place}: {text(row)}", check=name, count=len(rows))
         return not len(rows)
 
     def compare(self, column: str, expected: np.ndarray | int | str) -> bool:
@@ -183,11 +185,11 @@ class _ShardRows:
         """Check a count of the shard against the manifest."""
         if found != said:
             text = f"has {found:,} {what} in {self.shard.entry.name}, the manifest says {said:,}"
-            self._findings.add(Path(self._table.path), text, check=what)
+            self._findings.add_file(Path(self._table.path), text, check=what)
         return bool(found == said)
 
 
-def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | None, findings: Findings) -> None:
+def _check_rows(tables: Mapping[TableKind, Table], shard: Shard, offset: int | None, findings: Notes) -> None:
     """Check that the rows of a shard agree with each other and with the counts in the manifest.
 
     ``tables`` are those that can be read; without ``episodes``, nothing can be compared. ``offset`` is that of all

@@ -11,10 +11,10 @@ import simplejpeg
 from array_record.python.array_record_module import ArrayRecordReader
 
 from convert.errors import CorruptFrame
+from convert.findings import Notes
 from convert.index.shards import Shard
 from convert.report import first_line
 from convert.shard.images import decode_jpeg
-from convert.verify.report import Finding, Findings
 from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile
 from stream.format.table import open_table
@@ -27,7 +27,7 @@ Record = tuple[str, dict[str, int], bytes]
 """Name of a record for messages, its row in the index (empty if the index is damaged), and its bytes."""
 
 
-def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, index_sound: bool) -> list[Finding]:
+def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, index_sound: bool) -> Notes:
     """Check one shard; never raises, whatever its file holds.
 
     Args:
@@ -36,7 +36,7 @@ def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, inde
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
     """
-    findings = Findings()
+    findings = Notes(shard.folder.name)
     try:
         intact = findings.check_file(shard.path, shard.entry.file)
         if intact or (deep and shard.path.is_file()):
@@ -44,21 +44,21 @@ def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, inde
             count = reader.num_records() if reader.ok() else -1
             if count != shard.entry.records:
                 found = "does not open as ArrayRecord" if count < 0 else f"holds {count:,} records"
-                findings.add(shard.path, f"{found}, expected {shard.entry.records:,} records")
+                findings.add_file(shard.path, f"{found}, expected {shard.entry.records:,} records")
             elif deep:
                 table = open_table(shard.folder / table_file("records"), "records") if index_sound else None
                 rows = {} if table is None else {name: table.array(name)[shard.rows("records")] for name in _COLUMNS}
                 sizes = _check_frames(shard, _read_records(shard, reader, rows, findings), offsets, findings)
                 # With missing or broken frames, their count says nothing new.
-                if rows and offsets is not None and not findings.close():
+                if rows and offsets is not None and not findings.damage:
                     _check_sizes(shard, sizes, findings)
     except Exception as error:
-        findings.add(shard.path, f"could not be checked: {type(error).__name__}: {first_line(error)}")
-    return findings.close()
+        findings.add_file(shard.path, f"could not be checked: {type(error).__name__}: {first_line(error)}")
+    return findings
 
 
 def _check_frames(
-    shard: Shard, records: Iterator[Record], offsets: Sequence[int] | None, findings: Findings
+    shard: Shard, records: Iterator[Record], offsets: Sequence[int] | None, findings: Notes
 ) -> Counter[str]:
     """Decode every frame and return the number of frames by size ("HxW").
 
@@ -73,11 +73,11 @@ def _check_frames(
         try:
             frames = decode_record(record)
         except FormatError as error:
-            findings.add(shard.path, f"{place}: {error}")
+            findings.add_file(shard.path, f"{place}: {error}")
             continue
         keys: Sequence[tuple[int, int] | None] = [None] * len(frames)
         if offsets is not None and len(frames) != len(offsets):
-            findings.add(shard.path, f"{place}: holds {len(frames)} frames, the manifest says {len(offsets)}")
+            findings.add_file(shard.path, f"{place}: holds {len(frames)} frames, the manifest says {len(offsets)}")
         elif offsets is not None and row:
             keys = [(row["camera"], row["step"] + offset) for offset in offsets]
             if row["episode"] != current:
@@ -90,17 +90,17 @@ def _check_frames(
                     continue
                 if before is not None:
                     text = f"{place}: its frame of step {key[1]} is not the frame of an earlier record"
-                    findings.add(shard.path, text)
+                    findings.add_file(shard.path, text)
                 seen[key] = digest
             try:
                 sizes[_decode(frame, shard.entry.sizes)] += 1
             except CorruptFrame as error:
-                findings.add(shard.path, f"{place}: frame {number} of {len(frames)}: {error}")
+                findings.add_file(shard.path, f"{place}: frame {number} of {len(frames)}: {error}")
     return sizes
 
 
 def _read_records(
-    shard: Shard, reader: ArrayRecordReader, rows: Mapping[str, np.ndarray], findings: Findings
+    shard: Shard, reader: ArrayRecordReader, rows: Mapping[str, np.ndarray], findings: Notes
 ) -> Iterator[Record]:
     """Yield each record that reads, and report the others.
 
@@ -113,7 +113,7 @@ def _read_records(
         try:
             (record,) = reader.read(number, number + 1)
         except (RuntimeError, ValueError, IndexError) as error:
-            findings.add(shard.path, f"{place}: does not read: {first_line(error)}")
+            findings.add_file(shard.path, f"{place}: does not read: {first_line(error)}")
             continue
         try:
             found = not row or file.read(row["position"], row["num_bytes"], row["xxh3_64"]) == record
@@ -121,7 +121,7 @@ def _read_records(
         except (FormatError, OSError, ValueError, MemoryError):
             found = False
         if not found:
-            findings.add(shard.path, f"{place}: is not where the index says, or has another checksum")
+            findings.add_file(shard.path, f"{place}: is not where the index says, or has another checksum")
         yield place, row, record
 
 
@@ -138,7 +138,7 @@ def _decode(frame: bytes, allowed: Collection[str]) -> str:
     return size
 
 
-def _check_sizes(shard: Shard, sizes: Counter[str], findings: Findings) -> None:
+def _check_sizes(shard: Shard, sizes: Counter[str], findings: Notes) -> None:
     entry = shard.entry
     # The manifest also counts a sound frame that is not stored: one of which every pair has a corrupt frame.
     exact = not entry.left_out.get("pair_of_corrupt_frame")
@@ -146,4 +146,4 @@ def _check_sizes(shard: Shard, sizes: Counter[str], findings: Findings) -> None:
         found, expected = sizes[size], entry.sizes.get(size, 0)
         if found > expected or (exact and found != expected):
             text = f"counts {expected:,} frames of {size} in {entry.name}, found {found:,}"
-            findings.add(shard.folder.parent / MANIFEST_NAME, text)
+            findings.add_file(shard.folder.parent / MANIFEST_NAME, text)

@@ -78,6 +78,7 @@ def loader(
         convert=convert,
         own=own,
         free=("bounds", "state_from", "state_horizon"),
+        needs=("action", "state"),
         arguments=arguments,
     )
 

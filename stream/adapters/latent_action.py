@@ -52,6 +52,7 @@ def lapa_loader(
         convert=lambda _: ToLapa(size),
         own={**_two_frames(offset), "metadata": "dataset_only"},
         free=("bounds",),
+        needs=(),
         arguments=arguments,
     )
 
@@ -94,6 +95,7 @@ def univla_loader(
         convert=lambda data: ToUnivla(size, data.names),
         own={**_two_frames(offset), "filters": [("language", "!=", "")]},
         free=("bounds",),
+        needs=(),
         arguments=arguments,
     )
 

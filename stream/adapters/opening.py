@@ -13,6 +13,7 @@ from stream.adapters.images import BlackCameras
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from stream.format.names import VectorName
     from stream.loader.loader import Loader
     from stream.loader.mixed import MixedData
     from stream.statistics.normalize import Normalize
@@ -46,6 +47,7 @@ def open_loader(
     free: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
     optional: Collection[str] = (),
+    needs: Sequence[VectorName] = ("action",),
     arguments: Mapping[str, Any],
 ) -> Loader:
     """Return a loader whose transforms are those of the caller, the normalisation, and the conversion.
@@ -59,10 +61,12 @@ def open_loader(
         free: Names of ``FIXED`` that the caller may give.
         settings: Arguments of the trainer's ``Normalize``; None if the trainer normalises by itself.
         optional: Cameras that are black where no dataset of the mixture stores them.
+        needs: Vectors that every dataset must have.
         arguments: Arguments of ``make_loader`` from the caller.
 
     Raises:
-        ArgumentError: As for ``make_loader`` and ``Normalize``; or the trainer sets an argument itself.
+        ArgumentError: As for ``make_loader`` and ``Normalize``; the trainer sets an argument itself; or a dataset lacks
+            a vector, which would be trained as zeros.
     """
     # Workers import the modules of the conversions, and need no Grain.
     from stream.loader.loader import Loader, make_loader
@@ -96,6 +100,13 @@ def open_loader(
     given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))
     opened = make_loader(root, mixture, **given)
     data = opened.data
+    for key in needs:
+        sizes = {name: vector.size for name, vector in zip(data.names, data.spec.vectors(key), strict=True)}
+        if lacking := [name for name, size in sizes.items() if not size]:
+            raise ArgumentError(
+                f"{key}: {', '.join(lacking)} have none, and this trainer would learn zeros; declare the parts in a "
+                "file for `python -m convert.reindex --config`, or leave these datasets out"
+            )
     steps = [normalize] if isinstance(normalize, Normalize) else []
     if isinstance(normalize, str | Path):
         steps = [load_normalize(normalize, data, format=(settings or {})["method"])]

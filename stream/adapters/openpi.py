@@ -101,6 +101,7 @@ def loader(
         settings={"method": method, "per": "mixture"},
         optional=() if cameras else roles,
         own=own,
+        needs=("action", "state"),
         arguments=arguments,
     )
 

@@ -22,7 +22,7 @@ from stream.storage.errors import closest
 _BOUND = r"-?[0-9][0-9_]*(\.[0-9]+)?(%|shard)?"
 _TERM = rf"\s*[A-Za-z0-9_-]+(\[({_BOUND})?(:({_BOUND})?)?\])?\s*"
 SplitExpression = Annotated[str, Field(pattern=rf"^{_TERM}(\+{_TERM})*$")]
-_OFFSET = re.compile(r"[0-9]{1,9}|([0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
+OFFSET = re.compile(r"[0-9]{1,9}|([0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})\s*s")
 Text = Annotated[str, Field(min_length=1)]
 MAX_PHASES = 100
 """Largest number of phases; each takes 6 MB while a loader is open."""
@@ -51,10 +51,13 @@ def _read_weight(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _read_offset(value: Any) -> Any:
-    if value is not None and not _OFFSET.fullmatch(str(value).strip()):
+    if not OFFSET.fullmatch(str(value).strip()):
         raise ValueError(f"offset {value!r:.80} is neither a number of steps (5) nor seconds (0.6s)")
     return int(value) if str(value).isdecimal() else value
 
+
+Offset = Annotated[int | str, BeforeValidator(_read_offset)]
+"""Distance of a pair in steps (5) or seconds (0.6s)."""
 
 _Number = Annotated[float, Field(strict=True, ge=0, lt=1e15, allow_inf_nan=False)]
 Weight = float | Literal["size"] | SizePower
@@ -77,7 +80,7 @@ class MemberEntry(Entry):
     dataset: Text | None = None
     root: Text | None = None
     weight: _Weight = 1.0
-    offset: Annotated[int | str | None, BeforeValidator(_read_offset)] = None
+    offset: Offset | None = None
     splits: dict[Text, SplitExpression] = Field(default_factory=lambda: {"train": "train[:90%]", "val": "train[90%:]"})
     split: SplitExpression | None = None
     filters: Any = None

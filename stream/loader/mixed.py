@@ -313,6 +313,13 @@ def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset
             f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
         )
     datasets = [catalogs[member.root].open(member.dataset) for member in members]
+    for dataset in datasets:
+        if not dataset.manifest.records:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dataset.manifest.left_out.items())
+            raise ArgumentError(
+                f"dataset {dataset.name}: nothing of it was converted ({reasons}); see quarantine.jsonl in "
+                f"{dataset.folder}, mend the source, and convert it again"
+            )
     names = [member.name or dataset.name for member, dataset in zip(members, datasets, strict=True)]
     for name in names:
         if names.count(name) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import primitives
 from apache_beam.runners.pipeline_context import PipelineContext
@@ -16,12 +16,14 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner, temporary_files_in
+from convert.errors import EXIT_USAGE
 from convert.journal.journal import Journal
 from convert.plan import Conversion, SplitJob
 from convert.run.command import main
 from convert.run.finish import finalise
-from tests.fixtures.command import tree, write_damaged_dataset
+from tests.fixtures.command import write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import merge_splits
+from tests.fixtures.object_stores import object_store, objects, upload_tree, versions
 
 DATAFLOW = (
     "--runner=DataflowRunner",
@@ -138,17 +140,41 @@ def test_dry_run_of_the_command_translates_and_writes_nothing(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     dataset = write_damaged_dataset(tmp_path / "source")
-    ours = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(tmp_path / "out")]
-    ours += ["--config", str(dataset.registry())]
-    with temporary_files_in(temporary):
-        assert main([*ours, *DATAFLOW]) == 0
-    assert list(temporary.iterdir()) == []
-    assert "nothing was sent or converted" in capsys.readouterr().out
+    with object_store("s3", tmp_path / "log") as store:
+        bucket = store.new_bucket()
+        upload_tree(dataset.path, f"{bucket}/rlds/demo/1.0.0")
+        ours = ["--datasets", "demo", "--source", f"{bucket}/rlds", "--output", f"{bucket}/out"]
+        ours += ["--config", str(dataset.registry())]
+        with temporary_files_in(temporary):
+            assert main([*ours, *DATAFLOW]) == 0
+        assert list(temporary.iterdir()) == []
+        assert "nothing was sent or converted" in capsys.readouterr().out
+        assert objects(f"{bucket}/out") == {}
+        main(ours)
+        before = versions(f"{bucket}/out")
+        assert main([*ours, "--overwrite", *DATAFLOW]) == 0
+        assert versions(f"{bucket}/out") == before
+
+
+def test_paths_that_no_worker_of_dataflow_can_reach_are_one_error(
+    apiclient: Any, conversion: Conversion, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Path(conversion.source.path)
+    ours = ["--datasets", "demo", "--source", str(source.parents[1]), "--output", str(tmp_path / "out")]
+    assert main([*ours, "--config", str(source.parents[1] / "demo.yaml"), *DATAFLOW]) == EXIT_USAGE
+    assert capsys.readouterr().err == (
+        f"error: the workers of DataflowRunner cannot reach {source} and others; copy the source to a bucket, and give "
+        "gs:// or s3:// for --source and --output\n"
+    )
     assert not (tmp_path / "out").exists()
-    main(ours)
-    before = tree(tmp_path / "out")
-    assert main([*ours, "--overwrite", *DATAFLOW]) == 0
-    assert tree(tmp_path / "out") == before
+
+
+def test_each_worker_of_dataflow_has_one_thread_unless_more_are_asked_for(apiclient: Any) -> None:
+    threads = []
+    for more in ((), ("--number_of_worker_harness_threads=3",)):
+        with open_runner(choose_runner((*DATAFLOW, *more), num_workers=1, known=[])) as (_, options):
+            threads.append(options.view_as(DebugOptions).number_of_worker_harness_threads)
+    assert threads == [1, 3]
 
 
 def test_options_of_dataflows_workers_reach_the_job(apiclient: Any, conversion: Conversion, tmp_path: Path) -> None:

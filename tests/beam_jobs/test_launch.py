@@ -40,6 +40,7 @@ def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
     dataset: RldsDataset, place: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
+    conversion.journal.begin(conversion.parameters)
     left: list[Path] = []
 
     @contextlib.contextmanager

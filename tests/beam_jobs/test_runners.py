@@ -101,8 +101,13 @@ def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_write
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str], workers: int
 ) -> None:
     with ExitStack() as stack:
-        cluster = Cluster(stack, workers=workers)
-        command = stack.enter_context(start(*arguments(dataset, tmp_path / "out"), *cluster.options))
+        # Workers and command in folders of their own, to which relative paths would lead.
+        cluster = Cluster(stack, workers=workers, folder=tmp_path)
+        here = tmp_path / "here"
+        here.mkdir()
+        given = arguments(dataset, Path("../out"))
+        given[given.index(str(dataset.root))] = os.path.relpath(dataset.root, here)
+        command = stack.enter_context(start(*given, *cluster.options, cwd=here))
         assert_complete(command.wait())
         assert tree(tmp_path / "out") == in_memory
         # In the same cluster, because one takes longer to start than all that is done on it.
@@ -121,15 +126,19 @@ def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_write
 class Cluster:
     """A Dask scheduler and worker processes, as an administrator starts them."""
 
-    def __init__(self, stack: ExitStack, *, workers: int) -> None:
+    def __init__(self, stack: ExitStack, *, workers: int, folder: Path) -> None:
         address = f"tcp://127.0.0.1:{free_port()}"
         scheduler = ("--host", address, "--no-dashboard")
         worker = (address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
         self.options = ("--runner", "DaskRunner", "--dask_client_address", address)
         self._commands: list[Command] = [
             stack.enter_context(start(*scheduler, module="distributed.cli.dask_scheduler")),
-            *(stack.enter_context(start(*worker, module="distributed.cli.dask_worker")) for _ in range(workers)),
         ]
+        for number in range(workers):
+            own = folder / f"worker-{number}"
+            own.mkdir()
+            command = start(*worker, module="distributed.cli.dask_worker", cwd=own)
+            self._commands.append(stack.enter_context(command))
 
     def is_running(self) -> bool:
         return all(command.process.poll() is None for command in self._commands)

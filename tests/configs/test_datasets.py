@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
+import yaml
 
 from convert.registry.dataset import SENTENCE_EMBEDDINGS, DatasetSpec, Part
 from convert.registry.registry import load_registry
@@ -64,6 +65,7 @@ UNINFORMATIVE = {
     "roboturk",
     "stanford_hydra_dataset_converted_externally_to_rlds",
     "toto",
+    "uiuc_d3field",
     "utaustin_mutex",
     "viola",
 }
@@ -115,7 +117,7 @@ def test_the_registry_has_the_29_datasets_and_bridge_dataset() -> None:
 def test_a_dataset_is_what_is_published(name: str) -> None:
     spec = REGISTRY.dataset(name)
     assert spec.instruction is not None
-    height, width, _ = spec.primary.shape
+    height, width, _ = spec.primary.shape or (0, 0, 0)
     splits = ",".join(f"{split}={episodes}" for split, episodes in spec.splits.items())
     dims = [sum(part.dims for part in parts) for parts in (spec.action, spec.state)]
     numeric = [*dims, spec.control_frequency, spec.steps_per_episode]
@@ -155,6 +157,33 @@ def test_cameras_with_red_and_blue_swapped_are_marked() -> None:
         for name, spec in REGISTRY.datasets.items()
     }
     assert {name: keys for name, keys in swapped.items() if keys} == SWAPPED
+
+
+def test_colours_that_nobody_knows_are_marked() -> None:
+    unknown = {name for name in NAMES for each in REGISTRY.dataset(name).cameras.values() if each.channels == "unknown"}
+    assert unknown == {"fmb"}
+
+
+def test_a_space_that_only_repeats_another_is_inherited() -> None:
+    entries = yaml.safe_load((CONFIGS / "datasets.yaml").read_text())["datasets"]
+    alike = {name for name in NAMES if REGISTRY.dataset(name).spaces["eef_delta"].action}
+    alike &= {name for name in NAMES if action_of(name, "eef_delta") == action_of(name, "oxe")}
+    assert alike == {name for name, entry in entries.items() if "like" in entry["spaces"]["eef_delta"]}
+    assert len(alike) == 7
+
+
+def action_of(name: str, space: SpaceName) -> object:
+    found = REGISTRY.dataset(name).spaces[space]
+    return found.action, found.drop_first, found.drop_last
+
+
+def test_steps_at_the_end_without_a_change_to_the_next_are_dropped() -> None:
+    assert action_of("stanford_robocook_converted_externally_to_rlds", "eef_delta")[2] == 1  # type: ignore[index]
+
+
+def test_every_dataset_has_a_licence_with_its_source() -> None:
+    licences = {name: REGISTRY.dataset(name).license or "" for name in NAMES}
+    assert {name: text for name, text in licences.items() if not re.fullmatch(r"[^\[]+ \[[^\]]+\]", text)} == {}
 
 
 def test_uninformative_instructions_are_marked() -> None:

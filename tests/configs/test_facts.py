@@ -42,7 +42,7 @@ def test_a_dataset_agrees_with_the_facts(name: str, facts: dict[str, dict[str, A
         "offset": spec.offset,
         "cameras": cameras,
         "primary": f"steps/{spec.primary.path}",
-        "shape": list(spec.primary.shape),
+        "shape": list(spec.primary.shape or ()),
         "instruction": f"steps/{spec.instruction.path}",
     } == {
         "tfds_name": fact["tfds_name"],

@@ -385,5 +385,5 @@ def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str
 def test_a_dry_run_counts_the_frames_of_all_cameras(dataset: RldsDataset, tmp_path: Path) -> None:
     done = run(*arguments(dataset, tmp_path / "out", "--dry-run", "--json"), module="convert.run")
     (plan,) = json.loads(done.out)
-    assert plan["estimated_pairs"] == pytest.approx(6 * 2 * STEPS, rel=0.2)
+    assert plan["estimated_frames"] == pytest.approx(6 * 2 * STEPS, rel=0.2)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,5 @@
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from convert import plan as planning
 from convert.errors import SourceError, UsageError
 from convert.plan import Conversion, Options, check_rates
 from convert.registry.registry import load_registry
@@ -231,6 +233,73 @@ def test_a_column_of_no_fixed_size_has_to_be_left_out(tmp_path: Path, shape: tup
     assert "odd" not in columns(plan(odd_set, Options(leave_out=("odd",))))
 
 
+@pytest.fixture(scope="module")
+def with_depth(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    features = demo_features(
+        depth=tfds.features.Tensor(shape=(32, 33), dtype=np.float32),
+        map=tfds.features.Tensor(shape=(32, 32), dtype=np.float32),
+    )
+    root = tmp_path_factory.mktemp("depth")
+    return write_dataset(root, features=features, splits={"train": [[b"not read"]]})
+
+
+def test_a_wide_column_needs_a_word(with_depth: RldsDataset) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(with_depth)
+    said = str(caught.value)
+    assert "demo: depth is float32 (32, 33): the index would have 1,056 numbers of it a step" in said
+    assert "`leave_out: [depth]`" in said
+    assert "`wide: [depth]`" in said
+    assert "--leave-out none" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        (Options(), {"wide": ["dep*"]}),
+        (Options(leave_out=()), {}),
+        (Options(), {"action": [{"path": "depth", "select": [0, 1], "dims": 2}], "spaces": None}),
+    ],
+    ids=["the registry says so", "all are kept", "a part of the action"],
+)
+def test_a_wide_column_is_kept_with_a_word(with_depth: RldsDataset, options: Options, fields: dict[str, Any]) -> None:
+    assert {"depth", "map"} <= set(columns(plan(with_depth, options, **fields)))
+
+
+def test_a_wide_column_that_is_left_out_needs_no_other_word(with_depth: RldsDataset) -> None:
+    assert "depth" not in columns(plan(with_depth, leave_out=["depth"]))
+    with pytest.raises(UsageError, match="depth is float32"):
+        plan(with_depth, Options(leave_out=("map",)))
+
+
+def test_a_camera_whose_colours_nobody_knows_is_kept_as_it_is_with_a_warning(dataset: RldsDataset) -> None:
+    unsure = {"image": {**CAMERAS["image"], "channels": "unknown"}}
+    conversion = plan(dataset, cameras=unsure)
+    (warning,) = conversion.warnings
+    assert "red and blue of image may be swapped" in warning
+    assert conversion.plan.cameras[0].channels == "rgb"
+    assert plan(dataset, Options(layout="frames"), cameras=unsure).warnings == [warning]
+    other = {**unsure, "raw": {"path": "raw", "role": "wrist"}}
+    assert plan(dataset, Options(camera="raw"), cameras=other).warnings == []
+
+
+def test_a_camera_needs_a_path_and_a_role_and_a_part_its_path_and_size(dataset: RldsDataset) -> None:
+    conversion = plan(
+        dataset,
+        cameras={"image": {"path": "observation/image", "role": "primary"}},
+        action=[{"path": "action", "dims": 2}],
+        spaces=None,
+    )
+    (part,) = conversion.spec.action
+    assert (part.quantity, part.kind) == ("other", "absolute")
+
+
+@pytest.mark.parametrize("path", ["masks", "depth"])
+def test_a_success_that_is_not_one_value_is_refused(dataset: RldsDataset, path: str) -> None:
+    with pytest.raises(UsageError, match=f"success_path {path} is .*, neither one number nor one text"):
+        plan(dataset, success_path=path)
+
+
 def test_the_offset_of_the_user_is_before_that_of_the_registry(dataset: RldsDataset) -> None:
     assert plan(dataset).plan.offset == 2
     assert plan(dataset, Options(offset="0.6s")).plan.offset == 3
@@ -301,3 +370,27 @@ def test_jobs_and_plan_can_be_sent_to_workers(dataset: RldsDataset) -> None:
 def test_a_dataset_of_two_tfds_splits_is_planned_without_reading_a_record(tmp_path: Path) -> None:
     written = write_dataset(tmp_path, splits={"train": [[demo_episode(3)]], "val": [[]]})
     assert plan(written).splits == ["train"]
+
+
+def cuts(tmp_path: Path, sizes: Sequence[int]) -> list[int]:
+    """Return the pieces of shards with some episodes of 5 steps each."""
+    shards = [[demo_episode(5, seed=number) for number in range(size)] for size in sizes]
+    conversion = write_dataset(tmp_path / "source", splits={"train": shards}).conversion(tmp_path / "out")
+    return [len(job.cut) for job in conversion.jobs]
+
+
+def test_a_shard_is_cut_into_pieces_of_the_least_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_LEAST_BYTES", 1 << 40)
+    assert cuts(tmp_path / "a", (8,)) == [0]
+    folder = write_dataset(tmp_path / "b", splits={"train": [[demo_episode(5, seed=number) for number in range(8)]]})
+    monkeypatch.setattr(planning, "_LEAST_BYTES", folder.shard().stat().st_size // 3)
+    assert len(folder.conversion(tmp_path / "out").jobs[0].cut) == 3
+
+
+def test_shards_of_a_dataset_that_has_enough_of_them_are_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(planning, "_PIECES", 4)
+    assert cuts(tmp_path, (2, 2, 2, 2, 2)) == [0] * 5
+    assert cuts(tmp_path / "uneven", (1, 1, 7)) == [0, 0, 3]

@@ -330,4 +330,4 @@ def test_a_loader_of_converted_data_gives_the_new_vector_and_statistics(tmp_path
     old = manifest.statistics["train"]["state"].mean
     assert mean == (old[2], old[0])
     assert {path: path.read_bytes() for path in folder.rglob("*.arrayrecord")} == images
-    assert verify_root(root, deep=True, jobs=1).problems == ()
+    assert verify_root(root, deep=True, jobs=1).problems == []

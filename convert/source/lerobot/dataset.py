@@ -8,22 +8,22 @@ import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
 
 from convert.errors import SourceError, UsageError
+from convert.source.features import Feature
 from convert.source.lerobot.entry import describe
 from convert.source.lerobot.episodes import (
     EpisodeFiles,
     cut_units,
     episode_files,
     read_episodes,
-    read_files,
     read_tasks,
     tasks_file,
 )
+from convert.source.lerobot.files import LocalFiles, read_files
 from convert.source.lerobot.info import INFO, Info, parse_info
-from convert.source.lerobot.reader import LeRobotReader, LocalFiles, file_names
-from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
+from convert.source.lerobot.reader import LeRobotReader, file_names
+from convert.source.protocol import Source, SourceShard, Span, Wanted, covers, join_digests
 from convert.storage.object_store import StoreFolder, open_folder
 from stream.storage.errors import closest
 from stream.storage.extras import missing
@@ -37,21 +37,26 @@ class LeRobotShard(SourceShard):
     """Consecutive episodes of a split, see ``cut_units``."""
 
     episodes: tuple[EpisodeFiles, ...] = field(repr=False)
-    fps: float
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Count of the steps of each episode."""
+        return tuple(episode.length for episode in self.episodes)
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
         """Open the shard; files are opened when the first episode in them is read."""
         folder = open_folder(self.path)
-        tasks = read_tasks(read_files(folder, tasks_file(_read_info(folder))), where=self.path)
+        info = _read_info(folder)
+        tasks = read_tasks(read_files(folder, tasks_file(info)), where=self.path)
         with ExitStack() as stack:
             reader = LeRobotReader(
                 episodes=[episode for number, episode in enumerate(self.episodes) if covers(spans, number)],
                 wanted=wanted,
                 files=LocalFiles(self.path, stack, staging=wanted.staging),
                 tasks=tasks,
-                fps=self.fps,
-                bytes_per_step=self.bytes / max(sum(episode.length for episode in self.episodes), 1),
+                info=info,
+                bytes_per_step=self.bytes / max(sum(self.lengths), 1),
             )
             stack.callback(reader.close)
             yield reader
@@ -59,7 +64,7 @@ class LeRobotShard(SourceShard):
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether a file has changed."""
         with self.open(wanted, spans) as reader:
-            return reader.digest != digest
+            return join_digests([reader.digests]) != digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +72,11 @@ class LeRobotSource(Source):
     """A LeRobot dataset in a folder with ``meta/info.json``."""
 
     units: Mapping[str, Sequence[Sequence[EpisodeFiles]]] = field(repr=False)
-    fps: float
+    sizes: Mapping[str, int] = field(repr=False)
 
     def shards(self, split: str) -> tuple[LeRobotShard, ...]:
         """Return the units of a split; a file that is missing counts no bytes."""
-
-        @cache
-        def list_sizes(folder: str) -> dict[str, int]:
-            return open_folder(join(self.path, folder)).sizes()
-
         units = self.units[split]
-        every = Wanted(cameras=tuple(feature for feature in self.features.values() if feature.kind == "image"))
-        places = [[name.rpartition("/") for name in file_names(unit, every)] for unit in units]
         return tuple(
             LeRobotShard(
                 split=split,
@@ -87,12 +85,15 @@ class LeRobotSource(Source):
                 path=self.path,
                 name=f"episodes-{unit[0].number:06d}-{unit[-1].number:06d}",
                 records=len(unit),
-                bytes=sum(list_sizes(folder).get(name, 0) for folder, _, name in places[index]),
+                bytes=sum(self.sizes.get(name, 0) for name in file_names(unit, _all_cameras(self.features))),
                 episodes=tuple(unit),
-                fps=self.fps,
             )
             for index, unit in enumerate(units)
         )
+
+
+def _all_cameras(features: Mapping[str, Feature]) -> Wanted:
+    return Wanted(cameras=tuple(feature for feature in features.values() if feature.kind == "image"))
 
 
 def find_repository(roots: Sequence[str], repository: str) -> LeRobotSource:
@@ -134,8 +135,18 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
     episodes = read_episodes(files, info, where=path)
     tasks = read_tasks(files, where=path)
     features, others = info.split_features()
-    ranges = info.split_ranges(where=path)
-    units = {split: tuple(cut_units(episodes[start:stop], info)) for split, (start, stop) in ranges.items()}
+    total = max(info.total_episodes, episodes[-1].number + 1 if episodes else 0)
+    ranges = info.split_ranges(total)
+    units = {
+        split: tuple(cut_units([each for each in episodes if start <= each.number < stop], info))
+        for split, (start, stop) in (ranges or {"train": (0, total)}).items()
+    }
+    lengths = {split: [each.length for unit in found for each in unit] for split, found in units.items()}
+    names = file_names(episodes, _all_cameras(features))
+    sizes: dict[str, int] = {}
+    for parent in sorted({name.rpartition("/")[0] for name in names}):
+        sizes |= {f"{parent}/{name}": size for name, size in (folder / parent).sizes().items()}
+    absent = [name for name in names if name not in sizes]
     contents = (folder.read(INFO), *files.values())
     digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
     codecs = sorted({str(info.features[camera].about.get("video.codec", "?")) for camera in info.videos})
@@ -146,20 +157,27 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
         metadata=("meta/episodes", "meta/tasks", INFO),
         features=features,
         splits={split: tuple(map(len, found)) for split, found in units.items()},
-        entry=describe(info, features, name=name),
-        remarks=(
-            f"format: {info.codebase_version}, {info.total_frames:,} steps, {stored}",
-            f"tasks: {_few([repr(text) for text in tasks.values()]) or 'none'}",
-            *([f"not converted: {_few([f'{key} ({why})' for key, why in others.items()])}"] if others else []),
+        entry=describe(info, features, name=name, lengths=lengths),
+        remarks=tuple(
+            f"{what}: {text}"
+            for what, text in (
+                ("format", f"{info.codebase_version}, {sum(map(sum, lengths.values())):,} steps, {stored}"),
+                ("tasks", _few([repr(text) for text in tasks.values()]) or "none"),
+                ("splits", "" if ranges or not info.splits else f"{info.splits!r:.200} does not fit, so all are train"),
+                ("not converted", _few([f"{key} ({why})" for key, why in others.items()])),
+                ("episodes without their data", _few([each.fault for each in episodes if each.fault])),
+                ("files missing", f"{len(absent):,} of {len(names):,}: {_few(absent)}" if absent else ""),
+            )
+            if text
         ),
         libraries=("av",) if info.videos else (),
         units=units,
-        fps=info.fps,
+        sizes=sizes,
     )
 
 
 def _read_info(folder: LocalFolder | StoreFolder) -> Info:
-    return parse_info(folder.read(INFO), where=str(folder))
+    return parse_info(read_files(folder, (INFO,))[INFO], where=str(folder))
 
 
 def _few(items: Sequence[str]) -> str:

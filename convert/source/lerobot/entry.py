@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from convert.source.features import Feature
 from convert.source.lerobot.info import TASK, Info
 
 _WRIST = re.compile(r"wrist|hand|gripper")
-_VECTORS = {"action": "action", "state": "observation.state"}
+_VECTORS = {"action": ("action", "actions"), "state": ("observation.state", "state")}
+"""Features of each vector, the second as openpi's own converters name it; the first that exists is taken."""
 _KEPT_BY_INDEX = ("index", "frame_index", "episode_index")
 """Counters that the index has as steps and episodes."""
 
 
-def describe(info: Info, features: Mapping[str, Feature], *, name: str) -> dict[str, Any]:
+def describe(
+    info: Info, features: Mapping[str, Feature], *, name: str, lengths: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
     """Return the fields of a registry entry, as YAML would have them.
 
     The meaning of numbers stays open: every part of action and state has quantity ``other``, to be declared in a file
-    for ``--config``. ``name`` is the name of the dataset for people.
+    for ``--config``.
+
+    Args:
+        name: Name of the dataset for people.
+        lengths: Count of the steps of each episode, by split.
     """
+    steps = [length for split in lengths.values() for length in split]
     counters = [key for key in _KEPT_BY_INDEX if key in info.features]
     entry: dict[str, Any] = {
         "version": f"{info.codebase_version.removeprefix('v')}.0",
@@ -34,17 +42,20 @@ def describe(info: Info, features: Mapping[str, Feature], *, name: str) -> dict[
             }
             for (camera, path), role in zip(camera_names(info).items(), camera_roles(info), strict=True)
         },
-        **{vector: list(_parts(features, info, key)) for vector, key in _VECTORS.items()},
+        **{
+            vector: next(filter(None, (list(_parts(features, info, key)) for key in keys)), [])
+            for vector, keys in _VECTORS.items()
+        },
         "control_frequency": info.fps,
-        "splits": {split: stop - start for split, (start, stop) in info.split_ranges(where=name).items()},
+        "splits": {split: len(found) for split, found in lengths.items()},
         "leave_out": ["*language_embedding", *counters],
     }
     if f"steps/{TASK}" in features:
         entry["instruction"] = {"path": TASK}
     if info.robot_type:
         entry["robot"] = info.robot_type
-    if info.total_frames and info.total_episodes:
-        entry["steps_per_episode"] = round(info.total_frames / info.total_episodes, 2)
+    if any(steps):
+        entry["steps_per_episode"] = round(sum(steps) / len(steps), 2)
     return entry
 
 

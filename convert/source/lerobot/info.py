@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,15 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
+from convert.source.protocol import SPLIT
 from stream.format.schema import feature_column
 from stream.storage.errors import first_fault
 
 INFO = "meta/info.json"
-VERSIONS = ("v3.0", "v2.1")
+VERSIONS = ("v3.0", "v2.1", "v2.0")
 TASK = "task"
 """Name of the feature with the text of a step's task, which is made of ``task_index`` and the list of tasks."""
 
-_FIELD = re.compile(r"\{(\w+)(?::0([1-9])d)?\}")
+_FIELD = re.compile(r"\{(\w+)(?::(?:0([1-9]))?d?)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 _PICTURES = ("image", "video")
@@ -50,19 +51,24 @@ class LeRobotFeature(_Model):
         if len(self.shape) != 3:
             return (0, 0, 0)
         first, second, third = self.shape
-        listed = self.names if isinstance(self.names, list) else []
-        channels_first = str(listed[0]).startswith("channel") if listed else first in (1, 3) and third not in (1, 3)
+        listed = list(_flat_names(self.names))
+        channels_first = listed[0].startswith("channel") if listed else first in (1, 3) and third not in (1, 3)
         return (second, third, first) if channels_first else (first, second, third)
 
     @property
     def value_names(self) -> tuple[str, ...] | None:
         """Names of the values of a vector, None unless each has one of its own."""
-        found = self.names
-        if isinstance(found, dict):
-            found = [name for group in found.values() for name in (group if isinstance(group, list) else [group])]
-        if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
-            return None
-        return tuple(found) if len(set(found)) == len(found) == int(np.prod(self.shape)) else None
+        found = tuple(_flat_names(self.names))
+        return found if all(found) and len(set(found)) == len(found) == int(np.prod(self.shape)) else None
+
+
+def _flat_names(names: Any) -> Iterator[str]:
+    """Yield the texts of nested lists and dicts, such as ``[["x", "y"]]`` or ``{"motors": ["x", "y"]}``."""
+    if isinstance(names, list | dict):
+        for each in names.values() if isinstance(names, dict) else names:
+            yield from _flat_names(each)
+    elif names is not None:
+        yield names if isinstance(names, str) else ""
 
 
 class Info(_Model):
@@ -77,7 +83,7 @@ class Info(_Model):
     data_path: str
     video_path: str | None = None
     robot_type: str | None = None
-    splits: dict[str, str] = Field(default_factory=dict)
+    splits: Any = None
 
     @property
     def cameras(self) -> dict[str, LeRobotFeature]:
@@ -121,24 +127,19 @@ class Info(_Model):
             found.append(Feature(path=f"{STEPS}/{TASK}", kind="tensor", level="step", shape=(), dtype="string"))
         return {feature.path: feature for feature in found}, others
 
-    def split_ranges(self, *, where: str) -> dict[str, tuple[int, int]]:
-        """Return the first episode of each split and the one after its last; without splits, all are ``train``.
+    def split_ranges(self, total: int) -> dict[str, tuple[int, int]] | None:
+        """Return the first episode of each split and the one after its last.
 
-        Raises:
-            SourceError: A range is not ``start:stop`` within the episodes of the dataset.
+        Returns:
+            None unless the splits cover ``total`` episodes, each once, and folders can have their names. LeRobot never
+            reads them, so after a cut or a merge they are often left over.
         """
-        total = self.total_episodes
-        found = {}
-        for name, text in self.splits.items():
-            match = _RANGE.fullmatch(text)
-            start, stop = (int(match[1]), int(match[2])) if match else (1, 0)
-            if not (start <= stop <= total and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}", name)):
-                raise SourceError(
-                    f"{where}/{INFO}: split {name!r:.80} is {text!r:.80}; expected START:STOP within 0:{total}, and a "
-                    "name that a folder can have"
-                )
-            found[name] = (start, stop)
-        return found or {"train": (0, total)}
+        given = self.splits.items() if isinstance(self.splits, dict) else ()
+        matches = {str(name): _RANGE.fullmatch(str(text)) for name, text in given if SPLIT.fullmatch(str(name))}
+        found = {name: (int(match[1]), int(match[2])) for name, match in matches.items() if match}
+        edges = [edge for span in sorted(found.values()) for edge in span]
+        fits = len(found) == len(given) and edges[::2] == [0, *edges[1:-1:2]] and edges[-1:] == [total]
+        return found if fits else None
 
 
 def parse_info(content: bytes, *, where: str) -> Info:
@@ -152,15 +153,11 @@ def parse_info(content: bytes, *, where: str) -> Info:
         info = Info.model_validate_json(content)
     except ValidationError as error:
         raise SourceError(f"{where}/{INFO}: {first_fault(error)}; is this a LeRobot dataset?") from None
-    version = info.codebase_version
-    if version not in VERSIONS:
-        older = version.lstrip("v") < "2.1"
-        how = (
-            "bring it to v2.1 or v3.0 with LeRobot's own script (lerobot.datasets.v21.convert_dataset_v20_to_v21)"
-            if older
-            else f"this program reads {' and '.join(VERSIONS)}"
+    if info.codebase_version not in VERSIONS:
+        raise SourceError(
+            f"{where}: is a LeRobot dataset of {info.codebase_version!r:.40}; this program reads "
+            f"{', '.join(VERSIONS)}. Bring it to one of these with the release of LeRobot that wrote it"
         )
-        raise SourceError(f"{where}: is a LeRobot dataset of {version!r:.40}; {how}")
     if info.videos and not info.video_path:
         raise SourceError(
             f"{where}/{INFO}: video_path is {info.video_path!r}, but {info.videos[0]} is a video; expected the pattern "
@@ -181,7 +178,8 @@ def file_name(pattern: str, *, where: str, **values: int | str) -> str:
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise SourceError(f"{where}/{INFO}: {pattern!r:.200} has {match[1]!r}, expected {', '.join(values)}")
+            known = ", ".join(f"{{{name}}}" for name in values)
+            raise SourceError(f"{where}/{INFO}: {pattern!r:.200} has the placeholder {match[0]}; known are {known}")
         return str(values[match[1]]).zfill(int(match[2] or 0))
 
     name = _FIELD.sub(fill, pattern)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +21,10 @@ from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import Feature, storage_dtype
 from convert.source.lerobot.episodes import EpisodeFiles
-from convert.source.lerobot.info import TASK
+from convert.source.lerobot.files import LocalFiles, list_files
+from convert.source.lerobot.info import TASK, Info
+from convert.source.lerobot.matching import match_rows
 from convert.source.protocol import SourceEpisode, Wanted
-from convert.storage.object_store import open_folder
-from convert.storage.staging import stage, staging_base
-from stream.storage.remote import LocalFolder
 
 if TYPE_CHECKING:
     from convert.source.lerobot.video import VideoFile
@@ -35,68 +34,29 @@ _ROWS, _PICTURES = 1024, 8
 _BUFFER = 1 << 20
 
 
-class LocalFiles:
-    """The files of a dataset on the local disk, each hashed when first opened.
-
-    Those of an object store are copied to ``staging``, and ``stack`` removes the copies.
-    """
-
-    def __init__(self, root: str, stack: ExitStack, *, staging: str | None) -> None:
-        self._folder = open_folder(root)
-        self._copies: Path | None = None
-        if not isinstance(self._folder, LocalFolder):
-            self._copies = stack.enter_context(stage(staging_base(staging)))
-        self._hashes: dict[str, str] = {}
-
-    def path(self, name: str) -> Path:
-        """Return the local path of a file. Raises DamagedEpisode if the dataset lacks it."""
-        size = self._folder.size(name)
-        if size is None:
-            raise DamagedEpisode(f"{self._folder}/{name}: missing; copy it again", reason="unreadable")
-        if isinstance(self._folder, LocalFolder):
-            path = self._folder.path / name
-        else:
-            assert self._copies is not None
-            path = self._copies / name.replace("/", "--")
-            if name not in self._hashes:
-                self._folder.download(name, path, size=size)
-        if name not in self._hashes:
-            with path.open("rb") as file:
-                self._hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return path
-
-    def digest(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 over the contents of files; a missing one counts as such."""
-        found = hashlib.sha256()
-        for name in names:
-            try:
-                self.path(name)
-            except DamagedEpisode:
-                self._hashes[name] = "missing"
-            found.update(f"{name} {self._hashes[name]}\n".encode())
-        return found.hexdigest()
-
-
 @dataclass(kw_only=True)
 class LeRobotReader:
     """A reader of episodes, see ``convert.source.protocol.EpisodeReader``.
 
-    ``tasks`` are by number, and ``bytes_per_step`` is the size of the files for each step, for estimates.
+    ``tasks`` are by number, and ``bytes_per_step`` is the size of the files for each step, for estimates. Where
+    files have several episodes, rows that are not in the file of their episode are looked for in all files of ``data``,
+    because LeRobot's own reader takes them from there.
     """
 
     episodes: Sequence[EpisodeFiles]
     wanted: Wanted
     files: LocalFiles
     tasks: Mapping[int, str]
-    fps: float
+    info: Info
     bytes_per_step: float
     _data: DataFile | None = None
     _videos: dict[str, tuple[str, VideoFile | DamagedEpisode]] = field(default_factory=dict)
 
     @property
-    def digest(self) -> str:
-        """SHA-256 in hex over the files of the episodes."""
-        return self.files.digest(file_names(self.episodes, self.wanted))
+    def digests(self) -> dict[str, str]:
+        """SHA-256 in hex of each file of the episodes."""
+        placed = [replace(files, data=self._data_name(files)) for files in self.episodes]
+        return self.files.digests(file_names(placed, self.wanted))
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         for files in self.episodes:
@@ -108,15 +68,14 @@ class LeRobotReader:
             yield SourceEpisode(files.number, round(files.length * self.bytes_per_step), content)
 
     def _read(self, files: EpisodeFiles) -> Episode:
-        if self._data is None or self._data.name != files.data:
-            self._data = None
-            self._data = DataFile(self.files.path(files.data), self.wanted, name=files.data)
-        data, steps = self._data, files.length
+        if files.fault:
+            raise MalformedEpisode(files.fault)
+        data, steps = self._open_data(self._data_name(files)), files.length
         span = data.find(files)
         table = data.numbers(*span)
-        times = np.arange(steps) / self.fps
+        times = np.arange(steps) / self.info.fps
         if "timestamp" in table.schema.names:
-            where = f"{files.data}: episode {files.number}: timestamp"
+            where = f"{data.name}: episode {files.number}: timestamp"
             times = _numbers(table.column("timestamp"), np.dtype(np.float64), where, ())
             if not np.isfinite(times).all():
                 step = np.flatnonzero(~np.isfinite(times))[0]
@@ -124,11 +83,43 @@ class LeRobotReader:
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self.wanted.features:
             columns[feature.level][feature.name] = self._column(feature, table, files)
-        frames = [
-            self._frames(name, files, times) if name in files.videos else data.pictures(name, *span)
-            for name in (camera.name for camera in self.wanted.cameras)
-        ]
-        return Episode(num_steps=steps, steps=columns["step"], episode=columns["episode"], cameras=frames)
+        cameras: list[Frames | DamagedEpisode] = []
+        spare: list[str] = []
+        for name in (camera.name for camera in self.wanted.cameras):
+            try:
+                stored = name not in files.videos
+                cameras.append(data.pictures(name, *span) if stored else self._frames(name, files, times, spare))
+            except DamagedEpisode as error:
+                cameras.append(error)
+        faults = [camera for camera in cameras if isinstance(camera, DamagedEpisode)]
+        if faults and len(faults) == len(cameras):
+            raise faults[0]
+        return Episode(
+            num_steps=steps, steps=columns["step"], episode=columns["episode"], cameras=cameras, spare=tuple(spare)
+        )
+
+    def _open_data(self, name: str) -> DataFile:
+        if self._data is None or self._data.name != name:
+            self._data = None
+            self._data = DataFile(self.files.path(name), self.wanted, name=name)
+        return self._data
+
+    def _data_name(self, files: EpisodeFiles) -> str:
+        """Return the name of the parquet file with the rows of an episode, or of the one that should have them."""
+        with contextlib.suppress(DamagedEpisode):
+            if files.number in self._open_data(files.data).spans:
+                return files.data
+        return self._elsewhere.get(files.number, files.data)
+
+    @cached_property
+    def _elsewhere(self) -> dict[int, str]:
+        """The first parquet file with rows of each episode."""
+        found: dict[int, str] = {}
+        top = self.info.data_path.partition("/")[0]
+        for name in sorted(list_files(self.files.folder, top)) if self.info.codebase_version == "v3.0" else ():
+            with contextlib.suppress(DamagedEpisode):
+                found = {**dict.fromkeys(DataFile(self.files.path(name), self.wanted, name=name).spans, name), **found}
+        return found
 
     def _column(self, feature: Feature, table: pa.Table, files: EpisodeFiles) -> Column:
         steps = files.length
@@ -151,18 +142,15 @@ class LeRobotReader:
             values = _numbers(stored, storage_dtype(feature), where, feature.shape)
         return Column(feature=feature, values=values, lengths=(), rows=steps)
 
-    def _frames(self, camera: str, files: EpisodeFiles, times: np.ndarray) -> Frames:
-        name, start = files.videos[camera]
-        video = self._video(camera, name)
-        missing = video.missing(start + times)
-        if len(missing):
-            steps = f"step {missing[0]}" if len(missing) == 1 else f"steps {missing[0]} to {missing[-1]}"
-            raise DamagedEpisode(
-                f"{name} has {files.length - len(missing)} of the {files.length} frames of episode {files.number} "
-                f"(from {start:.3f} s; {len(video.times)} frames in the file), none for {steps}",
-                reason="missing_frames",
-            )
-        return video.frames(start + times)
+    def _frames(self, camera: str, files: EpisodeFiles, times: np.ndarray, spare: list[str]) -> Frames:
+        """Return the frames of a camera; adds to ``spare`` what the video has beyond them."""
+        if (part := files.video(camera)) is None:
+            raise MalformedEpisode(str(files.videos[camera]))
+        video = self._video(camera, part.name)
+        numbers, others = match_rows(video.times, part, times, fps=self.info.fps, listed=video.listed)
+        if others:
+            spare.append(f"{part.name}: {others} frames more than the {files.length} rows, which have theirs by time")
+        return video.frames(numbers)
 
     def _video(self, camera: str, name: str) -> VideoFile:
         from convert.source.lerobot.video import VideoFile
@@ -172,7 +160,7 @@ class LeRobotReader:
             if isinstance(video, VideoFile):
                 video.close()
             try:
-                video = VideoFile(self.files.path(name), name=name, fps=self.fps)
+                video = VideoFile(self.files.path(name), name=name)
             except DamagedEpisode as error:
                 video = error
             self._videos[camera] = (name, video)
@@ -191,13 +179,17 @@ def file_names(episodes: Iterable[EpisodeFiles], wanted: Wanted) -> list[str]:
     """Return the names of the files that the wanted parts of some episodes are in, each once."""
     found: list[str] = []
     for episode in episodes:
-        videos = [episode.videos.get(camera.name) for camera in wanted.cameras]
-        found += [episode.data, *(video[0] for video in videos if video is not None)]
-    return list(dict.fromkeys(found))
+        videos = [episode.video(camera.name) for camera in wanted.cameras]
+        found += [episode.data, *(part.name for part in videos if part)]
+    return [name for name in dict.fromkeys(found) if name]
 
 
 class DataFile:
-    """An open parquet file with the rows of one or more episodes; ``name`` is its name in messages.
+    """An open parquet file with the rows of one or more episodes.
+
+    Attributes:
+        name: Its name in messages.
+        spans: Rows [start, stop) of each episode, by number.
 
     Raises:
         DamagedEpisode: The file is cut short or is not parquet, or ``episode_index`` has other than integers.
@@ -214,7 +206,7 @@ class DataFile:
             raise self._unreadable(error) from None
         numbers = _numbers(stored, np.dtype(np.int64), f"{name}: episode_index", ())
         edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
-        self._spans = {int(numbers[a]): (a, b) for a, b in pairwise(edges.tolist())}
+        self.spans = {int(numbers[a]): (a, b) for a, b in pairwise(edges.tolist())}
         names = {"timestamp", *("task_index" if each.name == TASK else each.name for each in wanted.features)}
         self._numbers = _Cursor(self._file, sorted(names & present), rows=_ROWS)
         pictures = [camera.name for camera in wanted.cameras if camera.name in present]
@@ -226,7 +218,7 @@ class DataFile:
         Raises:
             DamagedEpisode: The file has another number of rows than the metadata say.
         """
-        start, stop = self._spans.get(files.number, (0, 0))
+        start, stop = self.spans.get(files.number, (0, 0))
         if stop - start != files.length:
             raise MalformedEpisode(
                 f"{self.name}: {stop - start} rows of episode {files.number}, meta/episodes says {files.length}"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, DamagedRecord, SourceError
 from convert.source.episode import Episode
-from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
+from convert.source.protocol import SPLIT, Source, SourceEpisode, SourceShard, Span, Wanted, covers, join_digests
+from convert.source.rlds.array_record import ArrayRecordFile
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.metadata import MAX_BYTES, NAMES, read_metadata
 from convert.source.rlds.parser import EpisodeParser
@@ -25,20 +25,34 @@ from convert.storage.staging import stage, staging_base
 from stream.storage.errors import closest
 from stream.storage.remote import LocalFolder, join
 
-_SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+_FORMATS = ("tfrecord", "array_record")
 
 
+@dataclass(frozen=True, kw_only=True)
 class RldsShard(SourceShard):
-    """One TFRecord file."""
+    """One file of records; ``format`` is TFDS's name of its format."""
+
+    format: str
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:
         """Open the file to read it from its start."""
+        with self._open_records(wanted.staging) as records:
+            yield RldsReader(self, records, wanted, spans)
+
+    @contextlib.contextmanager
+    def _open_records(self, staging: str | None) -> Iterator[TFRecordFile | ArrayRecordFile]:
         folder = open_folder(self.path.rpartition("/")[0])
-        with (
-            folder.open(self.name, size=self.bytes) if isinstance(folder, StoreFolder) else Path(self.path).open("rb")
-        ) as file:
-            yield RldsReader(self, file, wanted, spans)
+        with contextlib.ExitStack() as stack:
+            path = Path(self.path)
+            if self.format == "array_record":
+                if isinstance(folder, StoreFolder):
+                    path = stack.enter_context(stage(staging_base(staging))) / self.name
+                    folder.download(self.name, path, size=self.bytes)
+                yield ArrayRecordFile(path, name=self.name)
+            else:
+                opened = path.open("rb") if isinstance(folder, LocalFolder) else folder.open(self.name, size=self.bytes)
+                yield TFRecordFile(stack.enter_context(opened), name=self.name, size=self.bytes)
 
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the file has changed."""
@@ -46,22 +60,24 @@ class RldsShard(SourceShard):
             unread = Counter(item.reason for _, item in reader.records() if isinstance(item, DamagedEpisode))
         # The digest covers the stored checksums only, which a flipped bit in the data does not change.
         same = all(left_out.get(reason, 0) == unread[reason] for reason in ("undeclared", "unreadable"))
-        return not same or reader.digest != digest
+        return not same or join_digests([reader.digests]) != digest
 
 
 class RldsReader:
-    """A reader of the episodes of an open file. ``digest`` covers the lengths and checksums that the file stores."""
+    """A reader of the episodes of an open file."""
 
-    def __init__(self, shard: RldsShard, file: BinaryIO, wanted: Wanted, spans: Sequence[Span]) -> None:
+    def __init__(
+        self, shard: RldsShard, records: TFRecordFile | ArrayRecordFile, wanted: Wanted, spans: Sequence[Span]
+    ) -> None:
         self._shard = shard
         self._spans = spans
-        self._file = TFRecordFile(file, name=shard.name, size=shard.bytes)
+        self._file = records
         self._parser = EpisodeParser(wanted.cameras, wanted.features)
 
     @property
-    def digest(self) -> str:
-        """SHA-256 in hex."""
-        return self._file.digest
+    def digests(self) -> dict[str, str]:
+        """Digest of the file in hex by name: of a TFRecord over the lengths and checksums that it stores."""
+        return {self._shard.name: self._file.digest}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         for position, item in self.records():
@@ -78,7 +94,7 @@ class RldsReader:
         last = max(stop for _, stop in self._spans)
         damage = None
         position = 0
-        for item in self._file:
+        for item in self._file.read(lambda number: covers(self._spans, number) or number >= declared):
             if position >= declared:
                 detail = f"the file goes on after its {declared} declared records"
                 yield position, DamagedEpisode(detail, reason="undeclared")
@@ -86,7 +102,7 @@ class RldsReader:
             if isinstance(item, DamagedRecord) and item.rest:
                 damage = str(item)
                 break
-            if covers(self._spans, position):
+            if item is not None and covers(self._spans, position):
                 yield position, item if isinstance(item, bytes) else DamagedEpisode(str(item), reason="unreadable")
             position += 1
             if position >= last < declared:
@@ -99,8 +115,9 @@ class RldsReader:
 
 @dataclass(frozen=True, kw_only=True)
 class RldsSource(Source):
-    """A TFDS dataset in ``<root>/<tfds_name>/<version>``."""
+    """A TFDS dataset in ``<root>/<tfds_name>/<version>``; ``format`` is TFDS's name of the format of its files."""
 
+    format: str
     _info: Any = field(repr=False, compare=False)
 
     def shards(self, split: str) -> tuple[RldsShard, ...]:
@@ -130,6 +147,7 @@ class RldsSource(Source):
                 name=name,
                 records=self.splits[split][index],
                 bytes=sizes[name],
+                format=self.format,
             )
             for index, name in enumerate(names)
         )
@@ -138,7 +156,7 @@ class RldsSource(Source):
 def find_dataset(roots: Sequence[str], tfds_name: str, version: str) -> RldsSource:
     """Find the folder ``<tfds_name>/<version>`` below one of several roots, local, ``gs://`` or ``s3://``.
 
-    The first root that has it wins.
+    The first root that has it wins. ``tfds_name`` may have a configuration, ``NAME/CONFIGURATION``.
 
     Raises:
         SourceError: No root has the dataset (says which versions there are), or it is not a complete TFDS folder.
@@ -176,18 +194,28 @@ def _open(folder: Path, *, path: str) -> RldsSource:
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         raise SourceError(f"{path}: TFDS cannot read its metadata ({reason}); copy it again") from error
-    if kind != "tfrecord":
-        raise SourceError(f"{path}: its files are {kind}, only TFRecord can be converted")
+    if kind not in _FORMATS:
+        raise SourceError(f"{path}: its files are {kind}, only {' and '.join(_FORMATS)} can be converted")
     for name, lengths in splits.items():
-        if not _SPLIT.fullmatch(name) or min(lengths, default=0) < 0:
+        if not SPLIT.fullmatch(name) or min(lengths, default=0) < 0:
             raise SourceError(
                 f"{path}: {NAMES[0]} has a split {name!r:.100} of {sum(lengths)} episodes; splits become folders, so "
                 "their names have letters, digits and ._+-, and their shards 0 or more episodes"
             )
     digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
     return RldsSource(
-        path=path, fingerprint=digest.hexdigest(), metadata=NAMES, features=features, splits=splits, _info=info
+        path=path,
+        fingerprint=digest.hexdigest(),
+        metadata=NAMES,
+        features=features,
+        splits=splits,
+        format=kind,
+        _info=info,
     )
+
+
+def _versions(folder: LocalFolder | StoreFolder) -> list[str]:
+    return [name for name in folder.folders() if (folder / name).size(NAMES[0])]
 
 
 def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
@@ -197,11 +225,17 @@ def _not_found(roots: Sequence[str], tfds_name: str, version: str) -> str:
         names = folder.folders()
         if not names and not (isinstance(folder, LocalFolder) and folder.path.exists()):
             return f"no such source: {root} (looked for {tfds_name}/{version} below it)"
-        versions = [name for name in (folder / tfds_name).folders() if (folder / tfds_name / name).size(NAMES[0])]
+        versions = _versions(folder / tfds_name)
         if versions:
             return (
                 f"{folder / tfds_name} has version {', '.join(versions)}, not {version}; give the right version with "
                 "--config (datasets: {NAME: {version: ...}})"
+            )
+        configs = [name for name in (folder / tfds_name).folders() if _versions(folder / tfds_name / name)]
+        if configs:
+            return (
+                f"{folder / tfds_name} has the configurations {', '.join(configs)}; name one with --config "
+                f"(datasets: {{NAME: {{tfds_name: {tfds_name}/{configs[0]}}}}})"
             )
         present.update(names)
     tried = ", ".join(join(root, tfds_name, version) for root in roots)

@@ -1,24 +1,24 @@
 """Parser of RLDS records: the bytes of one ``tf.train.Example`` become an episode, with its images left encoded.
 
 Source of the layout: tensorflow_datasets/core/example_serializer.py. Its own numpy parser mis-shapes fixed-length
-sequences inside steps and decodes nothing lazily, so only its compiled proto is used.
+sequences inside steps and decodes nothing lazily.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
-from tensorflow_datasets.proto import tf_example_pb2
 
-from convert.errors import MalformedEpisode
-from convert.source.episode import Column, Episode, absent_column
+from convert.errors import CorruptFrame, MalformedEpisode
+from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import Feature, storage_dtype
+from convert.source.rlds.example import count_integers, parse_example, read_floats, read_integers
 
 _MAX_ROWS = 1 << 31
+_NONE = np.zeros(0, np.int64)
 
 
 class EpisodeParser:
@@ -41,19 +41,16 @@ class EpisodeParser:
             MalformedEpisode: Not a ``tf.train.Example``, no camera, or a feature whose count does not fit the number of
                 frames.
         """
-        try:
-            protos = tf_example_pb2.Example.FromString(record).features.feature
-        except DecodeError as error:
-            raise MalformedEpisode(f"not a tf.train.Example ({error})") from None
+        protos = parse_example(record)
         cameras = {camera.path: _read_frames(camera, protos) for camera in self._cameras if camera.path in protos}
         if not cameras:
             names = " or ".join(camera.path for camera in self._cameras)
             raise MalformedEpisode(f"the record has no {names}; has it another schema than features.json?")
         first, *others = cameras
-        steps = len(cameras[first])
+        steps = cameras[first][0]
         for name in others:
-            if len(cameras[name]) != steps:
-                raise MalformedEpisode(f"{name}: {len(cameras[name])} frames, {first} has {steps}")
+            if cameras[name][0] != steps:
+                raise MalformedEpisode(f"{name}: {cameras[name][0]} frames, {first} has {steps}")
         columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
         for feature in self._features:
             rows = steps if feature.level == "step" else 1
@@ -62,25 +59,41 @@ class EpisodeParser:
             num_steps=steps,
             steps=columns["step"],
             episode=columns["episode"],
-            cameras=[cameras.get(camera.path) for camera in self._cameras],
+            cameras=[cameras[each.path][1] if each.path in cameras else None for each in self._cameras],
         )
 
 
-def _read_frames(camera: Feature, protos: Any) -> Sequence[bytes | np.ndarray]:
+def _read_frames(camera: Feature, protos: Mapping[str, Any]) -> tuple[int, Frames]:
+    """Return the count of the frames of a camera, and the frames, of which raw ones are decoded when they are taken."""
     proto = protos[camera.path]
     if camera.kind == "image" or proto.HasField("bytes_list"):
         if proto.HasField("int64_list") or proto.HasField("float_list"):
             raise MalformedEpisode(f"{camera.path}: expected encoded images, found numbers")
         frames: Sequence[bytes] = proto.bytes_list.value
-        return frames
-    values = _numbers(camera, proto)
-    size = camera.size or 0
-    if not size or len(values) % size:
-        raise MalformedEpisode(f"{camera.path}: {len(values)} values are not whole frames of {camera.shape}")
-    return list(values.reshape(-1, *(dim or 0 for dim in camera.shape)))
+        return len(frames), frames
+    if proto.HasField("float_list"):
+        raise MalformedEpisode(f"{camera.path}: expected {camera.dtype}, found floats")
+    count, size = count_integers(proto.int64_list, name=camera.path), camera.size or 0
+    if not size or count % size:
+        raise MalformedEpisode(f"{camera.path}: {count} values are not whole frames of {camera.shape}")
+    return count // size, _raw_frames(camera, size, proto.int64_list)
 
 
-def _read_column(feature: Feature, protos: Any, *, rows: int) -> Column:
+def _raw_frames(camera: Feature, size: int, numbers: Any) -> Iterator[np.ndarray | CorruptFrame]:
+    frame, filled, fault = np.empty(size, np.uint8), 0, None
+    for block in read_integers(numbers, name=camera.path):
+        while len(block):
+            part, block = block[: size - filled], block[size - filled :]
+            frame[filled : filled + len(part)] = part
+            if (frame[filled : filled + len(part)] != part).any():
+                fault = CorruptFrame(f"{camera.path}: {_beyond(part, camera.dtype)}")
+            filled += len(part)
+            if filled == size:
+                yield fault or frame.reshape([dim or 0 for dim in camera.shape])
+                frame, filled, fault = np.empty(size, np.uint8), 0, None
+
+
+def _read_column(feature: Feature, protos: Mapping[str, Any], *, rows: int) -> Column:
     depth = len(feature.sequences)
     plain = depth == 0 or (feature.level == "episode" and depth == 1)
     key = feature.path if plain else f"{feature.path}/ragged_flat_values"
@@ -96,7 +109,7 @@ def _read_column(feature: Feature, protos: Any, *, rows: int) -> Column:
     if not plain:
         for level in range(depth if feature.level == "step" else depth - 1):
             name = f"{feature.path}/ragged_row_lengths_{level}"
-            lengths.append(np.fromiter(protos[name].int64_list.value if name in protos else (), np.int64))
+            lengths.append(_integers(protos[name].int64_list, np.dtype(np.int64), name) if name in protos else _NONE)
     if depth and feature.level == "episode":
         lengths.insert(0, np.array([count if plain else len(lengths[0])], np.int64))
     expected = rows
@@ -132,29 +145,26 @@ def _numbers(feature: Feature, proto: Any) -> np.ndarray:
     """Return the numbers of a feature in its dtype (float64 as float32, which is what TFDS stores)."""
     dtype = storage_dtype(feature)
     if proto.HasField("float_list"):
-        floats = _packed_floats(proto.float_list)
+        floats = read_floats(proto.float_list, name=feature.path)
         if len(floats) and dtype.kind != "f":
             raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found floats")
         return floats.astype(dtype, copy=False)
     if len(proto.bytes_list.value):
         raise MalformedEpisode(f"{feature.path}: expected {feature.dtype}, found bytes; is it encoded (zlib)?")
-    found = np.fromiter(proto.int64_list.value, np.int64, count=len(proto.int64_list.value))
-    values = found.astype(dtype)
-    if dtype.kind in "iu" and (values.astype(np.int64) != found).any():
-        raise MalformedEpisode(f"{feature.path}: values {found.min()} to {found.max()} do not fit {feature.dtype}")
-    return values
+    return _integers(proto.int64_list, dtype, feature.path)
 
 
-def _packed_floats(floats: Any) -> np.ndarray:
-    """Return a FloatList as float32, from its wire form of one packed field: much faster than item by item."""
-    count = len(floats.value)
-    if not count:
-        return np.zeros(0, np.float32)
-    packed = floats.SerializeToString()
-    start = 1
-    while packed[start] & 0x80:
-        start += 1
-    return np.frombuffer(packed, "<f4", count=count, offset=start + 1)
+def _integers(numbers: Any, dtype: np.dtype, name: str) -> np.ndarray:
+    parts = [np.zeros(0, dtype)]
+    for found in read_integers(numbers, name=name):
+        parts.append(found.astype(dtype))
+        if dtype.kind in "iu" and (parts[-1].astype(np.int64) != found).any():
+            raise MalformedEpisode(f"{name}: {_beyond(found, dtype)}")
+    return np.concatenate(parts)
+
+
+def _beyond(values: np.ndarray, dtype: np.dtype | str) -> str:
+    return f"values {values.min()} to {values.max()} do not fit {dtype}"
 
 
 def _decode_tensors(feature: Feature, size: int, stored: Sequence[bytes]) -> np.ndarray:

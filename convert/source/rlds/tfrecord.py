@@ -7,8 +7,9 @@ Source of the format: tensorflow/core/lib/io/record_writer.h.
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import google_crc32c
@@ -47,7 +48,13 @@ class TFRecordFile:
         return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes | DamagedRecord]:
+        """Yield the items of ``read`` for all records."""
+        return (item for item in self.read(lambda number: True) if item is not None)
+
+    def read(self, wanted: Callable[[int], bool]) -> Iterator[bytes | DamagedRecord | None]:
         """Yield each record, or a ``DamagedRecord`` instead of a record with a wrong checksum.
+
+        Of a record whose number is not wanted, only the length is read, and None comes in its place.
 
         A damaged length or a file that ends inside a record makes the rest unreadable: the last item is then a
         ``DamagedRecord`` with ``rest=True``.
@@ -63,16 +70,21 @@ class TFRecordFile:
                 yield DamagedRecord(f"{self._name}: {fault}", rest=True)
                 return
             end = start + _HEADER.size + length + _FOOTER.size
-            data = self._file.read(length) if end <= self._size else b""
+            skipped = end <= self._size and self._file.seekable() and not wanted(position)
+            if skipped:
+                self._file.seek(length, os.SEEK_CUR)
+            data = self._file.read(length) if end <= self._size and not skipped else b""
             footer = self._file.read(_FOOTER.size)
-            if len(data) < length or len(footer) < _FOOTER.size:
+            if (len(data) < length and not skipped) or len(footer) < _FOOTER.size:
                 fault = (
                     f"ends inside record {position}, which starts at byte {start}; the file is truncated, copy it again"
                 )
                 yield DamagedRecord(f"{self._name}: {fault}", rest=True)
                 return
             self._digest.update(header + footer)
-            if masked_crc32c(data) == _FOOTER.unpack(footer)[0]:
+            if skipped:
+                yield None
+            elif masked_crc32c(data) == _FOOTER.unpack(footer)[0]:
                 yield data
             else:
                 fault = f"wrong checksum of record {position} at byte {start} ({length} bytes)"

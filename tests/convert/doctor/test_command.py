@@ -15,8 +15,8 @@ import pytest
 import convert.doctor.dataset
 from convert.doctor.checks import SPLIT_CHECKS
 from convert.doctor.command import examine, main
-from convert.doctor.findings import Notes
 from convert.doctor.split import OpenSplit
+from convert.findings import Notes
 from convert.shard.images import decode_jpeg
 from tests.fixtures.command import run
 from tests.fixtures.datasets.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode

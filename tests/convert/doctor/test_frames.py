@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convert.doctor.dataset import choose_records
-from convert.doctor.findings import Notes
+from convert.doctor.dataset import Examined, choose_records
 from convert.doctor.frames import check_shares, same_picture, swapped_colours
 from convert.doctor.split import FrameFacts
+from convert.findings import Notes
 from convert.shard.images import decode_jpeg, thumbnail
 from convert.shard.record_file import encode_record
 from stream.format.manifest import read_manifest
@@ -58,7 +58,7 @@ def test_a_frozen_episode_is_found_though_most_pairs_are_well(tmp_path: Path) ->
 
     diagnosis = diagnose(make_root(tmp_path, plant))
     assert found(diagnosis) == {("frozen_episode", "train"): 1}
-    assert diagnosis.datasets[0].total.frozen == PAIRS
+    assert diagnosis.datasets[0].to_json()["pairs_frozen"] == PAIRS
     assert diagnosis.findings[0].examples[0].source_position == 2
 
 
@@ -141,6 +141,7 @@ def test_the_cast_of_a_dataset_is_red_minus_blue(tmp_path: Path, red_first: bool
                     set_pictures(episode, stored)
 
     (dataset,) = diagnose(make_root(tmp_path, plant), frames=16).datasets
+    assert isinstance(dataset, Examined)
     assert np.median(dataset.total.casts) == pytest.approx(100 if red_first else -100, abs=8)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from convert.doctor.findings import Finding
+from convert.findings import Finding
 from convert.registry.registry import load_registry
 from convert.reindex import reindex_root
 from convert.run.command import main as convert

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -306,12 +307,36 @@ def test_a_split_of_no_shards_is_refused(tmp_path: Path) -> None:
         merged(tmp_path / "train", [])
 
 
+@pytest.mark.parametrize("block", [1, 3000])
+def test_merging_in_blocks_of_any_size_gives_the_same_index(
+    parts: list[dict[TableKind, Path]],
+    folder: Path,
+    entries: dict[TableKind, TableEntry],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    block: int,
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", block)
+    assert merged(tmp_path / "train", parts)[1] == entries
+
+
+def test_a_block_holds_about_so_many_bytes_and_whole_episodes(
+    parts: list[dict[TableKind, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = read(parts[0]["steps"]).combine_chunks().to_batches()[0]
+    monkeypatch.setattr(tables, "_BLOCK", batch.nbytes // 4)
+    blocks = [block.column("episode").to_pylist() for block in tables._blocks(batch)]
+    assert 2 < len(blocks) < 9
+    assert all(last[-1] != first[0] for last, first in pairwise(blocks))
+    assert [number for block in blocks for number in block] == batch.column("episode").to_pylist()
+
+
 @pytest.mark.parametrize("block", [1, 4, 1 << 16])
 def test_deriving_again_in_blocks_of_any_size_gives_what_merging_with_the_new_parts_gives(
     parts: list[dict[TableKind, Path]], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     wanted = merge_index(tmp_path, parts, {"action": STATE, **MAPPED})["steps"]
-    monkeypatch.setattr(tables, "_ROWS", block)
+    monkeypatch.setattr(tables, "_BLOCK", block)
     assert derive_steps(folder, tmp_path / "new.arrow", {"action": STATE, **MAPPED}) == wanted
     assert (tmp_path / "new.arrow").read_bytes() == (tmp_path / table_file("steps")).read_bytes()
 

@@ -147,6 +147,21 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
     assert [mine.leaves_out(path) for path in paths] == [True, False, True, False]
 
 
+def test_a_space_that_is_like_another_has_its_terms_and_writes_what_differs(tmp_path: Path) -> None:
+    spaces = """    spaces:
+      oxe: {action: [{pad: 7}], drop_first: 1, drop_last: 1, unknown_units: [x], follows: openvla, note: theirs}
+      eef_delta: {like: oxe, drop_last: 2, unknown_units: [y]}
+    version"""
+    found = load_registry(config=[write(tmp_path, edited("    version", spaces))]).dataset("mine").spaces
+    assert found["eef_delta"].action == found["oxe"].action
+    assert (found["eef_delta"].drop_first, found["eef_delta"].drop_last) == (1, 2)
+    assert (found["eef_delta"].unknown_units, found["eef_delta"].follows, found["eef_delta"].note) == (
+        ("y",),
+        None,
+        None,
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -154,7 +169,7 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("role: primary, ", "", "my.yaml: datasets.mine.cameras.front.role: Field required"),
         ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 cameras with role primary"),
         ("role: wrist", "role: primary", "has 2 cameras with role primary"),
-        ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb' or 'bgr', found 'brg'"),
+        ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb', 'bgr' or 'unknown', found 'brg'"),
         ("kind: displacement", "kind: delt", "my.yaml: datasets.mine.action.0.kind: Input should be 'displacement', 'velocity', 'target', 'absolute' or 'flag', found 'delt'"),
         ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),
         ("control_frequency: 5", "control_frequency: five", "control_frequency: Input should be a valid number, found 'five'"),
@@ -175,10 +190,13 @@ def test_leave_out_matches_features_of_steps_and_episodes(mine: DatasetSpec) -> 
         ("left: {", "'le ft': {", "cameras.le ft.[key]: String should match pattern"),
         ("{train: 10, val: 2}", "{train: 10, train: 2}", "has the key 'train' twice"),
         ("{train: 10, val: 2}", "{train: -1}", "splits.train: Input should be greater than or equal to 0"),
-        ("    version", "    offset: -1\n    version", "mine.offset: offset '-1' is neither a number of steps (5) nor seconds (0.6s)"),
+        ("    version", "    offset: -1\n    version", "mine.offset: offset -1 is neither a number of steps (5) nor seconds (0.6s)"),
         ("    version", "    offset: 6ms\n    version", "offset '6ms' is neither a number of steps"),
         ("    control_frequency: 5", "    offset: 1s", "offset 1s is in seconds but there is no control_frequency"),
         ("    version", "    spaces: {oxe: {action: [{path: a}]}}\n    version", "oxe: action has 1 dimensions, expected x, y, z, "),
+        ("    version", "    spaces: {oxe: {like: eef}}\n    version", "spaces: oxe: like is 'eef', expected a space that is written out"),
+        ("    version", "    spaces: {oxe: {like: eef}, eef: {state: [{pad: 7}]}}\n    version", "oxe: is no space of the state"),
+        ("    version", "    spaces: {oxe: {like: oxe}}\n    version", "oxe: like is 'oxe', expected a space that"),
         ("    version", "    spaces: {oxe: {}}\n    version", "spaces.oxe: expected terms of action or state, or the reason why"),
         ("    version", "    spaces: {joint: {action: [{}]}}\n    version", "joint.action.0: expected one of path, fill and pad"),
         ("    version", "    spaces: {joint: {action: [{path: a, then: [invrt]}]}}\n    version", "then.0.name: Input should be 'invert'"),

@@ -47,6 +47,20 @@ def test_result_is_a_table_with_a_row_for_each_dataset(convert: Convert) -> None
     assert row.split()[-1] == "-"
 
 
+def test_in_the_layout_frames_everything_says_frames(convert: Convert) -> None:
+    frames = ("--layout", "frames")
+    dry = convert("--dry-run", *frames).out
+    done = convert(*frames)
+    again = convert("--json", *frames)
+    assert "frames (est.)" in dry
+    assert " 24x32 " in dry
+    assert done.out.split()[4] == "frames"
+    assert f"{SHARDS}/{SHARDS} shards, {SHARDS * (PAIRS + 2)} frames (" in done.err
+    assert json.loads(again.out)["complete"][0]["frames"] == SHARDS * (PAIRS + 2)
+    for text in (dry, done.out, done.err):
+        assert "pairs" not in text
+
+
 def test_progress_ends_with_all_shards_on_stderr(convert: Convert) -> None:
     assert f"{SHARDS}/{SHARDS} shards, {SHARDS * PAIRS} pairs" in convert().err
 
@@ -148,6 +162,7 @@ def test_dry_run_as_json_says_what_would_be_done(convert: Convert, dataset: Rlds
         "offset": 2,
         "bytes_in": sum(path.stat().st_size for path in dataset.path.glob("*.tfrecord-*")),
         "estimated_pairs": pytest.approx(SHARDS * PAIRS, rel=0.05),
+        "frame_sizes": {"observation/image": "24x32"},
         "removes": [],
         "understood": [],
     }

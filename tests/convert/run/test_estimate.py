@@ -2,11 +2,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from convert.plan import Options
 from convert.run.estimate import Estimate, estimate
-from convert.shard.images import FramePolicy
+from convert.shard.images import FramePolicy, convert_frame
 from convert.source.rlds.tfrecord import encode_tfrecord
+from stream.format.manifest import Manifest
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset
 
 
@@ -16,9 +18,44 @@ def test_the_estimate_for_episodes_alike_is_what_comes_out(tmp_path: Path) -> No
     found = estimate(conversion)
     manifest = convert_dataset(conversion)
     assert manifest.records == 24 * 6
-    written = sum(shard.file.bytes for shard in manifest.splits["train"].shards)
-    assert found.pairs == pytest.approx(manifest.records, rel=0.1)
-    assert found.bytes == pytest.approx(written, rel=0.35)
+    assert found.records == pytest.approx(manifest.records, rel=0.1)
+    assert found.bytes == pytest.approx(written(manifest), rel=0.35)
+
+
+def written(manifest: Manifest) -> int:
+    split = manifest.splits["train"]
+    return sum(entry.bytes for entry in (*(shard.file for shard in split.shards), *split.index.values()))
+
+
+def test_the_index_counts_with_every_column(tmp_path: Path) -> None:
+    features = demo_features(depth=tfds.features.Tensor(shape=(40, 50), dtype=np.float32))
+    episodes = [demo_episode(8, seed=seed, depth=np.ones((40, 50), np.float32)) for seed in range(9)]
+    dataset = write_dataset(tmp_path, features=features, splits={"train": [episodes]})
+    state = [{"path": "depth", "dims": 2000}]
+    options = Options(policy=FramePolicy(size=(8, 8)))
+    conversion = dataset.conversion(tmp_path / "out", options, state=state, spaces=None)
+    found = estimate(conversion)
+    manifest = convert_dataset(conversion)
+    assert written(manifest) > 9 * 8 * 2 * 8000, "the feature and the state"
+    assert found.bytes == pytest.approx(written(manifest), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (FramePolicy(size=(16, 16)), "16x16, stretched from 24x32"),
+        (FramePolicy(size=(16, 16), resize="crop"), "16x16, cropped from 24x32"),
+        (FramePolicy(size=(16, 16), resize="pad"), "16x16, padded from 24x32"),
+        (FramePolicy(size=(12, 16)), "12x16"),
+        (FramePolicy(size=None), "24x32"),
+    ],
+)
+def test_the_size_of_frames_is_told_and_what_it_does_to_them(
+    tmp_path: Path, policy: FramePolicy, expected: str
+) -> None:
+    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
+    found = estimate(dataset.conversion(tmp_path / "out", Options(policy=policy)))
+    assert found.sizes == {"observation/image": expected}
 
 
 def test_more_frames_a_pair_take_more_room(tmp_path: Path) -> None:
@@ -26,16 +63,23 @@ def test_more_frames_a_pair_take_more_room(tmp_path: Path) -> None:
     two, three = (
         estimate(dataset.conversion(tmp_path / "out", Options(frames=frames))) for frames in ("endpoints", "all")
     )
-    assert two.pairs == three.pairs
+    assert two.records == three.records == 6
     assert two.bytes is not None
-    assert three.bytes == two.bytes * 3 // 2
+    assert three.bytes is not None
+    frame = convert_frame(first_frame(), FramePolicy(), channels="rgb")
+    assert three.bytes - two.bytes == pytest.approx(6 * len(frame.data), rel=0.01)
+
+
+def first_frame() -> bytes:
+    frame: bytes = demo_episode(8)["steps"][0]["observation"]["image"]
+    return frame
 
 
 def test_only_the_chosen_episodes_count(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(20)]]})
     whole, half = (estimate(dataset.conversion(tmp_path / "out", Options(episodes=f"train[:{n}]"))) for n in (20, 10))
-    assert whole.pairs is not None
-    assert half.pairs == pytest.approx(whole.pairs / 2, abs=1)
+    assert whole.records is not None
+    assert half.records == pytest.approx(whole.records / 2, abs=1)
 
 
 def test_the_beginning_of_a_damaged_file_is_enough(tmp_path: Path) -> None:
@@ -43,7 +87,7 @@ def test_the_beginning_of_a_damaged_file_is_enough(tmp_path: Path) -> None:
     path = dataset.shard()
     path.write_bytes(path.read_bytes()[:-5])
     found = estimate(dataset.conversion(tmp_path / "out"))
-    assert found.pairs == pytest.approx(12, abs=1)
+    assert found.records == pytest.approx(12, abs=1)
 
 
 def test_records_that_are_no_episodes_are_passed_over(tmp_path: Path) -> None:
@@ -53,22 +97,19 @@ def test_records_that_are_no_episodes_are_passed_over(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[b"\xff\xff", bad_frame, good]]})
     found = estimate(dataset.conversion(tmp_path / "out"))
     size = dataset.shard().stat().st_size
-    assert found.pairs == round(6 / len(good) * size)
+    assert found.records == round(6 / len(good) * size)
 
 
 @pytest.mark.parametrize("record", [b"\xff\xff", serialise(demo_features(), demo_episode(0))], ids=["damaged", "empty"])
 def test_without_any_readable_episode_nothing_is_claimed_to_come_out(tmp_path: Path, record: bytes) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[record]]})
-    assert estimate(dataset.conversion(tmp_path / "out")) in (
-        Estimate(pairs=None, bytes=None),
-        Estimate(pairs=0, bytes=0),
-    )
+    assert not estimate(dataset.conversion(tmp_path / "out")).records
 
 
 def test_a_file_that_does_not_begin_with_a_record_gives_no_estimate(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
     dataset.shard().write_bytes(bytes(len(encode_tfrecord(b"")) + 30))
-    assert estimate(dataset.conversion(tmp_path / "out")) == Estimate(pairs=None, bytes=None)
+    assert estimate(dataset.conversion(tmp_path / "out")) == Estimate()
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:

@@ -209,7 +209,10 @@ def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_p
     assert quarantine(tmp_path / "out") == [
         ("unreadable", 0, None),
         ("unreadable", 1, None),
-        ("missing_frames", 5, None),
+        # The rows of three episodes, of which one frame or another is missing.
+        ("missing_camera", 3, None),
+        ("missing_camera", 4, None),
+        ("missing_camera", 5, None),
     ]
     assert verify([str(tmp_path / "out")]) == 0
     (folder / WRIST).write_bytes(whole)
@@ -275,7 +278,7 @@ def test_on_error_fail_stops_and_names_the_episode(tmp_path: Path, capsys: pytes
     encode_again(folder / WRIST, codec="libx264", keep=lambda number: number < 20)
     command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES, "--on-error", "fail")
     assert main(command) == EXIT_FAILED
-    assert "episode 5: missing_frames: videos/observation.images.left_wrist" in capsys.readouterr().err
+    assert "episode 3: missing_camera: videos/observation.images.left_wrist" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -314,3 +317,15 @@ def test_a_dataset_in_a_bucket_is_converted_as_a_local_one(name: str, tmp_path: 
         f"demo_{name}/{VERSIONS[name]}/dataset.json"
     ]
     assert list(staging.iterdir()) == []
+
+
+def test_an_offset_longer_than_every_episode_is_refused_before_anything_is_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longest = int(np.bincount(expected("v3_av1")["episode_index"]).max())
+    given = arguments("v3_av1", DATA, tmp_path / "out")
+    assert main([*given, "--offset", str(longest)]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert f"split train gives no pair at offset {longest}: its longest episode has {longest} steps" in error
+    assert not (tmp_path / "out").exists()
+    assert main([*given, "--offset", str(longest - 1), "--dry-run"]) == 0

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from convert import plan
 from convert.journal.journal import Journal
 from convert.plan import Conversion
+from convert.run import progress
 from convert.run.progress import Progress
 from convert.tasks.shard import convert_shard
+from tests.fixtures.command import wait_until
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
 
@@ -60,6 +63,56 @@ def test_on_a_terminal_the_line_is_renewed_in_place(conversion: Conversion) -> N
 
 def test_elsewhere_lines_come_seldom(conversion: Conversion) -> None:
     assert follow(conversion, io.StringIO(), shards=1, seconds=1.2).count("shards") == 1
+
+
+def test_elsewhere_journals_are_listed_a_few_times_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute lasts 0.4 s here."""
+    monkeypatch.setattr(progress, "_PAUSE_OF_LINES", progress._PAUSE_OF_LINES / 150)
+    listed: list[str] = []
+    real = Journal.finished
+
+    def finished(journal: Journal) -> set[str]:
+        listed.append(journal.output)
+        return real(journal)
+
+    monkeypatch.setattr(Journal, "finished", finished)
+    shards = [[demo_episode(8, seed=seed)] for seed in range(2)]
+    source = write_dataset(tmp_path, splits={"train": shards})
+    outputs = [tmp_path / str(number) for number in range(10)]
+    jobs = [(job, str(output)) for output in outputs for job in source.conversion(output).jobs]
+    with Progress(jobs, stream=io.StringIO()):
+        time.sleep(60 / 150 * 1.1)
+        watched = len(listed)
+    assert watched <= 4
+    assert len(listed) == watched + 10
+
+
+def test_every_dataset_has_its_turn_while_the_largest_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PAUSE_OF_LINES", 0.01)
+    source = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
+    made = [source.conversion(tmp_path / f"{number}") for number in range(5)]
+    for conversion in made[1:]:
+        Journal(conversion.plan.output).begin(conversion.parameters)
+        convert_shard(conversion.jobs[0], conversion.plan)
+    stream = io.StringIO()
+    with Progress([(each.jobs[0], each.plan.output) for each in made], stream=stream):
+        assert wait_until(lambda: "4/5 shards" in stream.getvalue(), seconds=30)
+
+
+def test_pieces_count_as_their_shard_when_it_is_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_LEAST_BYTES", 1)
+    source = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(3)]]})
+    conversion = source.conversion(tmp_path / "out")
+    Journal(conversion.plan.output).begin(conversion.parameters)
+    jobs = conversion.jobs[0].pieces()
+    assert len(jobs) == 3
+    for done, line in ((2, "0/1 shards, 12 pairs"), (3, "1/1 shards, 18 pairs")):
+        for job in jobs[:done]:
+            convert_shard(job, conversion.plan)
+        stream = io.StringIO()
+        with Progress([(job, conversion.plan.output) for job in jobs], stream=stream):
+            pass
+        assert stream.getvalue().startswith(line)
 
 
 def test_shards_of_other_tasks_are_not_counted(conversion: Conversion) -> None:

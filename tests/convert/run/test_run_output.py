@@ -1,6 +1,7 @@
 """Outputs that cannot be written or hold something else: what the command says, and what it leaves."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -207,6 +208,78 @@ def test_overwrite_removes_what_other_parameters_left(convert: Convert, done: Pa
     assert convert("--overwrite", "--offset", "3").code == 0
     assert sorted(path.name for path in done.iterdir()) == ["dataset.json", "train", "val"]
     assert read_manifest(done).parameters["offset"] == 3
+
+
+def test_overwrite_leaves_the_old_until_the_new_is_complete(tmp_path: Path, output: Path) -> None:
+    # The smallest comes last.
+    shards = [[demo_episode(steps)] for steps in (9, 8, 6)]
+    dataset = write_dataset(tmp_path / "source", splits={"train": shards})
+    given = [*arguments(dataset, output), "--image-size", "native"]
+    assert main(given) == 0
+    before = tree(output)
+    last = dataset.shard("train", 2, count=3)
+    content = last.read_bytes()
+    last.write_bytes(content[:-9] + bytes(9))
+    again = [*given, "--overwrite", "--offset", "3"]
+    assert main([*again, "--on-error", "fail"]) == EXIT_FAILED
+    assert {name: found for name, found in tree(output).items() if not name.startswith(".overwrite")} == before
+    last.write_bytes(content)
+    finished = list(output.glob(".overwrite/demo/1.0.0/train/*.arrayrecord"))
+    assert len(finished) == 2
+    inodes = {path.stat().st_ino for path in finished}
+    assert main(again) == 0
+    assert inodes < {path.stat().st_ino for path in output.glob("demo/1.0.0/train/*.arrayrecord")}
+    assert read_manifest(output / "demo" / "1.0.0").parameters["offset"] == 3
+    assert [path.name for path in output.iterdir()] == ["demo"]
+
+
+def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_path: Path, output: Path) -> None:
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(9, seed=i)] for i in range(2)]})
+    given = [*arguments(dataset, output), "--image-size", "native"]
+    assert main([*given, "--offset", "4"]) == 0
+    expected = tree(output)
+    last = dataset.shard("train", 1, count=2)
+    content = last.read_bytes()
+    last.write_bytes(bytes(9))
+    assert main([*given, "--overwrite", "--offset", "3", "--on-error", "fail"]) == EXIT_FAILED
+    last.write_bytes(content)
+    assert main([*given, "--overwrite", "--offset", "4"]) == 0
+    assert tree(output) == expected
+
+
+def test_overwrite_does_not_take_the_work_of_other_tasks(convert: Convert, done: Path) -> None:
+    assert "with --remove before the tasks" in assert_refused(
+        convert("--overwrite", "--task-count=2"), done, tree(done)
+    )
+
+
+def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Convert, done: Path, output: Path) -> None:
+    before = tree(output)
+    assert convert("--remove", "--dry-run").out == f"demo: train, val to remove in {done}\n"
+    assert tree(output) == before
+    other = output / "other" / "1.0.0" / "dataset.json"
+    other.parent.mkdir(parents=True)
+    for path in (other, done / "notes.txt"):
+        path.write_text("mine")
+    result = convert("--remove")
+    assert (result.code, result.out) == (0, f"demo: train, val removed in {done}\n")
+    left = {name for name, found in tree(output).items() if found != "folder"}
+    assert left == {"other/1.0.0/dataset.json", "demo/1.0.0/notes.txt"}
+    assert convert("--remove").out == f"demo: nothing removed in {done}\n"
+
+
+@pytest.mark.parametrize("option", ["--overwrite", "--finalize", "--task-count=2", "--redo=train-00000-of-00006"])
+def test_remove_goes_alone(convert: Convert, done: Path, option: str) -> None:
+    assert "--remove goes without" in assert_refused(convert("--remove", option), done, tree(done))
+
+
+def test_relative_paths_are_those_of_the_command(
+    dataset: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--datasets", "demo", "--config", str(dataset.registry()), "--num-workers", "1"]
+    assert main([*given, "--source", os.path.relpath(dataset.root), "--output", "out"]) == 0
+    assert read_manifest(tmp_path / "out" / "demo" / "1.0.0").source.path == str(dataset.path)
 
 
 def test_overwrite_keeps_what_others_put_there(convert: Convert, output: Path) -> None:

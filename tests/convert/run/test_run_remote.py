@@ -103,6 +103,17 @@ def test_a_conversion_from_and_to_a_bucket_is_byte_for_byte_the_local_one(
     assert set(objects(f"{bucket}/oxe")) == set(local)
 
 
+@pytest.mark.long
+def test_array_record_files_in_a_bucket_are_read_like_local_ones(store: Store, staging: Path, tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(6)]]}, kind="array_record")
+    bucket = store.new_bucket()
+    upload_tree(dataset.path, f"{bucket}/rlds/demo/1.0.0")
+    for name, source in (("near", str(dataset.root)), ("far", f"{bucket}/rlds")):
+        assert main(arguments(dataset, source, str(tmp_path / name), "--staging", str(staging))) == 0
+    assert_same(files(tmp_path / "far"), files(tmp_path / "near"))
+    assert list(staging.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_split_is_added_to_what_is_there(store: Store, dataset: RldsDataset, local: Files) -> None:
     bucket = store.new_bucket()

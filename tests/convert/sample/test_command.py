@@ -95,6 +95,6 @@ def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Pat
     process.send_signal(signal.SIGKILL)
     process.wait()
     left = os.listdir(tmp_path / "toto")
-    assert len(left) == 1 and left[0].endswith(".partial")
+    assert len(left) == 1 and left[0].startswith(".0.1.0-")
     make_sample(tmp_path, [REGISTRY.dataset("toto")], episodes=1, steps=1, jobs=1)
     assert os.listdir(tmp_path / "toto") == ["0.1.0"]

@@ -57,7 +57,8 @@ def stored_picture(directory: Path, path: str) -> np.ndarray:
     if isinstance(values[0], bytes):
         return pixels(values[0])
     camera = next(c for c in REGISTRY.dataset(directory.parent.name).cameras.values() if c.path == path)
-    return np.array(values[: np.prod(camera.shape)], np.uint8).reshape(camera.shape)
+    shape = camera.shape or ()
+    return np.array(values[: np.prod(shape)], np.uint8).reshape(shape)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -66,5 +66,5 @@ def test_more_tensors_than_steps_are_refused_before_they_inflate() -> None:
 def test_verifying_does_not_wait_for_a_pipe(folder: Path, root: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    problems = [problem for problem in verify_root(root, jobs=1).problems if problem.file.endswith(name)]
-    assert any("device or pipe" in problem.problem or "cannot be read" in problem.problem for problem in problems)
+    problems = [problem for problem in verify_root(root, jobs=1).problems if str(problem.file).endswith(name)]
+    assert any("device or pipe" in problem.text or "cannot be read" in problem.text for problem in problems)

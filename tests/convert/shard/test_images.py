@@ -278,6 +278,41 @@ def test_a_chunk_that_claims_gigabytes_takes_no_memory(kind: bytes) -> None:
         convert(crafted)
 
 
+@pytest.mark.parametrize("quality", [90, 101], ids=["lossy", "lossless"])
+@pytest.mark.parametrize("channels", ["rgb", "bgr"])
+def test_webp_is_decoded_to_its_colours(quality: int, channels: Literal["rgb", "bgr"]) -> None:
+    data = webp(PIXELS, quality)
+    expected = decode(data) if channels == "rgb" else decode(data)[:, :, ::-1]
+    assert difference(decode_frame(data, channels=channels), expected) < 1
+    assert decode(convert(data).data).shape == PIXELS.shape
+
+
+@pytest.mark.parametrize("quality", [90, 101], ids=["lossy", "lossless"])
+def test_a_webp_that_is_cut_short_is_corrupt(quality: int) -> None:
+    data = webp(PIXELS, quality)
+    for size in (12, 20, 31, len(data) // 2):
+        with pytest.raises(CorruptFrame, match=r"WebP|image claims"):
+            convert(data[:size])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"VP8 " + bytes(4) + bytes(3) + b"\x9d\x01\x2a" + struct.pack("<HH", 16000, 16000),
+        b"VP8L" + bytes(4) + b"\x2f" + struct.pack("<I", 15999 | 15999 << 14),
+        b"VP8X" + bytes(4) + bytes(4) + (15999).to_bytes(3, "little") * 2,
+    ],
+    ids=["lossy", "lossless", "extended"],
+)
+def test_a_webp_that_claims_too_many_pixels_is_refused(header: bytes) -> None:
+    with pytest.raises(CorruptFrame, match="image claims 16000x16000; more than 67108864 pixels or none"):
+        convert(b"RIFF" + struct.pack("<I", 4 + len(header)) + b"WEBP" + header)
+
+
+def webp(pixels: np.ndarray, quality: int) -> bytes:
+    return cv2.imencode(".webp", pixels[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes()
+
+
 @pytest.mark.parametrize(
     "data", [png_that_claims(8000, 8000), png_that_claims(1 << 21, 1), png_that_claims(1, 1 << 21)]
 )
@@ -310,7 +345,7 @@ def test_a_raw_frame_that_is_no_picture_is_corrupt(frame: np.ndarray) -> None:
 
 
 def test_bytes_of_another_kind_are_named_by_how_they_start() -> None:
-    with pytest.raises(CorruptFrame, match=r"7 bytes that are neither JPEG nor PNG, starting with b'GIF89a!'"):
+    with pytest.raises(CorruptFrame, match=r"7 bytes that are neither JPEG, PNG nor WebP, starting with b'GIF89a!'"):
         convert(b"GIF89a!")
 
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert.shard.language import step_language
+from convert.source.episode import Column, Episode
+from convert.source.features import Feature
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from tests.fixtures.datasets.rlds_dataset import demo_features, jpeg, serialise
@@ -134,3 +136,14 @@ def test_a_record_without_the_feature_has_empty_instructions() -> None:
 def step() -> dict[str, Any]:
     seen = {"image": PICTURE, "instruction": codes(""), "natural_language_instruction": "x"}
     return {"observation": seen, "language_instruction": "y"}
+
+
+@pytest.mark.parametrize("sequences", [(), (None,)], ids=["fixed count", "any count"])
+def test_of_several_texts_of_a_step_the_first_that_is_not_empty_is_taken(sequences: tuple[int | None, ...]) -> None:
+    shape = () if sequences else (2,)
+    feature = Feature(path="steps/texts", kind="tensor", level="step", shape=shape, dtype="string", sequences=sequences)
+    lengths = (np.array([3, 0, 1]),) if sequences else ()
+    texts = ["", "b", "c", "d"] if sequences else ["", "b", "", "", "d", "e"]
+    column = Column(feature=feature, values=texts, lengths=lengths, rows=3)
+    episode = Episode(num_steps=3, steps={"texts": column}, episode={}, cameras=[])
+    assert step_language(episode, [feature], encoding="text") == ["b", "", "d"]

@@ -16,6 +16,7 @@ from convert.errors import ShardError, UsageError
 from convert.journal.journal import FOLDER, Journal, part_file
 from convert.journal.status import ShardStatus
 from convert.plan import Conversion, Options
+from convert.shard import part_rows
 from convert.shard.images import FramePolicy, decode_frame
 from convert.shard.record_file import encode_record
 from convert.source.rlds.tfrecord import encode_tfrecord
@@ -303,6 +304,66 @@ def test_success_is_told_by_the_folders_of_a_path(tmp_path: Path) -> None:
     assert shard.table("episodes")["success"] == [True, False, None, None, None, None]
 
 
+@pytest.mark.parametrize("path", ["/episode_metadata/done", "done"])
+def test_success_is_told_by_a_flag_if_all_steps_agree(tmp_path: Path, path: str) -> None:
+    features = demo_features(done=np.bool_)
+    features["episode_metadata"]["done"] = np.bool_
+    episodes = []
+    for done in (True, False):
+        episodes.append(demo_episode(3, done=done))
+        episodes[-1]["episode_metadata"]["done"] = done
+    episodes[1]["steps"][1]["done"] = path == "done"
+    shard = shard_of(tmp_path, [*episodes, b"\xff\xff"], features=features, success_path=path)
+    shard.convert()
+    assert shard.table("episodes")["success"] == [True, None if path == "done" else False, None]
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1.0, True), (0.0, False), (0.5, None)])
+def test_success_is_told_by_a_number_that_is_0_or_1(tmp_path: Path, value: float, expected: bool | None) -> None:
+    shard = shard_of(
+        tmp_path, [demo_episode(3, score=value)], features=demo_features(score=np.float32), success_path="score"
+    )
+    shard.convert()
+    assert shard.table("episodes")["success"] == [expected]
+
+
+@pytest.mark.parametrize("size", [0, 3000])
+def test_the_part_does_not_depend_on_how_many_columns_memory_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    episodes = [demo_episode(steps, seed=steps) for steps in (9, 0, 30, 4, 12)]
+    whole = shard_of(tmp_path / "whole", [*episodes, b"\xff\xff"]).convert()
+    monkeypatch.setattr(part_rows, "_BATCH", size)
+    assert shard_of(tmp_path / "small", [*episodes, b"\xff\xff"]).convert().parts == whole.parts
+
+
+@pytest.mark.long
+def test_the_columns_of_a_shard_are_not_kept_to_its_end(tmp_path: Path) -> None:
+    features = demo_features(depth=tfds.features.Tensor(shape=(64, 64), dtype=np.float32, encoding="bytes"))
+    episode = demo_episode(40, depth=np.zeros((64, 64), np.float32))
+    record = serialise(features, episode)
+    dataset = write_dataset(tmp_path / "source", features=features, splits={"train": [[record] * 200]})
+    program = """if True:
+        import resource, sys
+        from pathlib import Path
+        from convert.journal.journal import Journal
+        from convert.tasks.shard import convert_shard
+        from tests.fixtures.datasets.rlds_dataset import RldsDataset
+
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+        conversion = RldsDataset(Path(sys.argv[1]), "demo").conversion(Path(sys.argv[2]), wide=["depth"])
+        Journal(conversion.plan.output).begin(conversion.parameters)
+        before = peak()
+        convert_shard(conversion.jobs[0], conversion.plan)
+        print(peak() - before)
+    """
+    arguments = [sys.executable, "-c", program, str(dataset.root), str(tmp_path / "out")]
+    grown = int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+    assert grown < 110, "MiB, of 125 MiB of columns"
+
+
 def test_a_feature_with_the_name_of_one_of_our_columns_gets_another(tmp_path: Path) -> None:
     features = {**demo_features(step=np.int32), "episode_id": np.int32}
     shard = shard_of(tmp_path, [{**demo_episode(3, step=9), "episode_id": 5}], features=features)
@@ -416,6 +477,14 @@ def test_an_output_that_cannot_grow_is_an_error_and_never_a_finished_shard(tmp_p
     assert not shard.path("arrayrecord").exists()
     assert Journal(shard.output).finished() == set()
     assert not [name for name in os.listdir(shard.output / FOLDER) if name.endswith(".tmp")]
+
+
+def test_a_worker_that_does_not_see_the_conversion_refuses_and_writes_nothing(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "source", splits={"train": [EPISODES]})
+    conversion = dataset.conversion(tmp_path / "out", NATIVE)
+    with pytest.raises(ShardError, match=r"finds no conversion there.* --output that all of them see"):
+        convert_shard(conversion.jobs[0], conversion.plan)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

@@ -146,9 +146,10 @@ def test_json_has_datasets_and_problems(root: Path, folder: Path) -> None:
     empty(path)
     result = json.loads(command(str(root), "--json", "--jobs", "1").stdout)
     assert [entry["dataset"] for entry in result["datasets"]] == [DATASET, "rt1"]
-    (problem,) = result["problems"]
-    assert (problem["dataset"], problem["split"], problem["file"]) == (DATASET, "val", str(path))
-    assert problem["problem"].startswith("has 0 bytes, expected ")
+    (finding,) = result["findings"]
+    assert (finding["dataset"], finding["split"], result["ok"]) == (DATASET, "val", False)
+    (problem,) = finding["examples"]
+    assert problem["file"] == str(path) and problem["text"].startswith("has 0 bytes, expected ")
 
 
 @pytest.mark.long

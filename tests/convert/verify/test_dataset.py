@@ -66,7 +66,7 @@ def test_a_manifest_cannot_name_a_path(root: Path, folder: Path, where: str, nam
 
     edit_manifest(folder, edit)
     (problem,) = verify(root).problems
-    assert problem.file == str(folder / "dataset.json") and problem.problem.startswith("field ")
+    assert problem.file == str(folder / "dataset.json") and problem.text.startswith("field ")
 
 
 def set_total(manifest: Any) -> None:
@@ -161,7 +161,7 @@ def test_a_changed_byte_of_a_manifest_is_always_found(root: Path, folder: Path) 
 def test_a_root_of_format_1_is_one_sentence(root: Path, folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest.update(format_version=1))
     (problem,) = verify(root).problems
-    assert problem.problem.startswith("format version 1, this program reads version 2; convert it again")
+    assert problem.text.startswith("format version 1, this program reads version 2; convert it again")
 
 
 def test_a_registry_entry_that_has_changed_since_is_a_note_that_names_the_command(root: Path, folder: Path) -> None:
@@ -171,7 +171,8 @@ def test_a_registry_entry_that_has_changed_since_is_a_note_that_names_the_comman
 
     edit_manifest(folder, edit)
     report = verify(root)
-    (note,) = [note for dataset in report.datasets for note in dataset.notes]
+    (finding,) = report.findings
+    note = finding.examples[0].text
     assert report.ok and "(control_frequency, quirks differ)" in note
     assert f"`python -m convert.reindex {root} --datasets {DATASET}`" in note
     assert note in report.to_text()
@@ -180,7 +181,7 @@ def test_a_registry_entry_that_has_changed_since_is_a_note_that_names_the_comman
 def test_a_dataset_that_the_packaged_registry_does_not_have_is_no_note(root: Path, folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest.update(dataset="mine"))
     folder.parent.rename(root / "mine")
-    assert all(not dataset.notes for dataset in verify(root, deep=False).datasets)
+    assert verify(root, deep=False).findings == []
 
 
 def test_a_registry_entry_in_the_manifest_that_is_none_names_the_field(root: Path, folder: Path) -> None:
@@ -275,7 +276,10 @@ def test_a_conversion_that_is_not_complete_is_a_problem(root: Path, folder: Path
     (folder / FOLDER / f"{STEM}.status.json").write_text("{}")
     report = verify(root)
     assert "the conversion is incomplete, finished shards: 1" in problems(report)
-    assert {dataset.dataset: dataset.verdict for dataset in report.datasets} == {DATASET: "incomplete", "rt1": "ok"}
+    assert {entry["dataset"]: entry["verdict"] for entry in report.to_json()["datasets"]} == {
+        DATASET: "incomplete",
+        "rt1": "ok",
+    }
 
 
 def test_a_split_that_is_being_added_is_a_note(root: Path, folder: Path) -> None:

@@ -134,7 +134,8 @@ def test_more_rows_that_are_wrong_are_counted(root: Path, folder: Path) -> None:
 
     change_table(folder, "train", "records", edit)
     (problem,) = verify(root).problems
-    assert problem.problem.startswith(f"row 0 (row 0 of {OTHER}): camera is 1, expected 0 (")
+    assert f"row 0 (row 0 of {OTHER}): camera is 1, expected 0 ({problem.count} of these)" in problem.to_text()
+    assert problem.count > 20
 
 
 @pytest.mark.parametrize("column", ["action", "state", "action_oxe", "state_eef"])
@@ -172,8 +173,8 @@ def test_a_column_with_another_checksum_than_the_manifest_says_is_found(
 
     edit_manifest(folder, edit)
     (problem,) = verify(root, deep=False).problems
-    assert problem.problem.startswith("column 'episode' has XXH3 ")
-    assert problem.problem.endswith(", expected 0123456789abcdef")
+    assert problem.text.startswith("column 'episode' has XXH3 ")
+    assert problem.text.endswith(", expected 0123456789abcdef")
 
 
 def test_columns_that_the_manifest_does_not_have_are_found(root: Path, folder: Path) -> None:
@@ -182,7 +183,7 @@ def test_columns_that_the_manifest_does_not_have_are_found(root: Path, folder: P
         columns["colour"] = columns.pop("camera")
 
     edit_manifest(folder, edit)
-    texts = [problem.problem for problem in verify(root, deep=False).problems]
+    texts = [problem.text for problem in verify(root, deep=False).problems]
     assert texts == ["column 'camera' is not in the manifest", "column 'colour' is only in the manifest"]
 
 

@@ -16,6 +16,7 @@ from convert.source.lerobot.dataset import LeRobotSource, find_repository
 from convert.source.lerobot.entry import camera_names, camera_roles, describe
 from convert.source.lerobot.episodes import EpisodeFiles, cut_units
 from convert.source.lerobot.info import Info, file_name
+from convert.source.lerobot.matching import VideoPart
 from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_episodes, edit_info
 
 
@@ -91,7 +92,7 @@ def test_every_camera_has_a_valid_name_of_its_own(cameras: tuple[str, ...], name
     info = make_info(cameras)
     assert camera_names(info) == dict(zip(names, cameras, strict=True))
     features = info.split_features()[0]
-    assert list(Registry().port("demo", describe(info, features, name="demo")).cameras) == names
+    assert list(Registry().port("demo", describe(info, features, name="demo", lengths={"train": [5]})).cameras) == names
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,10 @@ def test_units_of_images_are_parquet_files() -> None:
 
 def test_episodes_with_files_of_their_own_are_joined_to_runs() -> None:
     info = make_info(("a", "b"), codebase_version="v2.1")
-    episodes = [EpisodeFiles(n, 4000, f"{n}.parquet", {"a": (f"a{n}", 0), "b": (f"b{n}", 0)}) for n in range(8)]
+    parts = [
+        {key: VideoPart(name=f"{key}{n}", episode=n, start=0, stop=400, length=4000) for key in "ab"} for n in range(8)
+    ]
+    episodes = [EpisodeFiles(n, 4000, f"{n}.parquet", videos) for n, videos in enumerate(parts)]
     assert numbers(cut_units(episodes, info)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
@@ -168,12 +172,30 @@ def test_a_dataset_without_splits_is_one(tmp_path: Path) -> None:
     assert find(folder).splits == {"train": (4,)}
 
 
-@pytest.mark.parametrize("text", ["0:99", "3:2", "0", "-1:3", ":", "0:3:1"])
-def test_a_split_outside_of_the_episodes_is_refused(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "splits",
+    [
+        {"train": "0:99"},
+        {"train": "0:5"},
+        {"train": "3:2"},
+        {"train": "0"},
+        {"train": "-1:3"},
+        {"train": "0:3", "val": "4:7"},
+        {"train": "0:4", "val": "3:7"},
+        {"train": "0:3", "../val": "3:7"},
+        {"train": [0, 7]},
+        ["train"],
+    ],
+    ids=str,
+)
+def test_splits_that_do_not_cover_the_episodes_once_are_left_over_and_all_are_train(
+    splits: Any, tmp_path: Path
+) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
-    edit_info(folder, lambda info: info.update(splits={"train": text}))
-    with pytest.raises(SourceError, match=r"split 'train' is .*; expected START:STOP within 0:7"):
-        find(folder)
+    edit_info(folder, lambda info: info.update(splits=splits))
+    source = find(folder)
+    assert source.splits == {"train": (2, 2, 2, 1)}
+    assert f"splits: {splits!r} does not fit, so all are train" in source.remarks
 
 
 def test_the_fingerprint_changes_with_the_metadata_only(tmp_path: Path) -> None:
@@ -186,18 +208,11 @@ def test_the_fingerprint_changes_with_the_metadata_only(tmp_path: Path) -> None:
     assert find(folder).fingerprint != before
 
 
-@pytest.mark.parametrize(
-    ("version", "how"),
-    [
-        ("v2.0", "bring it to v2.1 or v3.0 with LeRobot's own script"),
-        ("v1.6", "bring it to v2.1 or v3.0 with LeRobot's own script"),
-        ("v4.0", "this program reads v3.0 and v2.1"),
-    ],
-)
-def test_another_version_of_the_format_is_refused_with_what_to_do(version: str, how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["v1.6", "v4.0"])
+def test_another_version_of_the_format_is_refused_with_what_to_do(version: str, tmp_path: Path) -> None:
     folder = copy_dataset("v21_av1", tmp_path)
     edit_info(folder, lambda info: info.update(codebase_version=version))
-    with pytest.raises(SourceError, match=f"is a LeRobot dataset of '{version}'; {how}"):
+    with pytest.raises(SourceError, match=f"is a LeRobot dataset of '{version}'; this program reads v3.0, v2.1, v2.0"):
         find(folder)
 
 
@@ -226,10 +241,42 @@ def test_metadata_that_are_cut_short_are_an_error_that_names_the_file(file: str,
         find(folder)
 
 
-def test_episodes_that_the_metadata_do_not_count_are_an_error(tmp_path: Path) -> None:
+def faults(folder: Path) -> dict[int, str]:
+    """Return why each episode that cannot be read cannot."""
+    return {each.number: each.fault for unit in find(folder).units["train"] for each in unit if each.fault}
+
+
+def test_episodes_that_no_file_lists_are_faults_and_the_others_stay(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path)
-    edit_episodes(folder, lambda rows: rows.pop())
-    with pytest.raises(SourceError, match=r"meta/episodes lists 6 episodes, meta/info.json counts 7"):
+    edit_episodes(folder, lambda rows: (rows.pop(), rows.pop(2)))
+    lists = "meta/episodes does not list it, meta/info.json counts 7 episodes"
+    assert faults(folder) == {number: f"episode {number}: {lists}" for number in (2, 6)}
+    assert numbers(find(folder).units["train"]) == [[0, 1, 2], [3], [4, 5, 6]]
+
+
+def test_more_episodes_than_the_info_counts_are_all_read(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: info.update(total_episodes=3))
+    assert find(folder).splits == {"train": (2, 2, 2, 1)}
+
+
+def test_a_row_that_comes_twice_counts_once_and_two_different_ones_are_a_fault(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_episodes(folder, lambda rows: rows.extend([dict(rows[1]), {**rows[3], "length": 9}]))
+    assert faults(folder) == {3: "episode 3: meta/episodes lists it twice, differently"}
+    assert find(folder).splits == {"train": (2, 2, 2, 1)}
+
+
+def test_metadata_that_list_next_to_nothing_are_an_error(tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    edit_info(folder, lambda info: info.update(total_episodes=10**15))
+    with pytest.raises(
+        SourceError, match=r"meta/episodes lists 7 episodes, meta/info.json counts 1,000,000,000,000,000"
+    ):
+        find(folder)
+    edit_info(folder, lambda info: info.update(total_episodes=7))
+    edit_episodes(folder, lambda rows: rows.clear())
+    with pytest.raises(SourceError, match=r"meta/episodes lists 0 episodes, meta/info.json counts 7; copy the whole"):
         find(folder)
 
 
@@ -239,7 +286,7 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
     ("length", float("inf"), "inf, expected a whole number from 0"),
     ("length", -1, "-1, expected a whole number from 0"),
     ("length", 7.5, "7.5, expected a whole number from 0"),
-    ("data/file_index", None, "None, expected a whole number from 0"),
+    ("videos/observation.images.front/file_index", None, "None, expected a whole number from 0"),
     ("videos/observation.images.front/from_timestamp", "x7", "'x7', expected a number"),
     ("videos/observation.images.front/from_timestamp", None, "None, expected a number"),
     ("videos/observation.images.front/from_timestamp", float("nan"), "nan, expected a number"),
@@ -247,24 +294,27 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "message"), BAD_VALUES)
-def test_an_episode_with_another_value_than_a_number_is_an_error(
+def test_a_value_that_is_no_number_is_a_fault_of_its_episode_or_camera(
     key: str, value: Any, message: str, tmp_path: Path
 ) -> None:
-    path = copy_dataset("v3_av1", tmp_path) / "meta/episodes/chunk-000/file-000.parquet"
+    folder = copy_dataset("v3_av1", tmp_path)
+    path = folder / "meta/episodes/chunk-000/file-000.parquet"
     rows = pq.read_table(path)
     values = pa.array([value] * rows.num_rows, None if value is not None else pa.float64())
     pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, values), path)
-    with pytest.raises(SourceError, match=f"meta/episodes: {key} of episode 0 is {message}; copy the whole folder"):
-        find(path.parents[3])
+    first = find(folder).units["train"][0][0]
+    found = first.fault if key == "length" else first.videos["observation.images.front"]
+    assert found == f"meta/episodes: {key} of episode 0 is {message}"
+    assert key == "length" or first.video("observation.images.left_wrist") is not None
 
 
-def test_a_length_in_json_that_no_float_holds_is_an_error(tmp_path: Path) -> None:
+def test_a_length_in_json_that_no_float_holds_is_a_fault(tmp_path: Path) -> None:
     folder = copy_dataset("v21_av1", tmp_path)
     path = folder / "meta/episodes.jsonl"
     for number in ("1e400", "1" + "0" * 400):
         path.write_text("".join(f'{{"episode_index": {row}, "length": {number}}}\n' for row in range(4)))
-        with pytest.raises(SourceError, match=r"meta/episodes: length of episode 0 is .*, expected a whole number"):
-            find(folder)
+        assert all("length of episode" in fault for fault in faults(folder).values())
+        assert len(faults(folder)) == 4
 
 
 @pytest.mark.parametrize("change", [{}, {"video_path": None}, {"video_path": ""}])
@@ -288,10 +338,19 @@ def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["/etc/{chunk_index}", "../{chunk_index}", "a/../../b", "{other}", "{chunk_index:99999d}", "{video_key}"]
+    "pattern",
+    [
+        "/etc/{chunk_index}",
+        "../{chunk_index}",
+        "a/../../b",
+        "{other}",
+        "{chunk_index:99999d}",
+        "{video_key}",
+        "{chunk}",
+    ],
 )
 def test_a_pattern_that_leaves_the_folder_is_refused(pattern: str) -> None:
-    with pytest.raises(SourceError, match=r"no file of the dataset|expected chunk_index"):
+    with pytest.raises(SourceError, match=r"no file of the dataset|known are {chunk_index}"):
         file_name(pattern, where="d", chunk_index=0, video_key="../up")
 
 

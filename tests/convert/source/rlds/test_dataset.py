@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from convert.errors import SourceError, UsageError
 from convert.source.protocol import shard_spans
 from convert.source.rlds.dataset import RldsSource, find_dataset
-from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from convert.verify.command import verify_root
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 
 LENGTHS = {"train": (4, 0, 3, 3), "val": (2,), "test": ()}
 
@@ -135,9 +136,23 @@ def test_a_dataset_that_is_not_rlds_is_refused(tmp_path: Path) -> None:
         find_dataset([str(tmp_path)], "demo", "1.0.0")
 
 
+def test_a_configuration_is_a_folder_between_name_and_version(tmp_path: Path) -> None:
+    for config in ("front", "wrist"):
+        write_dataset(tmp_path, splits={"train": [[demo_episode(1)]]}, config=config)
+    assert find_dataset([str(tmp_path)], "demo/wrist", "1.0.0").path == str(tmp_path / "demo" / "wrist" / "1.0.0")
+    with pytest.raises(SourceError, match=r"configurations front, wrist; .*tfds_name: demo/front"):
+        find_dataset([str(tmp_path)], "demo", "1.0.0")
+
+
+def test_a_configuration_is_converted_and_verified_as_any_dataset(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(4)]]}, config="wrist")
+    assert convert_dataset(dataset.conversion(tmp_path / "out")).source.tfds_name == "demo/wrist"
+    assert verify_root(tmp_path / "out", jobs=1).ok
+
+
 def test_files_of_another_kind_are_refused(copied: RldsDataset) -> None:
-    edit_info(copied, fileFormat="array_record")
-    with pytest.raises(SourceError, match=r"its files are .*array_record.*, only TFRecord can be converted"):
+    edit_info(copied, fileFormat="riegeli")
+    with pytest.raises(SourceError, match=r"its files are riegeli, only tfrecord and array_record can be converted"):
         find(copied)
 
 

@@ -346,7 +346,8 @@ PARSERS = [EpisodeParser([camera(name)], LEAVES.values()) for name in ("image", 
 def parse_or_refuse(record: bytes) -> None:
     for parser in PARSERS:
         try:
-            parser.parse(record)
+            episode = parser.parse(record)
+            assert sum(1 for _ in episode.frames) == episode.num_steps
         except MalformedEpisode as error:
             assert str(error)
 

@@ -146,3 +146,34 @@ def test_the_digest_of_the_same_content_is_the_same() -> None:
     first, second = open_records(encode(RECORDS)), open_records(encode(RECORDS))
     assert list(first) == list(second)
     assert first.digest == second.digest
+
+
+class Watched(io.BytesIO):
+    """A file that counts the bytes that are read of it."""
+
+    count = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.count += len(found)
+        return found
+
+
+def test_a_record_that_is_not_wanted_is_not_read_and_the_digest_covers_it() -> None:
+    records = [bytes([number]) * 10_000 for number in range(5)]
+    content = encode(records)
+    file = Watched(content)
+    reader = TFRecordFile(file, name="f", size=len(content))
+    assert list(reader.read(lambda number: number == 3)) == [None, None, None, records[3], None]
+    assert file.count < 11_000
+    whole = open_records(content)
+    list(whole)
+    assert reader.digest == whole.digest
+
+
+@pytest.mark.parametrize("size", [-9, -15, -20_000])
+def test_a_file_that_ends_inside_a_record_that_is_not_wanted_ends_with_an_error(size: int) -> None:
+    content = encode([bytes(10_000)] * 3)[:size]
+    items = list(TFRecordFile(io.BytesIO(content), name="f", size=len(content)).read(lambda number: False))
+    assert items[-1] is not None
+    assert damage([item for item in items if item is not None]).rest

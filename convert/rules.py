@@ -1,9 +1,11 @@
-"""Rules of ``convert.doctor`` and their thresholds."""
+"""Rules of ``convert.verify`` and ``convert.doctor``, and their thresholds."""
 
 from __future__ import annotations
 
 import math
 from typing import Literal, NamedTuple
+
+from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME
 
 Severity = Literal["error", "warning", "hint"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "hint")
@@ -76,9 +78,14 @@ class Rule(NamedTuple):
     meaning: str
 
 
+_REMAKE = (
+    f"remove the named files and run the same convert.run command, which makes them again; for {MANIFEST_NAME} or "
+    f"{QUARANTINE_NAME} run it with --overwrite"
+)
 _MEND = "correct `spaces` in the registry, then run python -m convert.reindex"
 _ALL = (
-    Rule("incomplete", "error", "manifests", "the conversion is not complete or its manifest cannot be used"),
+    Rule("incomplete", "error", "manifests", "not complete or not usable; run the same convert.run command again"),
+    Rule("damaged", "error", "places", f"not what the manifest says; {_REMAKE}"),
     Rule("unreadable", "error", "files", "training would stop here; python -m convert.verify lists all damage"),
     Rule("frame_damaged", "error", "pairs", "cannot be decoded; python -m convert.verify --deep finds all of them"),
     Rule("nonfinite_action", "error", "episodes", "NaN or infinity in the action makes the loss NaN"),
@@ -108,6 +115,7 @@ _ALL = (
     Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, but the registry says they do"),
     Rule("duplicate_episode", "warning", "episodes", "exists twice; a cut such as train[90%:] may part the copies"),
     Rule("registry_changed", "hint", "entries", "python -m convert.reindex brings vectors and statistics up to date"),
+    Rule("unfinished", "hint", "splits", "another split is being added; the same convert.run command resumes it"),
     Rule("without_pairs", "hint", "episodes", "gave no pair: the offset is long for this dataset"),
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),
     Rule("dimension_dead", "hint", "dimensions", "has only one value; dividing by its std is dividing by zero"),

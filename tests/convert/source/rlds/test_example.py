@@ -1,0 +1,122 @@
+"""Records whose numbers are decoded only when they are read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
+
+from convert.errors import CorruptFrame, MalformedEpisode
+from convert.source.features import Feature
+from convert.source.rlds import example
+from convert.source.rlds.example import count_integers, parse_example, read_floats, read_integers
+from convert.source.rlds.parser import EpisodeParser
+
+RAW = Feature(path="steps/image", kind="tensor", level="step", shape=(2, 3, 3), dtype="uint8")
+INTEGERS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300)), max_size=60)
+
+
+def record(**features: tf_feature_pb2.Feature) -> bytes:
+    found = {f"steps/{name}": feature for name, feature in features.items()}
+    content: bytes = tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=found)).SerializeToString()
+    return content
+
+
+def integers(values: Iterable[int]) -> tf_feature_pb2.Feature:
+    return tf_feature_pb2.Feature(int64_list=tf_feature_pb2.Int64List(value=list(values)))
+
+
+def delimited(field: int, payload: bytes) -> bytes:
+    size, length = len(payload), b""
+    while size >= 128:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    return bytes([field << 3 | 2]) + length + bytes([size]) + payload
+
+
+def record_of(name: str, kind: int, content: bytes) -> bytes:
+    """A record of one feature of the steps, whose list has the content on the wire."""
+    feature = delimited(1, f"steps/{name}".encode()) + delimited(2, delimited(kind, content))
+    return delimited(1, delimited(1, feature))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(INTEGERS)
+def test_integers_of_any_size_are_read_in_blocks_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, values: list[int]
+) -> None:
+    monkeypatch.setattr(example, "_BLOCK", 11)
+    numbers = parse_example(record(x=integers(values)))["steps/x"].int64_list
+    assert [number for block in read_integers(numbers, name="x") for number in block.tolist()] == values
+    assert count_integers(numbers, name="x") == len(values)
+
+
+def test_lists_that_are_written_number_by_number_are_read_too() -> None:
+    numbers = parse_example(record_of("x", 3, b"\x08\x05\x08\xac\x02"))["steps/x"].int64_list
+    assert np.concatenate(list(read_integers(numbers, name="x"))).tolist() == [5, 300]
+    floats = np.array([1.5, -2], "<f4")
+    content = b"".join(b"\x0d" + number.tobytes() for number in floats)
+    assert read_floats(parse_example(record_of("x", 2, content))["steps/x"].float_list, name="x").tolist() == [1.5, -2]
+
+
+@pytest.mark.parametrize("packed", [b"\x81" * 10 + b"\x01", b"\x01\x81"], ids=["too long", "cut short"])
+def test_an_integer_that_no_writer_writes_is_malformed(packed: bytes) -> None:
+    with pytest.raises(
+        MalformedEpisode, match="steps/image: an integer of more than 10 bytes, or one that is cut short"
+    ):
+        EpisodeParser([RAW], ()).parse(record_of("image", 3, delimited(1, packed)))
+
+
+def test_floats_that_are_cut_short_are_malformed() -> None:
+    floats = parse_example(record_of("x", 2, delimited(1, bytes(6))))["steps/x"].float_list
+    with pytest.raises(MalformedEpisode, match="x: 6 bytes of floats, expected a multiple of 4"):
+        read_floats(floats, name="x")
+
+
+def test_a_raw_frame_with_a_number_that_is_no_pixel_is_corrupt_and_the_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(example, "_BLOCK", 13)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 2, 3, 3))
+    pixels[1, 0, 2, 1] = 256
+    episode = EpisodeParser([RAW], ()).parse(record(image=integers(pixels.ravel().tolist())))
+    first, second, third = episode.frames
+    assert episode.num_steps == 3
+    assert isinstance(second, CorruptFrame)
+    assert "256 do not fit uint8" in str(second)
+    np.testing.assert_array_equal(np.array([first, third]), pixels[[0, 2]])
+
+
+def test_floats_are_no_raw_frames() -> None:
+    with pytest.raises(MalformedEpisode, match="steps/image: expected uint8, found floats"):
+        EpisodeParser([RAW], ()).parse(record_of("image", 2, delimited(1, bytes(18 * 4))))
+
+
+def test_raw_frames_take_about_the_memory_of_their_record(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 128, 24 << 20, dtype=np.uint8).tobytes()
+    path = tmp_path / "record"
+    path.write_bytes(record_of("image", 3, delimited(1, pixels)))
+    program = """if True:
+        import resource, sys
+        from convert.source.features import Feature
+        from convert.source.rlds.parser import EpisodeParser
+
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+        camera = Feature(path="steps/image", kind="tensor", level="step", shape=(256, 256, 3), dtype="uint8")
+        before = peak()
+        record = open(sys.argv[1], "rb").read()
+        frames = sum(frame.shape == (256, 256, 3) for frame in EpisodeParser([camera], ()).parse(record).frames)
+        print(frames, (peak() - before) / len(record))
+    """
+    done = subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True)
+    frames, times = done.stdout.split()
+    assert int(frames) == (24 << 20) // (256 * 256 * 3)
+    assert float(times) < 4.5
