@@ -184,7 +184,7 @@ def _nothing_left(member: OpenMember, segments: Sequence[Segment], left_out: Map
     elif set(left_out) <= {"window", "actions"} and left_out:
         reason = f"none has the {sum(member.action_margins) + 1:,} steps that its actions take"
     elif left_out:
-        reason = f"all samples are left out ({', '.join(f'{name} {count:,}' for name, count in left_out.items())})"
+        reason = f"all samples are left out ({', '.join(f'{count:,} by {name}' for name, count in left_out.items())})"
     else:
         reason = "these are all too short for a pair, or damaged"
     return f"{where} has {episodes:,} episodes, but {reason}"

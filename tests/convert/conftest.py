@@ -12,10 +12,10 @@ from convert.registry.registry import load_registry
 from convert.run.command import main as convert
 from convert.sample.command import make_sample
 from convert.source.rlds.tfrecord import TFRecordFile, encode_tfrecord
-from tests.fixtures.conversion_damage import (
+from tests.fixtures.datasets.sampled import sample
+from tests.fixtures.faults.conversion_damage import (
     DATASET,
 )
-from tests.fixtures.datasets.sampled import sample
 
 __all__ = ["sample"]
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stream.format.names import TABLE_KINDS
-from tests.fixtures.memory_limit import memory_limit
+from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fuzz.targets import Target, make_targets
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))

@@ -16,7 +16,9 @@ from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS, TableKind, table_file
-from tests.fixtures.conversion_damage import (
+from tests.fixtures.datasets.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
+from tests.fixtures.datasets.rlds_dataset import demo_features, serialise
+from tests.fixtures.faults.conversion_damage import (
     become_a_folder,
     become_a_loose_link,
     become_a_pipe,
@@ -29,8 +31,6 @@ from tests.fixtures.conversion_damage import (
     truncate,
     zero,
 )
-from tests.fixtures.datasets.doctor_root import STEPS, Splits, diagnose, found, make_root, set_actions, sound_episode
-from tests.fixtures.datasets.rlds_dataset import demo_features, serialise
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from convert.source.features import Feature
 from convert.source.rlds.parser import EpisodeParser
 from convert.verify.command import verify_root
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, serialise
-from tests.fixtures.memory_limit import memory_limit
+from tests.fixtures.faults.memory_limit import memory_limit
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

@@ -16,7 +16,7 @@ from PIL import Image
 from convert.errors import CorruptFrame
 from convert.shard.images import EncodedFrame, FramePolicy, convert_frame, decode_frame, encode_jpeg, resize
 from tests.fixtures.datasets.rlds_dataset import jpeg, picture, png
-from tests.fixtures.memory_limit import memory_limit
+from tests.fixtures.faults.memory_limit import memory_limit
 
 RNG = np.random.default_rng(5)
 PIXELS = picture(RNG, (48, 64))

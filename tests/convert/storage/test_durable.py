@@ -18,8 +18,8 @@ from convert.storage.durable import describe_durably
 from stream.format.manifest import read_manifest
 from tests.fixtures.command import tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
-from tests.fixtures.disk import Disk, write_tree
-from tests.fixtures.kill_points import check_as_reader
+from tests.fixtures.faults.disk import Disk, write_tree
+from tests.fixtures.faults.kill_points import check_as_reader
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -136,7 +136,7 @@ def test_cut_anywhere_the_same_command_ends_as_if_nothing_had_happened(
         (before / "demo/1.0.0/train/train-00001-of-00002.arrayrecord").unlink()
     convert_dataset(conversion_of(source, tmp_path / "complete"))
     places = (source.root, before, tmp_path / "complete", tmp_path / "copies")
-    command = [sys.executable, "-m", "tests.fixtures.lost_writes", *map(str, places)]
+    command = [sys.executable, "-m", "tests.fixtures.faults.lost_writes", *map(str, places)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 20

@@ -41,7 +41,7 @@ def test_an_index_of_a_source_that_has_changed_since_is_merged_again(tmp_path: P
     first = merge_split(split, old.plan)
     before = actions(output)
     # Killed before the manifest; another source came in the place of the old one.
-    journal.forget(new.jobs[1].stem)
+    journal.forget({new.jobs[1].stem})
     assert convert_shard(new.jobs[1], new.plan)
     second = merge_split(split, new.plan)
     assert first is not None

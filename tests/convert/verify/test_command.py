@@ -18,7 +18,7 @@ from convert.errors import UsageError
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.names import shard_file, table_file
-from tests.fixtures.conversion_damage import (
+from tests.fixtures.faults.conversion_damage import (
     DATASET,
     STEM,
     empty,

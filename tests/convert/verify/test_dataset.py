@@ -13,7 +13,8 @@ import pytest
 
 from convert.index import statistics
 from convert.journal.journal import FOLDER
-from tests.fixtures.conversion_damage import (
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
+from tests.fixtures.faults.conversion_damage import (
     DATASET,
     STEM,
     become_a_folder,
@@ -29,7 +30,6 @@ from tests.fixtures.conversion_damage import (
     verify,
     zero,
 )
-from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
 
 @pytest.mark.parametrize(

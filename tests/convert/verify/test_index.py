@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
-from tests.fixtures.conversion_damage import (
+from tests.fixtures.datasets.rewritten_records import admit_table, change_table
+from tests.fixtures.faults.conversion_damage import (
     OTHER,
     STEM,
     edit_manifest,
@@ -21,7 +22,6 @@ from tests.fixtures.conversion_damage import (
     problems,
     verify,
 )
-from tests.fixtures.datasets.rewritten_records import admit_table, change_table
 from tests.fixtures.parameters import long_but
 
 Change = Callable[[pa.Table], pa.Table]

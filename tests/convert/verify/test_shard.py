@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream.format.names import TABLE_KINDS, shard_file, table_file
-from tests.fixtures.conversion_damage import (
+from tests.fixtures.faults.conversion_damage import (
     DATASET,
     OTHER,
     STEM,

@@ -23,8 +23,8 @@ from stream.format.record_file import RecordFile
 from stream.loader.mixed import MixedData
 from stream.order.rows import Rows
 from stream.storage.errors import LimitError, RecordError, RingError
-from tests.fixtures.memory_limit import memory_limit
-from tests.fixtures.open_files import open_files
+from tests.fixtures.faults.memory_limit import memory_limit
+from tests.fixtures.faults.open_files import open_files
 from tests.stream.index_root import change_table, encoded_frame, open_data, read_table, with_values, write_dataset
 
 TRAIN = [[5, 1, 4], [], [6, 9], [3, 3], [8]]

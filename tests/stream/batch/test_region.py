@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import stream.batch.region
 from stream.batch.region import Region
-from tests.fixtures.memory_limit import memory_limit
-from tests.fixtures.open_files import open_files
+from tests.fixtures.faults.memory_limit import memory_limit
+from tests.fixtures.faults.open_files import open_files
 
 PAGE = mmap.PAGESIZE
 

@@ -27,7 +27,7 @@ from stream.storage.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.fixtures.command import flip, run, start, tree, wait_until
 from tests.fixtures.datasets.rewritten_records import change_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
-from tests.fixtures.disk import Disk
+from tests.fixtures.faults.disk import Disk
 from tests.fixtures.object_stores import Store, object_store, proxy, upload_tree
 
 FOLDER = Path("demo/1.0.0")

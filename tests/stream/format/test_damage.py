@@ -206,7 +206,10 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
     ("arguments", "message"),
     [
         ({"batch_size": 10**18}, "batch_size=1000000000000000000; expected at most 1,048,576"),
-        ({"batch_size": 10, "world_size": 4}, "batch_size=10 is not divisible by world_size=4.*take 8 or 12"),
+        (
+            {"batch_size": 10, "rank": 0, "world_size": 4},
+            "batch_size=10 is not divisible by world_size=4.*take 8 or 12",
+        ),
         ({"batch_size": 0}, "batch_size=0"),
         ({"rank": 2, "world_size": 2}, "rank=2 of world_size=2"),
         ({"num_workers": -1}, "num_workers=-1"),
@@ -220,8 +223,11 @@ def test_changed_data_are_not_those_of_a_saved_loader(root: Path, oxe_root: Path
             {"split": "train[:0]"},
             r"bridge: split 'train\[:0\]' leaves no episode; .*train \(4 episodes\)",
         ),
-        ({"filters": [("step", ">", 1000)]}, r"has 4 episodes, but all samples are left out \(filters 20\)"),
-        ({"filters": [("stp", ">", 1)]}, "no column 'stp'; did you mean 'step'"),
+        (
+            {"filters": [("step", ">", 1000)]},
+            r"has 4 episodes, but all samples are left out \(20 by filters: step > 1000\)",
+        ),
+        ({"filters": [("stp", ">", 1)]}, "no column 'stp' in bridge, kuka; did you mean 'step'"),
         ({"filters": {"kuak": [("step", ">", 1)]}}, "no member 'kuak'; did you mean 'kuka'"),
         ({"columns": ["rewrad"]}, "has 'rewrad'; did you mean 'reward'"),
         ({"columns": ["language"]}, "steps.language"),

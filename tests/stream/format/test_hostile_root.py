@@ -15,7 +15,7 @@ from stream.format.manifest import read_manifest
 from stream.format.names import TableKind
 from stream.frameworks.grain import PairSource, pairs
 from stream.storage.errors import FormatError, StreamError
-from tests.fixtures.memory_limit import memory_limit
+from tests.fixtures.faults.memory_limit import memory_limit
 from tests.stream.crafted_root import CraftedRoot, with_column
 
 

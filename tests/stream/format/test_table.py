@@ -21,7 +21,7 @@ from convert.index.table_writer import describe_table, write_part
 from stream.format.schema import STEP_FIELDS, TEXT
 from stream.format.table import Table, hash_column, map_file, open_table
 from stream.storage.errors import FormatError
-from tests.fixtures.memory_limit import memory_limit
+from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fixtures.parameters import long_but
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

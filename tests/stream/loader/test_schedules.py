@@ -131,7 +131,7 @@ WRONG: list[tuple[Any, str]] = [
     ([(2.5, {"bridge": 1}), (None, {"bridge": 1})], r"schedule\.0\.until"),
     ([(5, {"bridge": 1}), (None, {"brigde": 1})], "no dataset 'brigde'"),
     ([(5, {"bridge": -1}), (None, {"bridge": 1})], r"schedule\.0\.weights\.bridge: found -1"),
-    ([{"bridge": 1}], "expected a name, a mapping"),
+    ([{"bridge": 1}], "expected a name, a list of dataset names, a mapping"),
     (
         [(10**18, {"bridge": 1}), (None, {"kuka": 1})],
         "a phase ends at step 1,000,000,000,000,000,000; expected at most",

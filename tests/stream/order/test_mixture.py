@@ -218,9 +218,12 @@ def test_a_mapping_with_an_unknown_dataset_lists_the_closest(oxe_root: Path) -> 
         open_mixture(oxe_root, {"bridge": 1, "brigde": 1}, split="train", options=Options())
 
 
-@pytest.mark.parametrize("mixture", [None, 5, ["bridge", "kuka"], [(3, "bridge")], b"bridge"])
+@pytest.mark.parametrize("mixture", [None, 5, ["bridge", 5], [(3, "bridge")], b"bridge"])
 def test_a_mixture_of_another_type_is_refused(catalog: Catalog, mixture: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"mixture.*expected a name, a mapping .*, a YAML file, or a schedule"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"mixture.*expected a name, a list of dataset names, a mapping .*, a YAML file, or a schedule",
+    ):
         resolve_mixture(mixture, "train", catalog)
 
 

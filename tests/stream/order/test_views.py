@@ -254,12 +254,12 @@ def test_members_do_not_get_in_each_others_way(varied: Dataset, oxe_root: Path) 
         (
             "train",
             [("step", ">", 1000)],
-            r"has 12 episodes, but all samples are left out \(filters: step > 1000 \d+\)",
+            r"has 12 episodes, but all samples are left out \(\d+ by filters: step > 1000\)",
         ),
         (
             "train[:50%]",
             [("step", ">", 1000)],
-            r"has 6 episodes, but all samples are left out \(filters: step > 1000 \d+\)",
+            r"has 6 episodes, but all samples are left out \(\d+ by filters: step > 1000\)",
         ),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from stream.storage.errors import ArgumentError
 from stream.storage.files import new_folder, write_whole
-from tests.fixtures.disk import Disk
+from tests.fixtures.faults.disk import Disk
 
 
 @pytest.mark.parametrize(("content", "wanted"), [("größer\n", "größer\n".encode()), (b"\x00\xff", b"\x00\xff")])
