@@ -68,13 +68,17 @@ def sweep(base: Path, *, prefix: str = STAGING, suffix: str = "", stale: float =
         suffix: End of their names.
         stale: Age in seconds from which folders of other machines are removed too.
     """
-    for folder in base.glob(f"{prefix}*{suffix}"):
+    found: list[Path] = []
+    # The base may be removed meanwhile.
+    with contextlib.suppress(OSError):
+        found = list(base.glob(f"{prefix}*{suffix}"))
+    for folder in found:
         with contextlib.suppress(OSError):
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                found = os.fstat(held)
-                near = f"{machine()}-" in folder.name or time.time() - found.st_mtime >= stale
-                if near and found.st_uid == os.getuid():
+                status = os.fstat(held)
+                near = f"{machine()}-" in folder.name or time.time() - status.st_mtime >= stale
+                if near and status.st_uid == os.getuid():
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

@@ -80,11 +80,7 @@ def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("lists", "code", "message"),
     [
-        (
-            {"bridge": ["nowhere"]},
-            1,
-            "the list of --episodes leaves no pair; change it, or leave the split out",
-        ),
+        ({"bridge": ["nowhere"]}, 1, "the list of --episodes leaves nothing; change it, or leave the split out"),
         ({"bridge": []}, 2, "expected a list of texts, the ids of episodes"),
         ({"bridge": {"drop": ["a"]}}, 2, "expected `keep` or `leave_out`"),
     ],

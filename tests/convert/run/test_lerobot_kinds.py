@@ -123,7 +123,7 @@ def test_a_dry_run_counts_frames_exactly_and_names_missing_files(
     edit_info(folder, lambda info: info.update(splits={"train": "0:99"}))
     assert convert(folder, tmp_path / "out", "--dry-run", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["estimated_pairs"], row["episodes"]) == (185, 10)
+    assert (row["estimated_frames"], row["episodes"]) == (185, 10)
     assert row["understood"][-3:] == [
         "tasks: 'pick up the cup', 'open the drawer'",
         "splits: {'train': '0:99'} does not fit, so all are train",
