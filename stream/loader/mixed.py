@@ -24,9 +24,8 @@ from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
 from stream.order.filters import Filter, parse_filters, settle_missing
 from stream.order.member import OpenMember
-from stream.order.mix import MixSchedule, build_mix
+from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.passes import Passes
 from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
