@@ -74,7 +74,8 @@ def open_loader(
     from stream.statistics.normalize import Normalize, load_normalize
 
     is_file = isinstance(normalize, str | Path) and Path(normalize).is_file()
-    if not isinstance(normalize, Normalize) and not _is_bool(normalize) and not is_file:
+    is_bool = isinstance(normalize, bool | int | np.bool_) and normalize in (0, 1)
+    if not isinstance(normalize, Normalize) and not is_bool and not is_file:
         raise ArgumentError(
             f"normalize={normalize!r:.100}; expected True for the statistics of the data, False for raw values, a file "
             "of the trainer, or a stream.Normalize"
@@ -140,8 +141,3 @@ def check_mapping(name: str, value: Any, *, example: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not value:
         raise ArgumentError(f"{name}={value!r:.100}; expected a mapping such as {example}")
     return dict(value)
-
-
-def _is_bool(value: Any) -> bool:
-    """Return whether a value is True or False, or the number 1 or 0."""
-    return isinstance(value, bool | int | np.bool_) and value in (0, 1)

@@ -21,7 +21,6 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
-from stream.format.index import SplitIndex
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows
@@ -224,7 +223,10 @@ class Assembler:
 
     def _open(self, split: int, shard: int) -> RecordFile:
         """Open a shard, which closes with its last user after it has left ``_files``."""
-        file = _open_file(self.spec.splits, split, shard)
+        index = self.spec.splits[split]
+        if not 0 <= shard < len(index.shards):
+            raise FormatError(f"cannot be read (the index says shard {shard} of {len(index.shards)})")
+        file = RecordFile(index.record_path(shard), int(index.shards.sizes[shard]))
         with self._lock:
             while len(self._files) >= self._max_open:
                 self._files.pop(next(iter(self._files)))
@@ -252,13 +254,6 @@ class Assembler:
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
         done.failed.append((row, _record_error(self.spec, rows, row, error)))
-
-
-def _open_file(splits: Sequence[SplitIndex], split: int, shard: int) -> RecordFile:
-    shards = splits[split].shards
-    if not 0 <= shard < len(shards):
-        raise FormatError(f"cannot be read (the index says shard {shard} of {len(shards)})")
-    return RecordFile(splits[split].record_path(shard), int(shards.sizes[shard]))
 
 
 def default_max_open() -> int:

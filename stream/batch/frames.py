@@ -47,10 +47,10 @@ class FrameFinder:
 
     def __init__(self, spec: BatchSpec, index: MappedIndex) -> None:
         self._index = index
-        self._int32 = np.stack([index.starts(lambda s: s.records, name, 4) for name in ("shard", "num_bytes")], axis=1)
-        self._int64 = np.stack([index.starts(lambda s: s.records, name, 8) for name in ("position", "xxh3_64")], axis=1)
+        records = [split.records for split in spec.splits]
+        self._int32 = np.stack([index.starts(records, name, 4) for name in ("shard", "num_bytes")], axis=1)
+        self._int64 = np.stack([index.starts(records, name, 8) for name in ("position", "xxh3_64")], axis=1)
         self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
-        self._has_frames = not self._is_pairs.all()
         # [M, C]
         self._stored = np.array([camera.stored for camera in spec.cameras], np.int64).T
         self._used = spec.window_table.used

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, VectorName
-from stream.format.table import Table
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError
 
@@ -58,37 +57,30 @@ class Lookup:
         index = self._index = MappedIndex(splits, spec.used_columns)
         self._finder = FrameFinder(spec, index)
         is_pairs = self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
-
-        def pairs(split: SplitIndex) -> Table | None:
-            return split.records if is_pairs[split.member] else None
-
-        def frames(split: SplitIndex) -> Table | None:
-            return None if is_pairs[split.member] else split.episodes
-
-        def samples(split: SplitIndex) -> Table:
-            return split.records if is_pairs[split.member] else split.steps
-
+        pairs = [split.records if is_pairs[split.member] else None for split in splits]
+        frames = [None if is_pairs[split.member] else split.episodes for split in splits]
+        samples = [split.records if is_pairs[split.member] else split.steps for split in splits]
         self._sample = np.stack([index.starts(samples, name, 4) for name in ("episode", "step")], axis=1)
         self._steps_row = index.starts(pairs, "steps_row", 8)
         self._first_record = index.starts(frames, "first_record", 8)
-        self._num_steps = index.starts(lambda split: split.episodes, "num_steps", 4)
-        self._languages = index.starts(lambda split: split.steps, "language", 4)
-        self._language = lru_cache(_MOST_TEXTS)(partial(_language, splits))
+        self._num_steps = index.starts([split.episodes for split in splits], "num_steps", 4)
+        self._languages = index.starts([split.steps for split in splits], "language", 4)
+        self._language = lru_cache(_MOST_TEXTS)(lambda split, number: splits[split].steps.text("language", number))
         # Records of an episode in the layout ``frames``, for each of its steps.
         self._records_a_step = np.array(spec.stored_cameras)
         self._starts: dict[str, np.ndarray] = {}
         self._widths: dict[str, np.ndarray] = {}
         for name in VECTORS:
-            found = spec.vectors(name)
-            derived = [found[split.member].size and found[split.member].chosen is None for split in splits]
-            with_column = {split.folder for split, own in zip(splits, derived, strict=True) if own}
-            self._starts[name] = index.starts(partial(_steps_of, with_column), spec.derived[name], 4)
-            widths = [found[split.member].size if own else 0 for split, own in zip(splits, derived, strict=True)]
-            self._widths[name] = np.array(widths)
+            # Columns that a caller chose are read split by split.
+            sizes = [vector.size if vector.chosen is None else 0 for vector in spec.vectors(name)]
+            steps = [split.steps if sizes[split.member] else None for split in splits]
+            self._starts[name] = index.starts(steps, spec.derived[name], 4)
+            self._widths[name] = np.array([sizes[split.member] for split in splits])
         self._by_split = bool(spec.columns) or any(v.chosen is not None for name in VECTORS for v in spec.vectors(name))
         # [M, A] and [M, S] for M members.
         self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None]
         self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
+        self._last_frame = np.array(spec.num_frames) - 1
         self._action_steps = spec.action_from + np.arange(spec.window)
         self._state_steps = spec.state_from + np.arange(spec.state_horizon)
         # [M, W]
@@ -146,11 +138,6 @@ class Lookup:
             out["offset"][:] = taken[np.arange(len(rows)), self._last_frame[member]] - origin.step
             texts = self._describe(rows, origin, out)
         return frames, texts
-
-    @cached_property
-    def _last_frame(self) -> np.ndarray:
-        """Number of the last frame of each member, int64 [M]."""
-        return np.array(self._spec.num_frames) - 1
 
     def _find_origin(self, rows: Rows) -> _Origin:
         index, split = self._index, rows.split
@@ -269,11 +256,7 @@ class Lookup:
             here = np.flatnonzero(rows.split == number)
             chosen = (
                 (spec.actions[split.member], spec.action_from, action),
-                (
-                    spec.states[split.member],
-                    spec.state_from,
-                    state,
-                ),
+                (spec.states[split.member], spec.state_from, state),
             )
             for vector, start, (values, mask, inside) in chosen:
                 for step in range(values.shape[1]) if vector.chosen else ():
@@ -287,14 +270,6 @@ class Lookup:
             for column in spec.columns:
                 if kind := column.kinds[split.member]:
                     _fill_column(split, kind, column, at[kind], here, out, texts)
-
-
-def _steps_of(folders: Collection[str], split: SplitIndex) -> Table | None:
-    return split.steps if split.folder in folders else None
-
-
-def _language(splits: Sequence[SplitIndex], split: int, number: int) -> str:
-    return splits[split].steps.text("language", number)
 
 
 def _fill_column(

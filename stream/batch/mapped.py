@@ -31,7 +31,6 @@ class MappedIndex:
     def __init__(
         self, splits: Sequence[SplitIndex], used: Callable[[SplitIndex], Iterable[tuple[TableKind, str]]]
     ) -> None:
-        self._splits = splits
         tables = [split.table(kind) for split in splits for kind in TABLE_KINDS]
         region = Region([table.path for table in tables])
         self._starts = {table.path: start for table, start in zip(tables, region.starts, strict=True)}
@@ -46,19 +45,18 @@ class MappedIndex:
         )
         self.rows = {kind: np.array([len(split.table(kind)) for split in splits], np.int64) for kind in TABLE_KINDS}
 
-    def starts(self, table: Callable[[SplitIndex], Table | None], column: str, size: int) -> np.ndarray:
+    def starts(self, tables: Sequence[Table | None], column: str, size: int) -> np.ndarray:
         """Return the index of the first number of a column in each split, int64 [splits].
 
         Args:
-            table: Table of a split, or None for a split that is not read: its start is 0.
+            tables: Table of each split, or None for a split that is not read: its start is 0.
             column: Name of the column.
             size: Bytes of a number.
 
         Raises:
             FormatError: The column is not aligned.
         """
-        found = [table(split) for split in self._splits]
-        return np.array([0 if each is None else self._find(each, column, size) for each in found], np.int64)
+        return np.array([0 if table is None else self._find(table, column, size) for table in tables], np.int64)
 
     def _find(self, table: Table, column: str, size: int) -> int:
         offset: int = self._starts[table.path] + table.columns[column].data

@@ -22,11 +22,10 @@ from stream.format.names import VECTORS
 from stream.format.spaces import derived_column
 from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import Filter, parse_filters, settle_missing
+from stream.order.filters import parse_filters, settle_missing
 from stream.order.member import OpenMember
-from stream.order.mix import MixSchedule, build_mix
+from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.passes import Passes
 from stream.order.plan import MAX_SAMPLE, Plan
 from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
@@ -337,8 +336,6 @@ def _choices(members: Sequence[Member], names: Sequence[str], options: Options) 
         own = {name: getattr(member, what) for name, member in zip(names, members, strict=True)}
         own = {name: value for name, value in own.items() if value is not None}
         for given in (getattr(options, what), own):
-            for name, choice in parse(given, names).items():
-                # Each condition of a filter counts what it leaves out.
-                parts = choice.parts() if isinstance(choice, Filter) else [choice]
-                found.setdefault(name, []).extend(parts)
+            for name, choices in parse(given, names).items():
+                found.setdefault(name, []).extend(choices)
     return found

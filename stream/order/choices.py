@@ -209,7 +209,7 @@ class KeepRanges(_ByEpisode):
         return kept
 
 
-def parse_episodes(given: Any, members: Sequence[str]) -> dict[str, EpisodeChoice]:
+def parse_episodes(given: Any, members: Sequence[str]) -> dict[str, list[EpisodeChoice]]:
     """Return the choices of ``episodes``, by member.
 
     Args:
@@ -220,10 +220,10 @@ def parse_episodes(given: Any, members: Sequence[str]) -> dict[str, EpisodeChoic
         ArgumentError: The argument has another form, a file cannot be read, or a member is unknown.
     """
     values = read_by_name(given, members, "episodes")
-    return {name: EpisodeChoice(read_list(value, f"episodes: {name}")) for name, value in values.items()}
+    return {name: [EpisodeChoice(read_list(value, f"episodes: {name}"))] for name, value in values.items()}
 
 
-def parse_keep_ranges(given: Any, members: Sequence[str]) -> dict[str, KeepRanges]:
+def parse_keep_ranges(given: Any, members: Sequence[str]) -> dict[str, list[KeepRanges]]:
     """Return the choices of ``keep_ranges``, by member.
 
     Args:
@@ -235,7 +235,7 @@ def parse_keep_ranges(given: Any, members: Sequence[str]) -> dict[str, KeepRange
         ArgumentError: The argument has another form, a file cannot be read, a member is unknown, or ranges overlap.
     """
     values = read_by_name(given, members, "keep_ranges")
-    return {name: _ranges(value, f"keep_ranges: {name}") for name, value in values.items()}
+    return {name: [_ranges(value, f"keep_ranges: {name}")] for name, value in values.items()}
 
 
 def _ranges(given: Any, where: str) -> KeepRanges:

@@ -6,7 +6,7 @@ import logging
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -39,56 +39,67 @@ OPERATORS = (*_COMPARE, "in", "not in", *_MATCH)
 Missing = Literal["error", "keep", "drop"]
 MISSING: tuple[Missing, ...] = get_args(Missing)
 
-Condition = tuple[str, str, Any]
-"""Column, operator and value: a scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind."""
-
 
 @dataclass(frozen=True)
 class Filter(Choice):
-    """Conditions ``(column, operator, value)``, as in pyarrow's ``filters=``, that must all hold.
+    """A condition on a column, as in pyarrow's ``filters=``; all filters of a dataset must hold.
 
     A column is looked up in ``steps``, ``episodes`` and ``records``, in this order, so ``language`` is that of the
     sample's step t, as in its batch; ``episodes.language`` names another table. ``contains`` and ``matches`` (a regular
     expression, found anywhere) compare texts. A missing value and NaN fulfil no condition, ``!=`` and ``not in``
     included. Numbers are compared in the type of the column: a value for a float32 column is rounded to float32 first.
+
+    Attributes:
+        column: Column.
+        how: Operator.
+        value: A scalar, or for ``in`` and ``not in`` a sorted list of scalars of one kind.
     """
 
-    conditions: tuple[Condition, ...]
+    column: str
+    how: str
+    value: Any
     reason = "filters"
 
     @property
     def label(self) -> str:
         """Name in the counts by condition."""
-        return "filters: " + " and ".join(f"{column} {how} {value!r:.60}" for column, how, value in self.conditions)
-
-    def parts(self) -> list[Filter]:
-        """Return a filter for each condition."""
-        return [replace(self, conditions=(condition,)) for condition in self.conditions]
+        return f"filters: {self.column} {self.how} {self.value!r:.60}"
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the conditions, which does not depend on the process."""
-        return hash_content(self.conditions)
+        """Hash of the condition, which does not depend on the process."""
+        return hash_content([[self.column, self.how, self.value]])
 
     def used_columns(self, index: SplitIndex, samples: Samples = "records") -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
-        for column, _, _ in self.conditions:
-            kind, name = _find(index, column, samples)
-            yield kind, name
-            if kind != samples:
-                yield samples, "episode" if kind == "episodes" else "steps_row"
+        kind, name = _find(index, self.column, samples)
+        yield kind, name
+        if kind != samples:
+            yield samples, "episode" if kind == "episodes" else "steps_row"
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples = "records") -> np.ndarray:
         """Return which samples of an index are kept, bool [rows.stop - rows.start].
 
         Raises:
-            ArgumentError: A column does not exist, or cannot be compared with the value.
+            ArgumentError: The column does not exist, or cannot be compared with the value.
             FormatError: A record names rows beyond the other tables.
         """
-        keep = np.ones(rows.stop - rows.start, bool)
-        for condition in self.conditions if len(keep) else ():
-            keep &= _evaluate(index, rows, condition, samples)
-        return keep
+        kind, name = _find(index, self.column, samples)
+        if kind == samples:
+            numbers = np.arange(rows.start, rows.stop)
+        else:
+            numbers = index.table(samples).array("episode" if kind == "episodes" else "steps_row")[rows]
+        if not len(numbers):
+            return np.zeros(0, bool)
+        table = index.table(kind)
+        first, last = int(numbers.min()), int(numbers.max())
+        if first < 0 or last >= len(table):
+            raise FormatError(
+                f"{index.table(samples).path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; "
+                "the index is damaged, check it with `python -m convert.verify`"
+            )
+        where = f"dataset {index.dataset}, filter on {self.column!r}"
+        return _holds(table, name, np.arange(first, last + 1), self.how, self.value, where=where)[numbers - first]
 
 
 def canonical_filters(filters: Any) -> Any:
@@ -110,7 +121,7 @@ def canonical_filters(filters: Any) -> Any:
     return _conditions(filters) or None
 
 
-def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
+def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, list[Filter]]:
     """Return the filters of a mixture, by dataset; datasets without conditions are left out.
 
     Args:
@@ -127,7 +138,7 @@ def parse_filters(filters: Any, datasets: Sequence[str]) -> dict[str, Filter]:
     for name in canonical:
         if name not in datasets:
             raise ArgumentError(f"filters: no member {name!r}; {closest(name, datasets, noun='members')}")
-    return {name: Filter(tuple(map(tuple, conditions))) for name, conditions in canonical.items() if conditions}
+    return {name: [Filter(*each) for each in conditions] for name, conditions in canonical.items() if conditions}
 
 
 def settle_missing(
@@ -136,7 +147,7 @@ def settle_missing(
     """Return the choices without conditions on columns that a dataset lacks, and which datasets stay in the mixture.
 
     Args:
-        choices: Choices by dataset, in which each condition is a filter of its own.
+        choices: Choices by dataset.
         datasets: Open datasets.
         missing: ``keep`` all samples of a dataset that lacks a column, or ``drop`` the dataset.
 
@@ -145,7 +156,7 @@ def settle_missing(
     """
     lacking: dict[str, list[str]] = {}
     known: set[str] = set()
-    having: set[str] = set()
+    having: set[str | None] = set()
     settled: dict[str, list[Choice]] = {}
     for dataset in datasets:
         tables = [table for entry in dataset.manifest.splits.values() for table in entry.index.items()]
@@ -153,12 +164,11 @@ def settle_missing(
         known |= {name for _, name in stored}
         samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
         for choice in choices.get(dataset.name, ()):
-            columns = {column for column, _, _ in choice.conditions} if isinstance(choice, Filter) else set()
-            absent = {column for column in columns if stored.isdisjoint(_candidates(column, samples))}
-            having |= columns - absent
-            for column in absent:
-                lacking.setdefault(column, []).append(dataset.name)
-            if not absent:
+            wanted = choice.column if isinstance(choice, Filter) else None
+            if wanted is not None and stored.isdisjoint(_candidates(wanted, samples)):
+                lacking.setdefault(wanted, []).append(dataset.name)
+            else:
+                having.add(wanted)
                 settled.setdefault(dataset.name, []).append(choice)
     for column, names in lacking.items():
         if column not in having or missing == "error":
@@ -196,25 +206,6 @@ def _condition(condition: Any) -> list[Any]:
         except re.error as error:
             raise ArgumentError(f"{where}; the regular expression has an error: {error}") from None
     return [column, how, plain_scalar(value, where=where)]
-
-
-def _evaluate(index: SplitIndex, rows: slice, condition: Condition, samples: Samples) -> np.ndarray:
-    """Return for which samples a condition holds, bool [n]."""
-    column, how, value = condition
-    kind, name = _find(index, column, samples)
-    if kind == samples:
-        numbers = np.arange(rows.start, rows.stop)
-    else:
-        numbers = index.table(samples).array("episode" if kind == "episodes" else "steps_row")[rows]
-    table = index.table(kind)
-    first, last = int(numbers.min()), int(numbers.max())
-    if first < 0 or last >= len(table):
-        raise FormatError(
-            f"{index.table(samples).path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; the "
-            "index is damaged, check it with `python -m convert.verify`"
-        )
-    where = f"dataset {index.dataset}, filter on {column!r}"
-    return _holds(table, name, np.arange(first, last + 1), how, value, where=where)[numbers - first]
 
 
 def _find(index: SplitIndex, column: str, samples: Samples) -> tuple[TableKind, str]:

@@ -96,20 +96,18 @@ class OpenMember:
         reasons: dict[str, list[str]] = {}
         for choice in self.selection:
             reasons.setdefault(choice.reason, []).append(choice.fingerprint)
-        return {
+        found = {
             "dataset": self.dataset.manifest.dataset,
             "version": self.dataset.version,
             "data": self.dataset.fingerprint(columns),
             "split": self.entry.split,
             "choices": {reason: " ".join(sorted(prints)) for reason, prints in reasons.items()},
             "margins": [list(self.margins), list(self.action_margins)],
-            **({"holes": self._holes} if self.has_holes else {}),
         }
-
-    @property
-    def _holes(self) -> dict[str, Any]:
-        """What decides which steps have holes, as JSON."""
-        return {"cameras": list(self.cameras), "frames": self.window.fixed, "last": self.window.takes_last}
+        if self.has_holes:
+            window = self.window
+            found["holes"] = {"cameras": list(self.cameras), "frames": window.fixed, "last": window.takes_last}
+        return found
 
 
 def split_ranges(split: str, dataset: Dataset) -> list[EpisodeRange]:

@@ -1,4 +1,4 @@
-"""Exact weighted mixing: from a global sample number to a member and its number of earlier samples."""
+"""From a global sample number to a member and its number of earlier samples: exact mixing by weights, or passes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from stream.order.shuffle import Shuffle, make_key
 
 PERIOD = 1 << 20
 """Number of samples after which the order of members repeats; weights are rounded to multiples of 1 / PERIOD."""
@@ -84,6 +86,45 @@ class MixSchedule:
             found, drawn = self.tables[phase].locate(samples[here] - self._starts[phase])
             members[here], draws[here] = found, drawn + self._drawn[phase, found]
         return members, draws
+
+
+class Passes:
+    """The order of complete passes, in place of mixing by weights.
+
+    Sample k of the mixture is sample k mod N of pass k // N, where N is the count of the samples of all members.
+
+    Args:
+        sizes: Samples of an epoch of each member, int64 [M].
+        seed: Seed of the order, another for each pass.
+        shuffle: Order of a pass; ``none`` takes one member after the other.
+
+    >>> passes = Passes([2, 3], seed=0, shuffle=Shuffle.parse("none"))
+    >>> members, draws = passes.locate(np.arange(7))
+    >>> members.tolist(), draws.tolist()
+    ([0, 0, 1, 1, 1, 0, 0], [0, 1, 0, 1, 2, 2, 3])
+    """
+
+    def __init__(self, sizes: Sequence[int] | np.ndarray, *, seed: int, shuffle: Shuffle) -> None:
+        self._sizes = np.asarray(sizes, np.int64)
+        self._ends = np.cumsum(self._sizes)
+        self._seed = seed
+        self._shuffle = shuffle
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of a pass, N."""
+        return int(self._ends[-1])
+
+    def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return member and draw of each sample, int64 [n] each, as ``MixTable.locate`` does."""
+        turn, place = np.divmod(samples, self.num_samples)
+        if self._shuffle.block:
+            keys = {number: make_key(self._seed, "pass", number) for number in set(turn.tolist())}
+            key = np.array([keys[number] for number in turn.tolist()], np.uint64)
+            place = self._shuffle.place(place, np.full(len(place), self.num_samples), key)
+        member = np.searchsorted(self._ends, place, side="right")
+        position = place - (self._ends - self._sizes)[member]
+        return member, turn * self._sizes[member] + position
 
 
 def build_mix(weights: Sequence[float]) -> MixTable:

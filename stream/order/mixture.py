@@ -183,17 +183,6 @@ def _read(content: Any, role: str, *, where: str, folder: Path | None = None) ->
                 f"{where}: members.{name}: split={role!r} is none of its roles ({', '.join(entry.splits)}); with a "
                 "named mixture or a file `split` is a role; for split expressions give a mapping of names to weights"
             )
-        members.append(
-            Member(
-                entry.dataset or name,
-                split,
-                weights,
-                entry.offset,
-                name=name if entry.dataset else "",
-                root=entry.root,
-                filters=entry.filters,
-                episodes=entry.episodes,
-                keep_ranges=entry.keep_ranges,
-            )
-        )
+        own: Any = {key: getattr(entry, key) for key in ("offset", "root", "filters", "episodes", "keep_ranges")}
+        members.append(Member(entry.dataset or name, split, weights, name=name if entry.dataset else "", **own))
     return Mixture(tuple(members), file.until)

@@ -1,6 +1,6 @@
 """The order of samples, from a global sample number to a record, as pure index arithmetic.
 
-    sample k -> (member, draw)        the mixing table of its phase: exact at every prefix
+    sample k -> (member, draw)        the mixing table of its phase, exact at every prefix, or complete passes
     draw d   -> (epoch, position)     divided by the size of the member's epoch
     position -> place                 a permutation for each dataset and epoch
     place    -> (split, record)       the member's view: split, filter, samples per episode
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream.order.mix import MixSchedule
-from stream.order.passes import Passes
+from stream.order.mix import MixSchedule, Passes
 from stream.order.rows import Rows
 from stream.order.shuffle import Shuffle, derive_keys, make_key
 from stream.order.views import Views

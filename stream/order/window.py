@@ -151,19 +151,19 @@ def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
         frames = fields.frame_offsets if fields.layout == "pairs" else (0, fields.offset)
     found = []
     for frame in frames:
-        kind, low = _STEPS, 0
-        high: int | None = None
+        kind = _STEPS
+        low = high = 0
         if isinstance(frame, int):
-            low = frame
+            low = high = frame
         elif frame == "offset":
-            low = fields.offset
+            low = high = fields.offset
         elif match := _SECONDS.fullmatch(frame):
-            low = _at(float(match[1]), fields.control_frequency)
+            low = high = _at(float(match[1]), fields.control_frequency)
         elif match := _RANGE.fullmatch(frame):
             low, high = int(match[1]), int(match[2])
         else:
             kind = _GOAL if frame == "goal" else _LAST
-        found.append((low, low if high is None else high, kind))
+        found.append((low, high, kind))
     low_, high_, kinds = (np.array(column) for column in zip(*found, strict=True))
     return Window(low_.astype(np.int64), high_.astype(np.int64), kinds.astype(np.int8))
 
@@ -175,11 +175,8 @@ def _at(seconds: float, rate: float | None) -> int:
 
 def _check_pair(name: str, fields: Fields, window: Window) -> None:
     held = set(fields.frame_offsets)
-    wanted = {step for low, high in zip(window.low.tolist(), window.high.tolist(), strict=True) for step in (low, high)}
-    ranges_held = all(
-        set(range(low, high + 1)) <= held for low, high in zip(window.low.tolist(), window.high.tolist(), strict=True)
-    )
-    if window.kinds.any() or not wanted <= held or not ranges_held:
+    ranges = zip(window.low.tolist(), window.high.tolist(), strict=True)
+    if window.kinds.any() or not all(held.issuperset(range(low, high + 1)) for low, high in ranges):
         listed = ", ".join(map(str, sorted(held)[:12])) + (", ..." if len(held) > 12 else "")
         raise ArgumentError(
             f"dataset {name}: its pairs hold the frames t + {{{listed}}} and no others; convert it with "

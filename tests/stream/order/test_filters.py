@@ -47,11 +47,13 @@ def root(request: pytest.FixtureRequest) -> Path:
 
 
 def selected(index: SmallIndex, *conditions: tuple[str, str, Any]) -> list[int]:
-    return np.flatnonzero(chosen(*conditions).select(index, slice(0, len(index.records)))).tolist()
+    kept = [chosen(condition).select(index, slice(0, len(index.records))) for condition in conditions]
+    return np.flatnonzero(np.logical_and.reduce(kept)).tolist()
 
 
-def chosen(*conditions: tuple[str, str, Any]) -> Filter:
-    return parse_filters(list(conditions), ["bridge"])["bridge"]
+def chosen(condition: tuple[str, str, Any]) -> Filter:
+    (found,) = parse_filters([condition], ["bridge"])["bridge"]
+    return found
 
 
 COMPARED: dict[str, Any] = {
@@ -327,7 +329,7 @@ def test_the_same_values_in_any_collection_are_the_same_filter(name: str) -> Non
     values = SAME_VALUES.get(name, (number for number in (3, 1)))
     found = canonical_filters([("step", "in", values)])
     assert found == json.loads(json.dumps(found)) == [["step", "in", [1, 3]]]
-    assert parse_filters(found, ["bridge"]) == {"bridge": chosen(("step", "in", [1, 3]))}
+    assert parse_filters(found, ["bridge"]) == {"bridge": [chosen(("step", "in", [1, 3]))]}
 
 
 def test_a_generator_is_read_once_for_all_splits_and_saving(index: SmallIndex) -> None:
@@ -348,7 +350,7 @@ def test_different_filters_have_different_fingerprints_and_the_same_the_same() -
 
 def test_filters_may_differ_by_dataset_or_hold_for_all() -> None:
     condition = ("step", ">", 1)
-    kept = Filter((condition,))
+    kept = [Filter(*condition)]
     assert parse_filters({"bridge": [condition]}, ["bridge", "kuka"]) == {"bridge": kept}
     assert parse_filters([condition], ["bridge", "kuka"]) == {"bridge": kept, "kuka": kept}
 

@@ -60,7 +60,7 @@ def read_episodes(dataset: Dataset) -> dict[str, list[Episode]]:
 
 
 def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMember:
-    choices = list(parse_filters(filters, [dataset.name]).values())
+    choices = parse_filters(filters, [dataset.name]).get(dataset.name, [])
     (window,) = resolve_windows(None, [dataset.fields], [dataset.name])
     return OpenMember(Member(dataset.name, split), dataset, window, choices=choices)
 
