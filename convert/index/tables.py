@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
@@ -14,14 +13,12 @@ import pyarrow.compute as pc
 
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector, find_fault, vector_field, vector_inputs
-from convert.index.table_writer import one_batch, write_part, write_table
+from convert.index.table_writer import one_batch, write_table
 from convert.registry.dataset import Vector
 from stream.format.manifest import TableEntry
 from stream.format.names import DERIVED, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
 from stream.format.table import Table, open_table
-
-__all__ = ["derive_steps", "extract_part", "join_parts", "merge_index", "write_part"]
 
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"
@@ -82,7 +79,7 @@ def merge_index(
             for block in _blocks(batch):
                 yield _with_derived(block, vectors) if kind == "steps" else block
 
-    return {kind: write_table(folder / table_file(kind), kind, partial(batches, kind)) for kind in TABLE_KINDS}
+    return {kind: write_table(folder / table_file(kind), kind, batches(kind)) for kind in TABLE_KINDS}
 
 
 def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], position: np.ndarray) -> None:
@@ -108,7 +105,7 @@ def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], positio
             yield batch
 
     for kind in TABLE_KINDS:
-        write_table(folder / kind, kind, partial(batches, kind))
+        write_table(folder / kind, kind, batches(kind))
 
 
 def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> None:
@@ -134,11 +131,8 @@ def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> 
     for kind, table in tables.items():
         cut = table.arrow().slice(rows[kind].start, len(rows[kind]))
         cut = cut.drop_columns([name for name in DERIVED if kind == "steps" and name in cut.schema.names])
-        # A join copies: Arrow would write bytes of the next shard as padding of a slice.
-        own = pa.Table.from_arrays([_own_texts(column) for column in cut.columns], schema=cut.schema)
-        batch = one_batch(pa.concat_tables([own, own.slice(0, 0)]))
         minus = {name: -number for name, number in start.added(kind).items()}
-        write_part(target[kind], pa.Table.from_batches([_renumbered(batch, minus)]))
+        write_table(target[kind], kind, [_renumbered(one_batch(cut), minus)])
 
 
 def derive_steps(
@@ -165,7 +159,7 @@ def derive_steps(
     table = table.drop_columns([name for name in DERIVED if name in table.schema.names])
     _check_parts(table.schema, vectors, where=path)
     batch = one_batch(table)
-    return write_table(target, "steps", lambda: (_with_derived(block, vectors) for block in _blocks(batch)))
+    return write_table(target, "steps", (_with_derived(block, vectors) for block in _blocks(batch)))
 
 
 def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -270,10 +264,3 @@ def _shard_rows(table: Table, shard: int) -> range:
     # Rows are in the order of shards.
     first, stop = np.searchsorted(table.array("shard"), (shard, shard + 1)).tolist()
     return range(first, stop)
-
-
-def _own_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column whose dictionary has only the texts of its rows, in their order."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    return column.cast(column.type.value_type).dictionary_encode()

@@ -15,7 +15,7 @@ import pytest
 from convert.errors import ConvertError, ShardError
 from convert.index import tables
 from convert.index.derived import derive_vector
-from convert.index.tables import derive_steps, extract_part, merge_index, write_part
+from convert.index.tables import derive_steps, extract_part, merge_index
 from convert.registry.dataset import Part
 from convert.storage.durable import describe_file
 from stream.format.manifest import TableEntry
@@ -348,12 +348,6 @@ def test_deriving_keeps_the_checksums_of_raw_columns(
     raw = {name for name in found if name not in DERIVED}
     assert len(raw) == len(entries["steps"].columns) - 3
     assert {name: found[name] for name in raw} == {name: entries["steps"].columns[name] for name in raw}
-
-
-def test_a_part_of_a_table_in_pieces_is_one_batch(tmp_path: Path) -> None:
-    pieces = [pa.array(texts, pa.large_string()).dictionary_encode() for texts in (["a", "b"], ["b", "c"])]
-    write_part(tmp_path / "x.arrow", pa.table({"text": pa.chunked_array(pieces)}))
-    assert read(tmp_path / "x.arrow")["text"].to_pylist() == ["a", "b", "b", "c"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool", "int8", "uint8", "int64", "uint64"])
