@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector, find_fault, vector_field, vector_inputs
+from convert.index.shards import Shard
 from convert.index.table_writer import one_batch, write_table
 from convert.registry.dataset import Vector
 from stream.format.manifest import TableEntry
 from stream.format.names import DERIVED, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
-from stream.format.table import Table, open_table
+from stream.format.table import open_table
 
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"
@@ -108,28 +109,19 @@ def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], positio
         write_table(folder / kind, kind, batches(kind))
 
 
-def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> None:
+def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
     """Write the parts of one shard, cut out of the index of its split: merged again, they give the same index.
 
     Args:
-        folder: Folder of the split.
-        shard: Position of the shard in the manifest.
+        shard: Shard of a split whose index is what the manifest says.
         target: Files to write.
 
     Raises:
         FormatError: A table of the index is missing or is not one.
     """
-    tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
-    episodes = _shard_rows(tables["episodes"], shard)
-    rows = {"episodes": episodes, "steps": range(0), "records": _shard_rows(tables["records"], shard)}
-    first = 0
-    if episodes:
-        first = int(tables["episodes"].array("first_steps_row")[episodes.start])
-        count = int(tables["episodes"].array("num_steps")[episodes.start : episodes.stop].sum(dtype=np.int64))
-        rows["steps"] = range(first, first + count)
-    start = _Start(shard, rows["episodes"].start, first, rows["records"].start)
-    for kind, table in tables.items():
-        cut = table.arrow().slice(rows[kind].start, len(rows[kind]))
+    start = _Start(shard.number, **shard.first)
+    for kind in TABLE_KINDS:
+        cut = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
         cut = cut.drop_columns([name for name in DERIVED if kind == "steps" and name in cut.schema.names])
         minus = {name: -number for name, number in start.added(kind).items()}
         write_table(target[kind], kind, [_renumbered(one_batch(cut), minus)])
@@ -258,9 +250,3 @@ def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, wh
                 raise ConvertError(
                     f"{where}: {name} takes {part.path}, but {fault}; convert this dataset again with --overwrite"
                 )
-
-
-def _shard_rows(table: Table, shard: int) -> range:
-    # Rows are in the order of shards.
-    first, stop = np.searchsorted(table.array("shard"), (shard, shard + 1)).tolist()
-    return range(first, stop)
