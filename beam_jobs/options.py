@@ -131,7 +131,9 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         return
     with ExitStack() as stack:
         if choice.name in _LEAVE_FILES:
-            stack.enter_context(scratch_for_files())
+            # Removed at the end, and swept after a kill.
+            scratch = stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
+            stack.enter_context(temporary_files_in(scratch))
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
         # Each thread would convert a shard of its own, in the memory of one process and on one core.
         threads = options.view_as(DebugOptions)
@@ -159,13 +161,6 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = before
-
-
-@contextmanager
-def scratch_for_files() -> Iterator[None]:
-    """Make the temporary files of this process in a scratch folder: removed at the end, swept after a kill."""
-    with stage(staging_base(None), prefix=SCRATCH) as folder, temporary_files_in(folder):
-        yield
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +189,7 @@ def make_root(folder: Path, scale: Scale) -> None:
                 update={
                     "shards": tuple(shard.model_copy(update={"name": stem, "source_file": stem}) for stem in stems),
                     "index": {
-                        kind: write_table(split / table_file(kind), kind, partial(_repeat, kind, tables, count))
+                        kind: write_table(split / table_file(kind), kind, _repeat(kind, tables, count))
                         for kind in TABLE_KINDS
                     },
                     **totals,

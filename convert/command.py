@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from convert.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ConvertError, UsageError
 from stream.storage.arguments import Parser, interrupt_on_kill
@@ -46,21 +46,11 @@ def split_names(text: str | None, option: str = "datasets") -> list[str] | None:
     return names
 
 
-class Report(Protocol):
-    """Result of a command."""
-
-    def to_json(self) -> Any:
-        """Return the content of ``--json``."""
-
-    def to_text(self) -> str:
-        """Return the text for people."""
-
-
 def run_report(
     parser: Parser,
     arguments: Sequence[str] | None,
     *,
-    work: Callable[[argparse.Namespace, list[str] | None], tuple[Report, bool]],
+    work: Callable[[argparse.Namespace, list[str] | None], tuple[Any, str, bool]],
     interrupted: str,
 ) -> int:
     """Run a command that looks at converted datasets, and return its exit code.
@@ -68,15 +58,16 @@ def run_report(
     Args:
         parser: Parser of ``root_parser``.
         arguments: Arguments of the command line, None for those of this process.
-        work: Function of the parsed arguments and ``--datasets``; returns the result and whether it is bad.
+        work: Function of the parsed arguments and ``--datasets``; returns the content of ``--json``, the text for
+            people, and whether the result is bad.
         interrupted: Line to print after Ctrl-C.
     """
     parsed = parser.parse_args(arguments)
     interrupt_on_kill()
 
     def report() -> int:
-        result, bad = work(parsed, split_names(parsed.datasets))
-        print_result(json.dumps(result.to_json(), indent=1) if parsed.json else result.to_text())
+        content, text, bad = work(parsed, split_names(parsed.datasets))
+        print_result(json.dumps(content, indent=1) if parsed.json else text)
         return EXIT_FAILED if bad else 0
 
     return run_command(report, place=parsed.root, interrupted=interrupted)

@@ -24,6 +24,10 @@ class UsageError(ConvertError):
     exit_code = EXIT_USAGE
 
 
+class ConfigError(UsageError, ValueError):
+    """A configuration that cannot be used; the message names the file and the field."""
+
+
 class SourceError(UsageError):
     """A source that is missing, incomplete, or not a dataset of the expected kind."""
 

@@ -7,13 +7,13 @@ completes the work.
 
 from __future__ import annotations
 
-import json
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convert.command import print_result, root_parser, run_command, split_names
+from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
 from convert.errors import ConvertError, UsageError
 from convert.index.derived import find_fault, vector_inputs
@@ -27,7 +27,6 @@ from convert.storage.durable import describe_file, writing
 from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table
-from stream.storage.arguments import interrupt_on_kill
 from stream.storage.errors import FormatError, closest
 from stream.storage.remote import is_remote
 
@@ -200,15 +199,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     description = "Make derived columns, statistics and registry entries of converted datasets again."
     parser = root_parser("convert.reindex", description=description, epilog=_EPILOG)
     parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
-    parsed = parser.parse_args(arguments)
-    interrupt_on_kill()
 
-    def work() -> int:
-        done = reindex_root(parsed.root, datasets=split_names(parsed.datasets), config=parsed.config)
-        print_result(json.dumps(done, indent=1) if parsed.json else _to_text(done))
-        return 0
+    def work(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
+        done = reindex_root(options.root, datasets=names, config=options.config)
+        return done, _to_text(done), False
 
-    return run_command(work, place=parsed.root, interrupted="interrupted; run the same command again")
+    return run_report(parser, arguments, work=work, interrupted="interrupted; run the same command again")
 
 
 def _to_text(done: Sequence[Mapping[str, Any]]) -> str:

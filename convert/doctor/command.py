@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_report(parser, arguments, work=_examine, interrupted="interrupted")
 
 
-def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Report, bool]:
+def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
     page = options.html
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
         what = "is a folder" if page.is_dir() else "is in no folder that exists"
@@ -122,4 +122,5 @@ def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Repo
     if page is not None:
         write_page(page, diagnosis)
     counts = count_severities(diagnosis.findings)
-    return diagnosis, any(counts[f"{severity}s"] for severity in SEVERITIES[: 2 if options.strict else 1])
+    bad = any(counts[f"{severity}s"] for severity in SEVERITIES[: 2 if options.strict else 1])
+    return diagnosis.to_json(), diagnosis.to_text(), bad

@@ -55,7 +55,7 @@ def check_frames(split: OpenSplit, notes: Notes) -> None:
                 notes.add("frozen_episode", split.name, partial(example, text, picture=thumb))
         elif split.pictures and len(facts.samples) < _SAMPLES:
             facts.samples.append(example(f"steps {first} and {last}", picture=thumb))
-    check_shares({split.name: facts}, notes)
+    check_shares(split.name, facts, notes=notes)
 
 
 def end_frames(split: OpenSplit, episode: int) -> tuple[np.ndarray, ...]:
@@ -65,16 +65,15 @@ def end_frames(split: OpenSplit, episode: int) -> tuple[np.ndarray, ...]:
     return ()
 
 
-def check_shares(splits: dict[str, FrameFacts], notes: Notes) -> None:
-    """Check the shares of blank frames and of frozen pairs in each split."""
-    for split, facts in splits.items():
-        if facts.pairs * 2 >= rules.LEAST_SAMPLED and facts.blank >= rules.BLANK_SHARE * facts.pairs * 2:
-            black, constant = (notes.count(rule, split) for rule in ("frame_black", "frame_constant"))
-            text = f"{black:,} black and {constant:,} constant of {facts.pairs * 2:,} decoded frames"
-            notes.move("frame_black" if black >= constant else "frame_constant", split, "frames_blank", text=text)
-        if facts.pairs >= rules.LEAST_SAMPLED and facts.frozen > rules.FROZEN_SHARE * facts.pairs:
-            text = f"{facts.frozen:,} of {facts.pairs:,} decoded pairs"
-            notes.add("frozen_pairs", split, text, count=facts.frozen)
+def check_shares(split: str, facts: FrameFacts, *, notes: Notes) -> None:
+    """Check the shares of blank frames and of frozen pairs in a split."""
+    if facts.pairs * 2 >= rules.LEAST_SAMPLED and facts.blank >= rules.BLANK_SHARE * facts.pairs * 2:
+        black, constant = (notes.count(rule, split) for rule in ("frame_black", "frame_constant"))
+        text = f"{black:,} black and {constant:,} constant of {facts.pairs * 2:,} decoded frames"
+        notes.move("frame_black" if black >= constant else "frame_constant", split, "frames_blank", text=text)
+    if facts.pairs >= rules.LEAST_SAMPLED and facts.frozen > rules.FROZEN_SHARE * facts.pairs:
+        text = f"{facts.frozen:,} of {facts.pairs:,} decoded pairs"
+        notes.add("frozen_pairs", split, text, count=facts.frozen)
 
 
 def swapped_colours(casts: dict[str, list[float]]) -> dict[str, str]:

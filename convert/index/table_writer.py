@@ -10,7 +10,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
@@ -25,16 +25,7 @@ from stream.format.names import TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 
-Batches = Callable[[], Iterable[pa.RecordBatch]]
-"""Returns the batches of a table."""
-
 _BLOCK = 4 << 20
-
-
-def write_part(path: Path, table: pa.Table) -> None:
-    """Write a small table as an Arrow IPC file with one record batch, uncompressed."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_batch(one_batch(table))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -44,7 +35,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
-def write_table(path: Path, kind: TableKind, batches: Batches) -> TableEntry:
+def write_table(path: Path, kind: TableKind, batches: Iterable[pa.RecordBatch]) -> TableEntry:
     """Write a table of an index; memory holds one batch, the texts of dictionaries, and one bit a row and column.
 
     The file depends on the rows alone, not on how they are divided into batches. Texts of a dictionary are in the order
@@ -53,13 +44,13 @@ def write_table(path: Path, kind: TableKind, batches: Batches) -> TableEntry:
     Args:
         path: File to write. Its disk has room for the table twice.
         kind: Table of the index that it is.
-        batches: Returns at least one batch. All batches have the same schema.
+        batches: At least one batch. All batches have the same schema.
 
     Returns:
         The entry of the table in the manifest. The file is on the disk.
     """
     with TableWriter(path) as writer:
-        for batch in batches():
+        for batch in batches:
             writer.add(batch)
         writer.finish()
     return describe_table(path, kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
@@ -14,14 +13,13 @@ import pyarrow.compute as pc
 
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector, find_fault, vector_field, vector_inputs
-from convert.index.table_writer import one_batch, write_part, write_table
+from convert.index.shards import Shard
+from convert.index.table_writer import one_batch, write_table
 from convert.registry.dataset import Vector
 from stream.format.manifest import TableEntry
 from stream.format.names import DERIVED, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
-from stream.format.table import Table, open_table
-
-__all__ = ["derive_steps", "extract_part", "join_parts", "merge_index", "write_part"]
+from stream.format.table import open_table
 
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"
@@ -82,7 +80,7 @@ def merge_index(
             for block in _blocks(batch):
                 yield _with_derived(block, vectors) if kind == "steps" else block
 
-    return {kind: write_table(folder / table_file(kind), kind, partial(batches, kind)) for kind in TABLE_KINDS}
+    return {kind: write_table(folder / table_file(kind), kind, batches(kind)) for kind in TABLE_KINDS}
 
 
 def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], position: np.ndarray) -> None:
@@ -108,37 +106,25 @@ def join_parts(folder: Path, pieces: Sequence[Mapping[TableKind, Path]], positio
             yield batch
 
     for kind in TABLE_KINDS:
-        write_table(folder / kind, kind, partial(batches, kind))
+        write_table(folder / kind, kind, batches(kind))
 
 
-def extract_part(folder: Path, shard: int, target: Mapping[TableKind, Path]) -> None:
+def extract_part(shard: Shard, target: Mapping[TableKind, Path]) -> None:
     """Write the parts of one shard, cut out of the index of its split: merged again, they give the same index.
 
     Args:
-        folder: Folder of the split.
-        shard: Position of the shard in the manifest.
+        shard: Shard of a split whose index is what the manifest says.
         target: Files to write.
 
     Raises:
         FormatError: A table of the index is missing or is not one.
     """
-    tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
-    episodes = _shard_rows(tables["episodes"], shard)
-    rows = {"episodes": episodes, "steps": range(0), "records": _shard_rows(tables["records"], shard)}
-    first = 0
-    if episodes:
-        first = int(tables["episodes"].array("first_steps_row")[episodes.start])
-        count = int(tables["episodes"].array("num_steps")[episodes.start : episodes.stop].sum(dtype=np.int64))
-        rows["steps"] = range(first, first + count)
-    start = _Start(shard, rows["episodes"].start, first, rows["records"].start)
-    for kind, table in tables.items():
-        cut = table.arrow().slice(rows[kind].start, len(rows[kind]))
+    start = _Start(shard.number, **shard.first)
+    for kind in TABLE_KINDS:
+        cut = open_table(shard.folder / table_file(kind), kind).arrow()[shard.rows(kind)]
         cut = cut.drop_columns([name for name in DERIVED if kind == "steps" and name in cut.schema.names])
-        # A join copies: Arrow would write bytes of the next shard as padding of a slice.
-        own = pa.Table.from_arrays([_own_texts(column) for column in cut.columns], schema=cut.schema)
-        batch = one_batch(pa.concat_tables([own, own.slice(0, 0)]))
         minus = {name: -number for name, number in start.added(kind).items()}
-        write_part(target[kind], pa.Table.from_batches([_renumbered(batch, minus)]))
+        write_table(target[kind], kind, [_renumbered(one_batch(cut), minus)])
 
 
 def derive_steps(
@@ -165,7 +151,7 @@ def derive_steps(
     table = table.drop_columns([name for name in DERIVED if name in table.schema.names])
     _check_parts(table.schema, vectors, where=path)
     batch = one_batch(table)
-    return write_table(target, "steps", lambda: (_with_derived(block, vectors) for block in _blocks(batch)))
+    return write_table(target, "steps", (_with_derived(block, vectors) for block in _blocks(batch)))
 
 
 def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -264,16 +250,3 @@ def _check_parts(schema: pa.Schema, vectors: Mapping[DerivedName, Vector], *, wh
                 raise ConvertError(
                     f"{where}: {name} takes {part.path}, but {fault}; convert this dataset again with --overwrite"
                 )
-
-
-def _shard_rows(table: Table, shard: int) -> range:
-    # Rows are in the order of shards.
-    first, stop = np.searchsorted(table.array("shard"), (shard, shard + 1)).tolist()
-    return range(first, stop)
-
-
-def _own_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column whose dictionary has only the texts of its rows, in their order."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    return column.cast(column.type.value_type).dictionary_encode()

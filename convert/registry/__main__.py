@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -89,7 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="python -m convert.registry",
         description="Print a table of the datasets of the registry in Markdown.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")

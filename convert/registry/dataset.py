@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from convert.registry.config_file import ConfigError, Entry
+from convert.errors import ConfigError
 from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text, inherit
 from convert.shard.pairs import is_seconds
 from stream.format.fields import Kind
 from stream.format.mixture_file import Offset
 from stream.format.names import DERIVED, MOTION, DerivedName
 from stream.format.spaces import SpaceName
+from stream.storage.configs import Entry
 
 WIDE = 1024
 """Most numbers a step that a column has without a word in the registry."""

@@ -8,19 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from convert.registry.config_file import ConfigError, Entry, build, read_yaml
+from convert.errors import ConfigError
 from convert.registry.dataset import DatasetSpec, Name, Part
 from convert.registry.space import Text
 from convert.source.lerobot.entry import valid_name
 from stream.format.mixture_file import MemberEntry, MixtureFile
-from stream.storage.configs import CONFIGS
+from stream.storage.configs import CONFIGS, Entry, list_faults, read_yaml
 from stream.storage.errors import closest
 
 __all__ = ["DatasetSpec", "MemberEntry", "Mixture", "Part", "Registry", "Selected", "load_registry"]
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def _named(entries: Any) -> Any:
@@ -131,7 +133,7 @@ class Registry(Entry):
                 key: {**cameras.get(key, {}), **camera} if isinstance(camera, dict) else camera
                 for key, camera in declared.items()
             }
-        return build(DatasetSpec, {"tfds_name": name, **entry, **own, "name": name}, file=f"lerobot: {name}")
+        return _build(DatasetSpec, {"tfds_name": name, **entry, **own, "name": name}, file=f"lerobot: {name}")
 
     def resolve(self, text: str, describe: Describe | None = None) -> list[Selected]:
         """Find the datasets that ``--datasets`` asks for.
@@ -243,12 +245,25 @@ def _packaged() -> Registry:
 def _join(registry: Registry, added: Registry, *, file: str) -> Registry:
     datasets, mixtures = registry.datasets | added.datasets, registry.mixtures | added.mixtures
     ports = registry.lerobot | added.lerobot
-    return build(Registry, {"datasets": datasets, "mixtures": mixtures, "lerobot": ports}, file=file)
+    return _build(Registry, {"datasets": datasets, "mixtures": mixtures, "lerobot": ports}, file=file)
 
 
 def _read_file(path: Path, name: str) -> Registry:
-    """Return the datasets and mixtures that a file defines."""
-    content = read_yaml(path, name=name)
+    """Return the datasets and mixtures that a file defines; ``name`` is its name in messages."""
+    try:
+        content = read_yaml(path)
+    except OSError as fault:
+        raise ConfigError(f"{name}: cannot be read: {fault.strerror or fault}") from None
+    except ValueError as fault:
+        raise ConfigError(f"{name}: {fault}") from None
     if isinstance(content, dict) and "members" in content:
         content = {"mixtures": {path.stem: content}}
-    return build(Registry, {} if content is None else content, file=name)
+    return _build(Registry, {} if content is None else content, file=name)
+
+
+def _build(model: type[_Model], content: object, *, file: str) -> _Model:
+    """Build a model; raises ConfigError that lists every fault with its field and the found value."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(list_faults(error, where=file)) from None

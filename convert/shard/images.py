@@ -78,7 +78,7 @@ def convert_frame(
         height, width, colours = _jpeg_header(frame)
         if channels == "rgb" and colours == "YCbCr" and policy.size in (None, (height, width)):
             # Damage shows when the entropy-coded data is read; gray at an eighth of the size skips most of the rest.
-            _decode_jpeg(frame, colorspace="GRAY", min_height=1, min_width=1)
+            decode_jpeg(frame, colorspace="GRAY", min_height=1, min_width=1)
             return EncodedFrame(data=frame, size=(height, width), passed=True)
     pixels = resize(decode_frame(frame, channels=channels), policy)
     return EncodedFrame(data=encode_jpeg(pixels, policy.quality), size=pixels.shape[:2], passed=False)
@@ -98,7 +98,7 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
         return pixels[:, :, ::-1] if channels == "bgr" else pixels
     if frame.startswith(_JPEG):
         _jpeg_header(frame)
-        return decode_jpeg(frame, order=channels)
+        return decode_jpeg(frame, colorspace=channels.upper())
     if frame.startswith(_PNG):
         _check_png(frame)
         return _decode(frame, "PNG", channels)
@@ -144,12 +144,11 @@ def _check_png(png: bytes) -> None:
         place += 12 + length
 
 
-def decode_jpeg(data: bytes, *, order: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
-    """Decode a JPEG to uint8 [H, W, 3]. Raises CorruptFrame for any damage that libjpeg notices."""
-    return _decode_jpeg(data, colorspace=order.upper())
+def decode_jpeg(data: bytes, **options: Any) -> np.ndarray:
+    """Decode a JPEG to uint8 [H, W, 3], RGB unless options of simplejpeg say otherwise.
 
-
-def _decode_jpeg(data: bytes, **options: Any) -> np.ndarray:
+    Raises CorruptFrame for any damage that libjpeg notices.
+    """
     try:
         return simplejpeg.decode_jpeg(data, **options)
     except ValueError as error:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from convert.errors import ConvertError, ShardError
+from convert.index.shards import Shard, list_shards
 from convert.index.statistics import split_statistics
 from convert.index.tables import extract_part, merge_index
 from convert.journal.journal import INDEX, Journal
 from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
 from convert.plan import DatasetPlan, SplitJob
 from convert.storage.durable import describe_durably, writing
-from stream.format.manifest import ShardEntry, SplitEntry
+from stream.format.manifest import SplitEntry
 from stream.format.names import TABLE_KINDS, table_file
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
@@ -94,19 +94,18 @@ def _extract(
     found = {}
     with journal.stage(job.split + INDEX) as stage:
         folder = journal.tables(job.split, old.index, stage)
-        for number, entry in enumerate(old.shards):
-            if entry.name in complete:
-                found[entry.name] = _extract_shard(number, entry, journal, folder, listed.get(entry.name, ()))
+        for shard in list_shards(folder, old):
+            if (name := shard.entry.name) in complete:
+                found[name] = _extract_shard(shard, journal, listed.get(name, ()))
     return found
 
 
-def _extract_shard(
-    number: int, entry: ShardEntry, journal: Journal, index: Path, listed: Sequence[QuarantineEntry]
-) -> ShardStatus:
+def _extract_shard(shard: Shard, journal: Journal, listed: Sequence[QuarantineEntry]) -> ShardStatus:
+    entry = shard.entry
     with journal.lock(entry.name, wait=True), journal.stage(entry.name) as folder:
         parts = {kind: folder / kind for kind in TABLE_KINDS}
         with writing(journal.scratch):
-            extract_part(index, number, parts)
+            extract_part(shard, parts)
         lengths = open_table(parts["episodes"], "episodes", rows=entry.episodes).array("num_steps")
         status = ShardStatus(
             entry=entry,

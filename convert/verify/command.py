@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
@@ -135,8 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="number of processes (default: one per CPU)")
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
 
-    def work(options: argparse.Namespace, names: list[str] | None) -> tuple[Report, bool]:
+    def work(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
         report = verify_root(options.root, deep=options.deep, datasets=names, jobs=options.jobs, progress=sys.stderr)
-        return report, not report.ok
+        return report.to_json(), report.to_text(), not report.ok
 
     return run_report(parser, arguments, work=work, interrupted="interrupted; nothing was changed")

@@ -13,8 +13,15 @@ from random import Random
 import numpy as np
 import tensorflow_datasets as tfds
 
-from convert.errors import ConvertError, CorruptFrame, DamagedRecord, MalformedEpisode, SourceError, UsageError
-from convert.registry.config_file import ConfigError
+from convert.errors import (
+    ConfigError,
+    ConvertError,
+    CorruptFrame,
+    DamagedRecord,
+    MalformedEpisode,
+    SourceError,
+    UsageError,
+)
 from convert.registry.registry import load_registry
 from convert.shard.images import FramePolicy, convert_frame
 from convert.shard.record_file import encode_record

@@ -13,7 +13,7 @@ import pyarrow as pa
 import simplejpeg
 
 from convert.index.table_writer import describe_table
-from convert.index.tables import merge_index, write_part
+from convert.index.tables import merge_index
 from convert.plan import shard_stem
 from convert.registry.dataset import Part
 from convert.shard.record_file import RecordWriter, encode_record
@@ -25,6 +25,7 @@ from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
+from tests.fixtures.datasets.arrow_part import write_part
 
 VERSION = "1.0.0"
 Shards = Sequence[Sequence[int]]

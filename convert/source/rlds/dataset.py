@@ -37,22 +37,18 @@ class RldsShard(SourceShard):
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RldsReader]:
         """Open the file to read it from its start."""
-        with self._open_records(wanted.staging) as records:
-            yield RldsReader(self, records, wanted, spans)
-
-    @contextlib.contextmanager
-    def _open_records(self, staging: str | None) -> Iterator[TFRecordFile | ArrayRecordFile]:
-        folder = open_folder(self.path.rpartition("/")[0])
+        folder, path = open_folder(self.path.rpartition("/")[0]), Path(self.path)
+        records: TFRecordFile | ArrayRecordFile
         with contextlib.ExitStack() as stack:
-            path = Path(self.path)
             if self.format == "array_record":
                 if isinstance(folder, StoreFolder):
-                    path = stack.enter_context(stage(staging_base(staging))) / self.name
+                    path = stack.enter_context(stage(staging_base(wanted.staging))) / self.name
                     folder.download(self.name, path, size=self.bytes)
-                yield ArrayRecordFile(path, name=self.name)
+                records = ArrayRecordFile(path, name=self.name)
             else:
                 opened = path.open("rb") if isinstance(folder, LocalFolder) else folder.open(self.name, size=self.bytes)
-                yield TFRecordFile(stack.enter_context(opened), name=self.name, size=self.bytes)
+                records = TFRecordFile(stack.enter_context(opened), name=self.name, size=self.bytes)
+            yield RldsReader(self, records, EpisodeParser(wanted.cameras, wanted.features), spans)
 
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the file has changed."""
@@ -63,38 +59,36 @@ class RldsShard(SourceShard):
         return not same or join_digests([reader.digests]) != digest
 
 
+@dataclass(frozen=True)
 class RldsReader:
     """A reader of the episodes of an open file."""
 
-    def __init__(
-        self, shard: RldsShard, records: TFRecordFile | ArrayRecordFile, wanted: Wanted, spans: Sequence[Span]
-    ) -> None:
-        self._shard = shard
-        self._spans = spans
-        self._file = records
-        self._parser = EpisodeParser(wanted.cameras, wanted.features)
+    shard: RldsShard
+    file: TFRecordFile | ArrayRecordFile
+    parser: EpisodeParser
+    spans: Sequence[Span]
 
     @property
     def digests(self) -> dict[str, str]:
         """Digest of the file in hex by name: of a TFRecord over the lengths and checksums that it stores."""
-        return {self._shard.name: self._file.digest}
+        return {self.shard.name: self.file.digest}
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         for position, item in self.records():
             content: Episode | DamagedEpisode
             try:
-                content = self._parser.parse(item) if isinstance(item, bytes) else item
+                content = self.parser.parse(item) if isinstance(item, bytes) else item
             except DamagedEpisode as error:
                 content = error
             yield SourceEpisode(position, len(item) if isinstance(item, bytes) else 0, content)
 
     def records(self) -> Iterator[tuple[int, bytes | DamagedEpisode]]:
         """Yield the number and content of every wanted record; data after the declared records come as one damage."""
-        name, declared = self._shard.name, self._shard.records
-        last = max(stop for _, stop in self._spans)
+        name, declared = self.shard.name, self.shard.records
+        last = max(stop for _, stop in self.spans)
         damage = None
         position = 0
-        for item in self._file.read(lambda number: covers(self._spans, number) or number >= declared):
+        for item in self.file.read(lambda number: covers(self.spans, number) or number >= declared):
             if position >= declared:
                 detail = f"the file goes on after its {declared} declared records"
                 yield position, DamagedEpisode(detail, reason="undeclared")
@@ -102,14 +96,14 @@ class RldsReader:
             if isinstance(item, DamagedRecord) and item.rest:
                 damage = str(item)
                 break
-            if item is not None and covers(self._spans, position):
+            if item is not None and covers(self.spans, position):
                 yield position, item if isinstance(item, bytes) else DamagedEpisode(str(item), reason="unreadable")
             position += 1
             if position >= last < declared:
                 break
         damage = damage or f"{name}: ends after {position} of its {declared} declared records"
         for missing in range(position, last):
-            if covers(self._spans, missing):
+            if covers(self.spans, missing):
                 yield missing, DamagedEpisode(damage, reason="unreadable")
 
 

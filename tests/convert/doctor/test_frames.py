@@ -75,7 +75,7 @@ def test_many_frozen_pairs_are_found_though_no_episode_is_frozen(tmp_path: Path)
 @pytest.mark.parametrize(("pairs", "frozen", "said"), [(100, 20, False), (100, 21, True), (7, 7, False)])
 def test_more_than_a_fifth_of_enough_pairs_is_many(pairs: int, frozen: int, said: bool) -> None:
     notes = Notes()
-    check_shares({"train": FrameFacts(pairs=pairs, frozen=frozen)}, notes)
+    check_shares("train", FrameFacts(pairs=pairs, frozen=frozen), notes=notes)
     assert notes.count("frozen_pairs", "train") == (frozen if said else 0)
 
 

@@ -15,10 +15,11 @@ import pytest
 from convert.errors import ConvertError, ShardError
 from convert.index import tables
 from convert.index.derived import derive_vector
-from convert.index.tables import derive_steps, extract_part, merge_index, write_part
+from convert.index.shards import list_shards
+from convert.index.tables import derive_steps, extract_part, merge_index
 from convert.registry.dataset import Part
 from convert.storage.durable import describe_file
-from stream.format.manifest import TableEntry
+from stream.format.manifest import ShardEntry, SplitEntry, TableEntry
 from stream.format.names import DERIVED, TABLE_KINDS, VECTORS, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS
 from stream.format.table import hash_column, open_table
@@ -161,9 +162,12 @@ def test_parts_cut_out_of_an_index_are_those_it_was_merged_from(
     parts: list[dict[TableKind, Path]], folder: Path, entries: dict[TableKind, TableEntry], tmp_path: Path
 ) -> None:
     cut = []
-    for shard, files in enumerate(parts):
-        cut.append({kind: tmp_path / f"{shard}.{kind}" for kind in TABLE_KINDS})
-        extract_part(folder, shard, cut[-1])
+    counts = [{kind: read(path).num_rows for kind, path in files.items()} for files in parts]
+    shards = tuple(ShardEntry.model_construct(**count) for count in counts)
+    split = SplitEntry.model_construct(episodes=0, steps=0, records=0, shards=shards, index=entries)
+    for shard, files in zip(list_shards(folder, split), parts, strict=True):
+        cut.append({kind: tmp_path / f"{shard.number}.{kind}" for kind in TABLE_KINDS})
+        extract_part(shard, cut[-1])
         for kind in TABLE_KINDS:
             assert cut[-1][kind].read_bytes() == files[kind].read_bytes()
     assert merged(tmp_path / "again", cut)[1] == entries
@@ -348,12 +352,6 @@ def test_deriving_keeps_the_checksums_of_raw_columns(
     raw = {name for name in found if name not in DERIVED}
     assert len(raw) == len(entries["steps"].columns) - 3
     assert {name: found[name] for name in raw} == {name: entries["steps"].columns[name] for name in raw}
-
-
-def test_a_part_of_a_table_in_pieces_is_one_batch(tmp_path: Path) -> None:
-    pieces = [pa.array(texts, pa.large_string()).dictionary_encode() for texts in (["a", "b"], ["b", "c"])]
-    write_part(tmp_path / "x.arrow", pa.table({"text": pa.chunked_array(pieces)}))
-    assert read(tmp_path / "x.arrow")["text"].to_pylist() == ["a", "b", "b", "c"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool", "int8", "uint8", "int64", "uint64"])

@@ -1,4 +1,5 @@
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from convert.registry.config_file import ConfigError, read_yaml
+from convert.errors import ConfigError
 from convert.registry.registry import load_registry
-from stream.storage.configs import MAX_BYTES
+from stream.storage.configs import MAX_BYTES, read_yaml
 
 GOOD = """\
 datasets:
@@ -35,14 +36,15 @@ mixtures:
 """
 
 
-def read(tmp_path: Path, text: str | bytes) -> Any:
+def written(tmp_path: Path, text: str | bytes) -> Path:
     path = tmp_path / "my.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_yaml(path, name="my.yaml")
+    return path
 
 
 def test_a_file_is_read_by_the_core_schema_of_yaml(tmp_path: Path) -> None:
-    content = read(tmp_path, "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s, 1: no, y: '3'}\nc:\n")
+    text = "a: [1, 2.5, true, null, ~, 'null', 2024-02-30]\nb: {on: 0.6s, 1: no, y: '3'}\nc:\n"
+    content = read_yaml(written(tmp_path, text))
     assert content == {
         "a": [1, 2.5, True, None, None, "null", "2024-02-30"],
         "b": {"on": "0.6s", "1": "no", "y": "3"},
@@ -51,7 +53,7 @@ def test_a_file_is_read_by_the_core_schema_of_yaml(tmp_path: Path) -> None:
 
 
 def test_a_python_object_is_not_made(tmp_path: Path) -> None:
-    assert read(tmp_path, "a: !!python/object/apply:os.system [ls]\n") == {"a": ["ls"]}
+    assert read_yaml(written(tmp_path, "a: !!python/object/apply:os.system [ls]\n")) == {"a": ["ls"]}
 
 
 REFUSED: dict[str, tuple[str | bytes, str]] = {
@@ -72,22 +74,24 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_configuration_has_no_use_for_is_refused(tmp_path: Path, case: str) -> None:
     text, message = REFUSED[case]
+    path = written(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, text)
-    assert str(caught.value).startswith("my.yaml: not a YAML file (")
+        load_registry(config=[path])
+    assert str(caught.value).startswith(f"{path}: not a YAML file (")
     assert message in str(caught.value)
 
 
 def test_aliases_cannot_blow_a_small_file_up(tmp_path: Path) -> None:
     bomb = "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 20))
     with pytest.raises(ConfigError, match="aliases"):
-        read(tmp_path, bomb)
+        load_registry(config=[written(tmp_path, bomb)])
 
 
 @pytest.mark.parametrize(("name", "reason"), [("none.yaml", "No such file"), ("", "directory"), ("a\0b", "null byte")])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"shown: .*{reason}"):
-        read_yaml(tmp_path / name, name="shown")
+    path = tmp_path / name
+    with pytest.raises(ConfigError, match=f"{re.escape(str(path))}: .*{reason}"):
+        load_registry(config=[path])
 
 
 def test_a_config_error_is_a_value_error() -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from convert.registry.config_file import ConfigError
+from convert.errors import ConfigError
 from convert.registry.registry import DatasetSpec, Registry, Selected, load_registry, port_name
 from stream.format.mixture_file import SizePower
 

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
-from convert.index.tables import write_part
 from convert.shard.columns import arrow_array, arrow_field
 from convert.source.episode import Column, Episode
 from convert.source.features import Feature
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.parser import EpisodeParser
 from stream.format.schema import TEXT
+from tests.fixtures.datasets.arrow_part import write_part
 from tests.fixtures.datasets.rlds_dataset import serialise
 from tests.fixtures.leaf_kinds import EPISODES, FEATURES
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convert.index.table_writer import write_part
 from convert.registry.registry import load_registry
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.vectors import REDUCTIONS, Vector, kind_codes, reduce_window, sum_scale
@@ -20,6 +19,7 @@ from stream.format.index import SplitIndex, open_index
 from stream.format.schema import STEP_FIELDS, feature_column
 from stream.format.table import Table, open_table
 from stream.storage.errors import ArgumentError, FormatError
+from tests.fixtures.datasets.arrow_part import write_part
 
 NAMES = [selected.spec.name for selected in load_registry().resolve("oxe29")]
 VECTORS: tuple[Literal["action", "state"], ...] = ("action", "state")
