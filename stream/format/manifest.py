@@ -123,7 +123,9 @@ class Statistics(_Model):
 class Source(_Model):
     """Source of a dataset. ``fingerprint`` is the SHA-256 over its dataset_info.json and features.json."""
 
-    tfds_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)?$")]
+    tfds_name: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)?$", max_length=200)
+    ]
     version: _NAME
     path: str
     fingerprint: _SHA256

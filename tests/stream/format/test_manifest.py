@@ -187,6 +187,8 @@ def test_a_manifest_cut_anywhere_is_refused(tmp_path: Path) -> None:
     ["dataset", "version", "source/tfds_name", "splits/train/shards/0/name", "splits/train/shards/0/source_file"],
 )
 def test_a_name_that_could_leave_its_folder_is_refused(tmp_path: Path, place: str, name: Any) -> None:
+    if (place, name) == ("source/tfds_name", "a/b"):
+        name = "a/b/c"  # the name of a dataset of TFDS and that of its configuration are right
     write(tmp_path, change(make_manifest(), place, name))
     with pytest.raises(FormatError, match=f"field {place.replace('/', '.')}: "):
         read_manifest(tmp_path)
