@@ -170,6 +170,12 @@ def test_an_episode_that_does_not_begin_where_those_before_it_end_cannot_be_told
     assert found == {episode: OWN[episode] if episode in told_episodes else UNTOLD for episode in OWN}
 
 
+def test_episodes_that_overlap_cannot_be_told_where_a_frame_is_missing_too(tmp_path: Path) -> None:
+    folder = write_numbered(tmp_path, frames=short(3), times=lambda k: (k + (k >= 3)) / 10)
+    found = told(edit(folder, lambda rows: rows[1].update({at("from"): 0.8, at("to"): 1.3})))
+    assert found == dict.fromkeys(OWN, UNTOLD)
+
+
 def real_times(rows: list[dict[str, Any]], counts: tuple[int, ...]) -> None:
     """Let each episode take as long as its frames, as LeRobot's own writer has it."""
     ends = np.cumsum([0, *counts])
@@ -199,9 +205,10 @@ def test_after_the_last_episode_was_taken_out_the_others_cannot_be_told(tmp_path
     assert found == {0: UNTOLD, 1: UNTOLD, 2: "malformed"}
 
 
-def test_frames_that_depend_on_later_ones_are_found_from_any_key_frame(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bframes", [0, 3])
+def test_frames_are_found_from_any_key_frame_also_where_they_depend_on_later_ones(bframes: int, tmp_path: Path) -> None:
     shown = list(range(80))
-    write_video(tmp_path / "video.mp4", shown, lambda k: k / 10, bframes=3)
+    write_video(tmp_path / "video.mp4", shown, lambda k: k / 10, bframes=bframes)
     opened = VideoFile(tmp_path / "video.mp4", name="video.mp4")
     for chosen in ([9], [70, 75], [3, 40, 41, 79], [78], [0]):
         found = [number_of(np.asarray(frame)) for frame in opened.frames(np.array(chosen))]
