@@ -212,7 +212,8 @@ class _ShardWriter:
 
     def _write(self, kind: TableKind, batch: pa.RecordBatch) -> None:
         with writing(self._scratch):
-            self._tables[kind].add(batch)
+            with writing(self._scratch):
+                self._tables[kind].add(batch)
 
     def _add(self, found: SourceEpisode, writer: RecordWriter) -> None:
         position = found.position
