@@ -13,6 +13,8 @@ from convert.errors import ConvertError, ShardError, UsageError
 from stream.format.manifest import FileEntry
 from stream.storage.files import check_regular
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk without room."""
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
 
@@ -45,7 +47,7 @@ def writing(where: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise ShardError(f"{where}: the disk is full; make room and run the same command again") from error
         if error.errno in _NOT_WRITABLE:
             raise UsageError(f"{where} cannot be written: {error.strerror}; choose another --output") from error

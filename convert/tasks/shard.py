@@ -33,7 +33,7 @@ from convert.shard.success import SUCCESS, episode_success
 from convert.source.episode import Episode
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, join_digests
-from convert.storage.durable import describe_durably, writing
+from convert.storage.durable import FULL, describe_durably, writing
 from convert.tasks.pieces import join_pieces
 from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
@@ -171,6 +171,9 @@ class _ShardWriter:
                     parts = self._write_parts(writer)
                     records_file = describe_durably(self._folder / RECORDS)
         except OSError as error:
+            if error.errno in FULL:  # a table that is closed writes too
+                with writing(self._scratch):
+                    raise
             raise ShardError(f"{shard.path}: {error.strerror or error}") from error
         sizes = {name: total_counts([counts]) for name, counts in self._sizes.items()}
         entry = ShardEntry(
@@ -212,8 +215,7 @@ class _ShardWriter:
 
     def _write(self, kind: TableKind, batch: pa.RecordBatch) -> None:
         with writing(self._scratch):
-            with writing(self._scratch):
-                self._tables[kind].add(batch)
+            self._tables[kind].add(batch)
 
     def _add(self, found: SourceEpisode, writer: RecordWriter) -> None:
         position = found.position
