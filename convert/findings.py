@@ -192,7 +192,7 @@ class DatasetReport(VersionFolder):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a command tells of a dataset besides what the manifest says."""
+        """Facts of a dataset that a command tells besides those of the manifest."""
         return {}
 
     def to_json(self) -> dict[str, Any]:

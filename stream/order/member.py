@@ -64,7 +64,7 @@ class OpenMember:
 
     @property
     def has_holes(self) -> bool:
-        """Whether steps may be no samples, as stored frames are missing."""
+        """True if steps may be no samples, as stored frames are missing."""
         left_out = self.dataset.manifest.left_out
         return self.samples == "steps" and not self.clamps and any(left_out.get(reason) for reason in _HOLES)
 

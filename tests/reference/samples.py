@@ -121,7 +121,7 @@ def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:
 
 
 def has_column(member: Member, column: str) -> bool:
-    """Whether a filter finds a column in the tables of a member."""
+    """Return whether a filter finds a column in the tables of a member."""
     if column == "offset":
         return member.is_pairs
     name, episode = column.removeprefix("steps."), member.source.splits["train"][0][0]

@@ -1,4 +1,4 @@
-"""What statistics count: chunks, missing values, robots, samples, weights."""
+"""Content of statistics: chunks, missing values, robots, samples, weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LeRobot's own loader reads, or never looks at, does not stop a conversion."""
+"""Datasets that LeRobot's own loader reads, or parts it never looks at, which do not stop a conversion."""
 
 from __future__ import annotations
 
