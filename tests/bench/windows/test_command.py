@@ -91,10 +91,7 @@ def test_a_loader_with_other_samples_is_a_row_with_its_error(
         (("--mixture", "brigde"), "no dataset 'brigde'; did you mean 'bridge'?"),
         (("--max-steps", "3"), "dataset bridge has 40 steps, of which each loader would make a copy"),
         (("--loaders", "lmbd"), "no loader 'lmbd'"),
-        (
-            ("--mixture", "language_table", "--camera", "wrist"),
-            "--cameras wrist: dataset language_table stores no such",
-        ),
+        (("--mixture", "language_table", "--camera", "wrist"), "no dataset of the mixture stores 'wrist'; they store"),
     ],
 )
 def test_usage_errors(frames_root: Path, tmp_path: Path, more: tuple[str, ...], told: str, refused: Refused) -> None:
