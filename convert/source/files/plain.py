@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,28 @@ from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import STEPS, Feature
 from convert.source.protocol import Wanted
 
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
+PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""
 _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of an episode that are read while they are taken, one after the other.
+
+    Attributes:
+        shape: Count of pictures and shape of each, None where only decoding tells.
+        dtype: Of their pixels; other than uint8 for depth.
+        read: Returns their iterator: encoded ones, pixels, or the reason why there is none.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+    read: Callable[[], Frames]
+
+    def __len__(self) -> int:
+        return self.shape[0] or 0
 
 
 class PlainEpisode(NamedTuple):
@@ -23,8 +42,8 @@ class PlainEpisode(NamedTuple):
 
     Attributes:
         steps: By name, a value for each step: an array [n, ...] or what has its shape, dtype and slices (a dataset of
-            h5py, an array of zarr), or a list of encoded pictures (JPEG, PNG, WebP), texts or numbers. Mappings may be
-            nested; the names are then joined with a slash.
+            h5py, an array of zarr), a list of encoded pictures (JPEG, PNG, WebP), texts or numbers, or ``Pictures``.
+            Mappings may be nested; the names are then joined with a slash.
         episode: Values of the whole episode by name: numbers, arrays, texts.
     """
 
@@ -58,8 +77,9 @@ def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
         path = f"{STEPS}/{name}"
         if _is_array(values):
             shape = tuple(values.shape[1:])
-            if values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4):
-                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype="uint8"))
+            colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+            if colours or isinstance(values, Pictures):
+                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype=values.dtype.name))
                 continue
         elif len(values) and isinstance(values[0], bytes):
             found.append(Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8"))
@@ -154,6 +174,8 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
 
 
 def _frames(values: Any, camera: Feature) -> Frames:
+    if isinstance(values, Pictures):
+        return values.read()
     if not _is_array(values):
         return _encoded(values, camera)
     if values.dtype != np.uint8 or len(values.shape) not in (3, 4):
