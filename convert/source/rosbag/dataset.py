@@ -103,9 +103,12 @@ class BagFiles(FileKind):
         )
 
     def survey(self, path: Path) -> Mapping[str, Sequence[FileEpisode]]:
-        """Return the episodes of a bag; their steps are known when they are read."""
-        with open_bag(path, distribution=self.layout.distribution) as bag:
-            return {"": [FileEpisode(number, None) for number in range(len(self.cuts(bag, path)))]}
+        """Return the episodes of a bag, which is read only where a topic tells them; reading tells their steps."""
+        count = 1 if self.rows is None else len(self._rows_of(path))
+        if self.layout.episodes and self.layout.episodes.topic:
+            with open_bag(path, distribution=self.layout.distribution) as bag:
+                count = len(cut_by_topic(bag, self.layout.episodes))
+        return {"": [FileEpisode(number, None) for number in range(count)]}
 
     def cuts(self, bag: Bag, path: Path) -> list[Cut]:
         """Return the episodes of a bag. Raises DamagedEpisode if it has no topic that tells them."""
@@ -114,8 +117,10 @@ class BagFiles(FileKind):
             return [Cut()]
         if self.rows is None:
             return cut_by_topic(bag, episodes)
-        rows = self.rows.get(str(path.relative_to(self.root)), ())
-        return cut_by_rows(bag, rows, episodes, gap=self.layout.gap)
+        return cut_by_rows(bag, self._rows_of(path), episodes, gap=self.layout.gap)
+
+    def _rows_of(self, path: Path) -> Sequence[Row]:
+        return (self.rows or {}).get(str(path.relative_to(self.root)), ())
 
     @contextlib.contextmanager
     def open(self, path: Path) -> Iterator[BagReader]:

@@ -15,7 +15,7 @@ from convert.source.describe import camera_names, camera_roles
 from convert.source.rosbag.bag import Bag, open_bag
 from convert.source.rosbag.dataset import find_bags, list_topics
 from convert.source.rosbag.fields import find_field, has_header
-from convert.source.rosbag.pictures import COMPRESSED, is_picture
+from convert.source.rosbag.pictures import COMPRESSED, Look, is_picture, look_at
 
 _PARTS = re.compile(r"/(image_raw|image_rect|image_color|image|raw|compressed|compressedDepth|color|rgb)(?=/|$)")
 """Parts of the names of topics that cameras share."""
@@ -52,9 +52,13 @@ def _draft(bag: Bag, path: Path) -> Draft:
     pictures, numbers, others = _sort(bag)
     features: dict[str, dict[str, Any]] = {}
     comments: dict[str, str] = {}
-    for name, topic in camera_names([_PARTS.sub("", topic) or topic for topic in pictures]).items():
-        found = next(each for each in pictures if (_PARTS.sub("", each) or each) == topic)
-        features[f"observation/{name}"] = {"topic": found}
+    by_camera = {_PARTS.sub("", topic) or topic: topic for topic in pictures}
+    for name, camera in camera_names(list(by_camera)).items():
+        features[f"observation/{name}"] = {"topic": by_camera[camera]}
+        look = pictures[by_camera[camera]]
+        if look.dtype != "uint8":
+            size = "" if None in look.shape else f" {' x '.join(map(str, look.shape))}"
+            comments[f"features.observation/{name}"] = f"depth, {look.dtype}{size}"
     for topic, about in numbers.items():
         vector = "language" if about == "text" else "action" if _ACTION.search(topic) else "state"
         name = vector if about == "text" and vector not in features else f"{vector}{topic}"
@@ -62,8 +66,9 @@ def _draft(bag: Bag, path: Path) -> Draft:
         comments[f"features.{name}"] = about
     if not features:
         raise MalformedEpisode(f"has no pictures and no numbers; it has {'; '.join(list_topics(bag)) or 'no topics'}")
-    roles = dict(zip(pictures, camera_roles(pictures), strict=True))
-    clock = next((topic for topic, role in roles.items() if role == "primary"), next(iter(numbers), ""))
+    colours = [topic for topic, look in pictures.items() if look.dtype == "uint8"]
+    roles = dict(zip(colours, camera_roles(colours), strict=True))
+    clock = next((topic for topic, role in roles.items() if role == "primary"), next(iter({**pictures, **numbers})))
     headers = has_header(bag.types, bag.message_type(clock))
     rate = _rate(bag, clock)
     comments |= {
@@ -79,9 +84,9 @@ def _draft(bag: Bag, path: Path) -> Draft:
     return Draft(layout, {"": f"topics of {path.name}: {'; '.join(list_topics(bag))}", **comments})
 
 
-def _sort(bag: Bag) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return the topics of pictures, one for each camera, those of numbers or texts with a remark, and the others."""
-    pictures: dict[str, str] = {}
+def _sort(bag: Bag) -> tuple[dict[str, Look], dict[str, str], list[str]]:
+    """Return topics: those of pictures, colours first, those of numbers or texts with a remark, and the others."""
+    pictures: dict[str, tuple[str, Look]] = {}
     numbers: dict[str, str] = {}
     others: list[str] = []
     for topic, about in bag.topics.items():
@@ -90,10 +95,10 @@ def _sort(bag: Bag) -> tuple[list[str], dict[str, str], list[str]]:
         try:
             kind = bag.message_type(topic)
             if is_picture(kind):
-                camera = _PARTS.sub("", topic)
+                camera = _PARTS.sub("", topic) or topic
                 # Of a picture that is there twice the compressed one: it passes as it is.
                 if camera not in pictures or kind == COMPRESSED:
-                    pictures[camera] = topic
+                    pictures[camera] = topic, look_at(next(bag.messages([topic])).content, None)
                 continue
             field = find_field(bag.types, kind, None)
             names = _names(bag, topic) or field.names
@@ -101,7 +106,7 @@ def _sort(bag: Bag) -> tuple[list[str], dict[str, str], list[str]]:
             numbers[topic] = "text" if field.dtype == "string" else f"{kind}{told}"
         except MalformedEpisode:
             others.append(f"{topic} ({about.type})")
-    return list(pictures.values()), numbers, others
+    return dict(sorted(pictures.values(), key=lambda each: each[1].dtype != "uint8")), numbers, others
 
 
 def _names(bag: Bag, topic: str) -> tuple[str, ...]:
