@@ -17,23 +17,23 @@ _DEPTH_HEADER = 12
 
 
 class _Encoding(NamedTuple):
-    """The pixels of an encoding: their dtype, the values stored of each, and which of these to keep in what order."""
+    """The pixels of an encoding: dtype, values stored of each, and the colours among these; depth has none."""
 
     dtype: str
     stored: int
-    kept: tuple[int, ...]
+    colours: slice | None = None
 
 
 _ENCODINGS = {
-    "rgb8": _Encoding("uint8", 3, (0, 1, 2)),
-    "bgr8": _Encoding("uint8", 3, (2, 1, 0)),
-    "rgba8": _Encoding("uint8", 4, (0, 1, 2)),
-    "bgra8": _Encoding("uint8", 4, (2, 1, 0)),
-    "mono8": _Encoding("uint8", 1, (0,)),
-    "8UC1": _Encoding("uint8", 1, (0,)),
-    "mono16": _Encoding("uint16", 1, ()),
-    "16UC1": _Encoding("uint16", 1, ()),
-    "32FC1": _Encoding("float32", 1, ()),
+    "rgb8": _Encoding("uint8", 3, slice(0, 3)),
+    "bgr8": _Encoding("uint8", 3, slice(2, None, -1)),
+    "rgba8": _Encoding("uint8", 4, slice(0, 3)),
+    "bgra8": _Encoding("uint8", 4, slice(2, None, -1)),
+    "mono8": _Encoding("uint8", 1, slice(0, 1)),
+    "8UC1": _Encoding("uint8", 1, slice(0, 1)),
+    "mono16": _Encoding("uint16", 1),
+    "16UC1": _Encoding("uint16", 1),
+    "32FC1": _Encoding("float32", 1),
 }
 
 
@@ -63,7 +63,7 @@ def look_at(message: Any, encoding: str | None) -> Look:
     """
     if hasattr(message, "encoding"):
         found = _find(encoding or message.encoding)
-        return Look((message.height, message.width, *([len(found.kept)] if found.kept else [])), found.dtype)
+        return Look((message.height, message.width, *([min(found.stored, 3)] if found.colours else [])), found.dtype)
     depth = _is_depth(message)
     if depth and "32FC1" in message.format:
         raise MalformedEpisode(f"compressed depth of format {message.format!r} is not read, only 16UC1")
@@ -108,6 +108,6 @@ def _pixels(message: Any, encoding: str | None) -> np.ndarray:
         )
     rows = message.data[: message.height * step].reshape(message.height, step)[:, :row]
     pixels = np.ascontiguousarray(rows).view(dtype).astype(found.dtype, copy=False)
-    if not found.kept:
+    if found.colours is None:
         return pixels.reshape(message.height, message.width)
-    return np.ascontiguousarray(pixels.reshape(message.height, message.width, found.stored)[:, :, list(found.kept)])
+    return np.ascontiguousarray(pixels.reshape(message.height, message.width, found.stored)[:, :, found.colours])

@@ -142,7 +142,7 @@ def test_compressed_depth_is_the_png_behind_its_header(tmp_path: Path, form: str
     messages = [types.compressed(START, before + png, form)]
     feature, frames = read_feature(tmp_path, "mcap", "sensor_msgs/msg/CompressedImage", messages)
     assert (feature.kind, feature.shape, feature.dtype) == ("image", (None, None), "uint16")
-    assert np.array_equal(cv2.imdecode(np.frombuffer(frames[0], np.uint8), cv2.IMREAD_UNCHANGED), DEPTHS)
+    assert np.array_equal(np.asarray(cv2.imdecode(np.frombuffer(frames[0], np.uint8), cv2.IMREAD_UNCHANGED)), DEPTHS)
 
 
 def test_a_picture_with_too_few_bytes_is_a_corrupt_frame(tmp_path: Path) -> None:
