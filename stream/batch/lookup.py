@@ -12,7 +12,7 @@ from stream.batch.columns import Column
 from stream.batch.frames import FrameFinder, Frames
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
-from stream.batch.vectors import kind_codes, reduce_window
+from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, VectorName
 from stream.order.rows import Rows
@@ -90,8 +90,8 @@ class Lookup:
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
             self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
-            for row, scale in zip(self._scale, spec.sum_scales(), strict=True):
-                row[: len(scale)] = scale
+            for row, vector, rate in zip(self._scale, spec.actions, spec.rates, strict=True):
+                row[: vector.size] = sum_scale(vector, rate)
 
     def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
