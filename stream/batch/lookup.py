@@ -217,13 +217,12 @@ class Lookup:
         start = self._starts[name][split] + first * width
         _, steps, size = out.shape
         index = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
-        # Masked values read number 0 of the region, which is finite: it is the magic of an Arrow file.
+        # Masked values are number 0 of the region, which is 0.
         index *= mask
         out[:] = self._index.float32[index]
         if self._spec.derived[name] != name:
             mask &= ~np.isnan(out) | (width == 0)[:, None, None]
             out[~mask] = 0
-        out *= mask
 
     def _fill_by_split(
         self,
