@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
 from stream.batch.vectors import Reduction, Vector, check_reduction

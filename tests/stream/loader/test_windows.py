@@ -308,7 +308,15 @@ def test_random_frames_are_the_same_on_any_number_of_workers_and_ranks(
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"horizon": 7}, {"action": "mean", "action_space": "oxe", "unmapped": "drop"}, {"samples_per_episode": 1}, {"metadata": "none"}], ids=str
+    "options",
+    [
+        {},
+        {"horizon": 7},
+        {"action": "mean", "action_space": "oxe", "unmapped": "drop"},
+        {"samples_per_episode": 1},
+        {"metadata": "none"},
+    ],
+    ids=str,
 )
 def test_a_pair_from_frames_is_bitwise_the_stored_pair(
     options: dict[str, Any], oxe_root: Path, frames_root: Path
