@@ -401,6 +401,18 @@ def test_the_pictures_of_a_missing_camera_are_black_in_memory_that_held_others(f
     assert (out["frames/wrist"][has_wrist] != 255).any(axis=(2, 3, 4)).all()
 
 
+def test_a_repeated_frame_is_that_of_its_own_camera(frames_root: Path) -> None:
+    """bridge has no wrist camera, so its first camera has no frame to repeat."""
+    cameras = ("wrist", "primary")
+    loader = make_loader(frames_root, {"bridge": 1, "viola": 1}, batch_size=16, cameras=cameras, frames=(0, 1, 1))
+    batch = loader.batch_at(0)
+    for camera in cameras:
+        has = batch[f"frames_mask/{camera}"].all(axis=1)
+        frames = batch[f"frames/{camera}"][has]
+        assert has.any() and (frames[:, 0] != frames[:, 1]).any(axis=(1, 2, 3)).all()
+        np.testing.assert_array_equal(frames[:, 1], frames[:, 2])
+
+
 # taco_play has 15 steps a second, bridge 5, rt1 3.
 @pytest.mark.parametrize(
     ("frames", "slow"),
