@@ -291,13 +291,14 @@ class Place:
 
     def check_gone(self, command: Command) -> None:
         """Check that no process of a command is left, in whichever session."""
-        if not wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1):
-            raise Broken(f"processes left: {', '.join(self._processes(command))}")
+        gone = wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1)
+        if not gone and (left := self._processes(command)):
+            raise Broken(f"processes left: {', '.join(left)}")
 
     def check_clean(self) -> None:
         """Check that no temporary file and no shared memory is left."""
-        if not wait_until(lambda: not self._left(), seconds=GONE_S, poll=0.2):
-            raise Broken(f"left behind: {', '.join(self._left()[:5])}")
+        if not wait_until(lambda: not self._left(), seconds=GONE_S, poll=0.2) and (left := self._left()):
+            raise Broken(f"left behind: {', '.join(left[:5])}")
 
     def check_same(self, expected: Mapping[str, str] | None = None) -> None:
         """Check that the output is the undisturbed conversion (or another tree), file by file, and nothing else."""
