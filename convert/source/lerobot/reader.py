@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
 from convert.source.episode import Column, Episode, Frames, absent_column
-from convert.source.features import Feature, storage_dtype
+from convert.source.features import Feature
 from convert.source.lerobot.episodes import EpisodeFiles
 from convert.source.lerobot.files import LocalFiles, list_files
 from convert.source.lerobot.info import TASK, Info
@@ -140,7 +140,7 @@ class LeRobotReader:
         elif feature.dtype == "string":
             values = _texts(stored, where, feature.shape)
         else:
-            values = _numbers(stored, storage_dtype(feature), where, feature.shape)
+            values = _numbers(stored, np.dtype(feature.dtype), where, feature.shape)
         return Column(feature=feature, values=values, lengths=(), rows=steps)
 
     def _frames(self, camera: str, files: EpisodeFiles, times: np.ndarray, spare: list[str]) -> Frames:
