@@ -14,7 +14,7 @@ import pytest
 from convert.errors import CorruptFrame, DamagedEpisode, SourceError
 from convert.source.episode import Episode
 from convert.source.lerobot import episodes, parquet, reader
-from convert.source.lerobot.dataset import find_repository
+from convert.source.lerobot.dataset import find
 from convert.source.lerobot.parquet import check_claim
 from convert.source.protocol import Wanted
 from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(folder: Path) -> Iterator[tuple[int, Episode | DamagedEpisode]]:
     """Yield all episodes, whose pictures can be read until the next is taken."""
-    source = find_repository([], str(folder))
+    source = find(str(folder), [], {})
     features = list(source.features.values())
     wanted = Wanted(
         cameras=tuple(each for each in features if each.kind == "image"),
@@ -123,7 +123,7 @@ def test_metadata_that_are_far_more_than_their_file_are_refused(small: None, tmp
     with pytest.raises(
         SourceError, match=r"meta/episodes/.*: cannot be read \(.* bytes in memory, most of .*; expected"
     ):
-        find_repository([], str(folder))
+        find(str(folder), [], {})
 
 
 def test_the_limits_are_those_of_real_files() -> None:
