@@ -39,7 +39,7 @@ def read(folder: Path) -> Iterator[tuple[int, Episode | DamagedEpisode]]:
         features=tuple(each for each in features if each.kind != "image"),
     )
     for shard in source.shards("train"):
-        with shard.open(wanted, [(0, shard.records)]) as opened:
+        with shard.open(wanted, [shard.every]) as opened:
             for position, _, content in opened:
                 yield position, content
 
