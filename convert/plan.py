@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -257,6 +258,11 @@ class Conversion:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
                 f"of {plan.offset + 1} steps"
+            )
+        if plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= plan.offset:
+            found.append(
+                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on average, a pair "
+                f"takes {plan.offset + 1}; where none has so many, the conversion fails at its end"
             )
         return found
 
