@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+import os
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode
+from convert.source.files.source import find_paths
+from convert.source.places import candidates
 from stream.storage.errors import closest
 
 METADATA = "metadata.yaml"
@@ -112,6 +115,24 @@ def open_bag(path: Path, *, distribution: str | None = None) -> Iterator[Bag]:
             bag = Bag(reader, path)
         _check_count(path, reader)
         yield bag
+
+
+def find_bags(place: str, roots: Sequence[str]) -> tuple[str, list[Path]]:
+    """Return the folder and the bags that a place names; raises SourceError if there are none."""
+    tried = candidates(place, roots) or [os.path.abspath(place)]
+    path = next((each for each in tried if set("*?[") & set(each) or Path(each).exists()), tried[0])
+    if Path(path).is_file() and (Path(path).parent / METADATA).exists():
+        path = str(Path(path).parent)
+    return find_paths(path, PATTERNS, stores=[METADATA])
+
+
+def list_topics(bag: Bag) -> list[str]:
+    """Return a line for each topic of a bag: name, type, count of messages and rate."""
+    seconds = max(bag.stop - bag.start, 1) / 1e9
+    return [
+        f"{name}: {topic.type or 'several types'}, {topic.messages:,} messages, {topic.messages / seconds:.1f} Hz"
+        for name, topic in bag.topics.items()
+    ]
 
 
 def _check_closed(path: Path) -> None:

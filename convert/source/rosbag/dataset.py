@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode, SourceError, UsageError
-from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesSource, Found, find_paths, open_files
-from convert.source.places import candidates
-from convert.source.rosbag.bag import METADATA, PATTERNS, Bag, open_bag
+from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesSource, Found, open_files
+from convert.source.rosbag.bag import Bag, find_bags, list_topics, open_bag
 from convert.source.rosbag.cuts import Cut, Row, cut_by_rows, cut_by_topic, read_rows
+from convert.source.rosbag.draft import draft
 from convert.source.rosbag.episode import read_episode
 from convert.source.rosbag.layout import Layout, parse_layout
 from convert.source.rosbag.streams import Streams, first_joints
@@ -49,22 +48,9 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> FilesSo
     return replace(source, entry=_with_names(source.entry, kind), remarks=(*source.remarks, *kind.remarks))
 
 
-def find_bags(place: str, roots: Sequence[str]) -> tuple[str, list[Path]]:
-    """Return the folder and the bags that a place names; raises SourceError if there are none."""
-    tried = candidates(place, roots) or [os.path.abspath(place)]
-    path = next((each for each in tried if set("*?[") & set(each) or Path(each).exists()), tried[0])
-    if Path(path).is_file() and (Path(path).parent / METADATA).exists():
-        path = str(Path(path).parent)
-    return find_paths(path, PATTERNS, stores=[METADATA])
-
-
-def list_topics(bag: Bag) -> list[str]:
-    """Return a line for each topic of a bag: name, type, count of messages and rate."""
-    seconds = max(bag.stop - bag.start, 1) / 1e9
-    return [
-        f"{name}: {topic.type or 'several types'}, {topic.messages:,} messages, {topic.messages / seconds:.1f} Hz"
-        for name, topic in bag.topics.items()
-    ]
+def suggest_layout(place: str, roots: Sequence[str]) -> dict[str, Any]:
+    """Return a layout for the first bag that can be read, see ``convert.source.rosbag.draft``."""
+    return draft(place, roots).layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ import numpy as np
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.source.describe import camera_names, camera_roles
-from convert.source.rosbag.bag import Bag, open_bag
-from convert.source.rosbag.dataset import find_bags, list_topics
+from convert.source.rosbag.bag import Bag, find_bags, list_topics, open_bag
 from convert.source.rosbag.fields import find_field, has_header
 from convert.source.rosbag.pictures import COMPRESSED, Look, is_picture, look_at
 

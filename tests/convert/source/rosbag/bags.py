@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import yaml
 from rosbags.rosbag1 import Writer as Writer1
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin
 from rosbags.rosbag2 import Writer as Writer2
@@ -221,3 +222,12 @@ def read_one(source: FilesSource) -> ReadEpisode:
 def fault(source: FilesSource) -> str:
     (found,) = (each for each in read_source(source) if isinstance(each, DamagedEpisode))
     return str(found)
+
+
+def write_bags(folder: Path) -> list[str]:
+    """Write a bag of each form and their description; return the arguments of ``convert.run``."""
+    for seed, form in enumerate(FORMS):
+        write(folder / "bags" / form, form, recording(form, seed=seed))
+    entry = {"source": f"rosbag:{folder}/bags", "layout": LAYOUT}
+    (folder / "own.yaml").write_text(yaml.safe_dump({"datasets": {"own": entry}}))
+    return ["--datasets", str(folder / "own.yaml")]

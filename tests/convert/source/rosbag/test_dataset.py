@@ -208,7 +208,7 @@ def test_a_layout_that_does_not_fit_is_refused_with_the_closest_name(tmp_path: P
 
 
 def test_a_folder_without_bags_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"has no files \*.bag"):
+    with pytest.raises(SourceError, match=r"no file \*\.bag or \*\.mcap"):
         find(str(tmp_path), [], LAYOUT)
 
 

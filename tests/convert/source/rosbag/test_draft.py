@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from convert.errors import SourceError
+from convert.source.kinds import suggest_layout
 from convert.source.rosbag.dataset import find
 from convert.source.rosbag.draft import draft
 from tests.convert.source.rosbag.bags import (
@@ -42,6 +43,7 @@ def test_a_draft_names_cameras_rate_and_vectors_and_reads_the_bag(tmp_path: Path
     assert list(layout["features"])[:2] == ["observation/front", "observation/depth"]
     assert comments["features.observation/depth"] == "depth, uint16 4 x 5"
     assert comments["features.state/joint_states"] == "sensor_msgs/msg/JointState: a, b, c"
+    assert suggest_layout(f"rosbag:{path}", []) == layout
     source = find(str(path), [], layout)
     assert [part["path"] for part in source.entry["action"] + source.entry["state"]] == [
         "action/command",
