@@ -39,6 +39,7 @@ def describe(
                 "role": role,
                 "storage": "raw" if info.features[path].dtype == "video" else "undeclared",
                 "shape": list(info.features[path].size),
+                **({"kind": "depth", "unit": info.depth_unit(path)} if info.is_depth(path) else {}),
             }
             for (camera, path), role in zip(camera_names(info).items(), camera_roles(info), strict=True)
         },
@@ -92,12 +93,25 @@ def camera_roles(info: Info) -> list[str]:
 
     A camera with wrist, hand or gripper in its name has the role ``wrist``. Of the others the first is ``primary``, the
     second ``secondary`` and the rest ``other``. Where all are of the wrist, the first is ``primary``.
+
+    A depth camera has the role of the colour camera of the same name but for ``depth``, or else ``wrist`` or ``other``.
     """
-    wrist = [bool(_WRIST.search(path.lower())) for path in info.cameras]
+    colour = [path for path in info.cameras if not info.is_depth(path)]
+    wrist = [bool(_WRIST.search(path.lower())) for path in colour]
     if all(wrist) and wrist:
         wrist[0] = False
     free = iter(["primary", "secondary"])
-    return ["wrist" if each else next(free, "other") for each in wrist]
+    roles = {_view(path): "wrist" if each else next(free, "other") for path, each in zip(colour, wrist, strict=True)}
+    return [roles.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other") for path in info.cameras]
+
+
+def _view(path: str) -> str:
+    """Return what a camera and its depth have in common.
+
+    >>> _view("observation.images.top_depth") == _view("observation.images.top")
+    True
+    """
+    return re.sub("depth|[^a-z0-9]", "", path.lower())
 
 
 def _parts(features: Mapping[str, Feature], info: Info, key: str) -> Iterator[dict[str, Any]]:
