@@ -60,9 +60,6 @@ class FeatureFinder:
         flat = len(feature.shape) == 2 or feature.shape[2:] in ((1,), (3,))
         if not flat or feature.sequences or dtype.kind not in "uif" or dtype.itemsize == 1:
             raise self._unfit(f"depth camera {camera.path}", feature, "expected numbers of 16 bits or more, or a PNG")
-        if dtype.kind == "f" and camera.millimetres is None:
-            fault = "and nobody says its unit; write unit: m or mm, or scale, into the registry"
-            raise self._unfit(f"depth camera {camera.path}", feature, fault)
         return feature
 
     def language(self) -> tuple[Feature, ...]:

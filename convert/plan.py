@@ -31,6 +31,7 @@ _PIECES = 128
 _LEAST_BYTES = 256 << 20
 _LEAST_FRAMES = 1000
 """Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
+_NO_UNIT = "nobody says its unit; write unit: m or mm, or scale, into the registry"
 
 
 def shard_stem(split: str, index: int, count: int) -> str:
@@ -227,6 +228,7 @@ class Conversion:
     Attributes:
         parameters: Everything that changes the output; a folder with other parameters is not converted into.
         target: Folder that the complete conversion is moved to; usually the output itself.
+        without_unit: Depth cameras of floats that ``depth`` would choose, but nobody says their unit.
     """
 
     spec: DatasetSpec
@@ -235,6 +237,7 @@ class Conversion:
     parameters: Mapping[str, Any]
     jobs: tuple[ShardJob, ...] = field(repr=False)
     target: str
+    without_unit: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -270,6 +273,8 @@ class Conversion:
                 f"nobody says the unit of depth in {', '.join(unsure)}, so its numbers stay as they are; write "
                 "unit: mm or m, or scale, into the registry"
             )
+        if self.without_unit:
+            found.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
         if len(set(plan.offsets)) < count:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
@@ -312,7 +317,7 @@ def plan_conversion(
     if options.leave_out is not None:
         spec = spec.model_copy(update={"leave_out": options.leave_out})
     finder = FeatureFinder(spec, source)
-    cameras = _planned_cameras(spec, finder, options)
+    cameras, without_unit = _planned_cameras(spec, finder, options)
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
         finder.check_part(part, part.path or "")
@@ -346,38 +351,52 @@ def plan_conversion(
         parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
         jobs=_cut(jobs, frames=len(cameras)),
         target=target or output,
+        without_unit=without_unit,
     )
 
 
-def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options) -> tuple[PlannedCamera, ...]:
-    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth."""
+def _planned_cameras(
+    spec: DatasetSpec, finder: FeatureFinder, options: Options
+) -> tuple[tuple[PlannedCamera, ...], tuple[str, ...]]:
+    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth.
+
+    The second item has the names of depth cameras that lack a unit and were not chosen by their names.
+    """
     if options.layout == "pairs":
         camera = spec.camera(options.camera) if options.camera else spec.primary
         if camera.is_depth:
             raise UsageError(f"{spec.name}: {options.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),)
+        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),), ()
     wanted = set(options.cameras)
-    found = []
+    found, without_unit = [], []
     for name, camera in spec.cameras.items():
         keys = camera.keys(name)
         if wanted.isdisjoint(keys):
+            continue
+        feature = finder.camera(camera)
+        if camera.is_depth and camera.millimetres is None and feature.dtype.startswith("float"):
+            if name in wanted:
+                raise UsageError(f"{spec.name}: depth of {name} is {feature.dtype}, and {_NO_UNIT}")
+            without_unit.append(name)
             continue
         sizes = [options.image_sizes[key] for key in keys if key in options.image_sizes]
         found.append(
             PlannedCamera(
                 name=name,
-                feature=finder.camera(camera),
+                feature=feature,
                 channels=_order(camera),
                 policy=replace(options.policy, size=sizes[0]) if sizes else options.policy,
                 is_depth=camera.is_depth,
                 millimetres=camera.millimetres,
             )
         )
+    if without_unit and not found:
+        raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
     if not found:
         chosen = ", ".join(options.cameras)
         raise UsageError(f"{spec.name}: has none of the cameras {chosen}; it has {spec.listed_cameras}")
-    return tuple(sorted(found, key=lambda camera: camera.is_depth))
+    return tuple(sorted(found, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
 def _order(camera: Camera) -> Literal["rgb", "bgr"]:
