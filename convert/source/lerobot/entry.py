@@ -101,8 +101,12 @@ def camera_roles(info: Info) -> list[str]:
     if all(wrist) and wrist:
         wrist[0] = False
     free = iter(["primary", "secondary"])
-    roles = {_view(path): "wrist" if each else next(free, "other") for path, each in zip(colour, wrist, strict=True)}
-    return [roles.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other") for path in info.cameras]
+    roles = {path: "wrist" if each else next(free, "other") for path, each in zip(colour, wrist, strict=True)}
+    views = {_view(path): role for path, role in roles.items()}
+    return [
+        roles.get(path) or views.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other")
+        for path in info.cameras
+    ]
 
 
 def _view(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -50,7 +51,7 @@ def millimetres_of(code: int, *, low: float = 0.01, high: float = 10.0, shift: f
 def write_video(path: Path, frames: Sequence[np.ndarray], *, codec: str, pixels: str, fps: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     options = {"x265-params": "lossless=1:log-level=none"} if codec == "libx265" else {}
-    with av.open(str(path), "w", format="matroska" if codec in ("ffv1", "png") else None) as out:
+    with av.open(str(path), "w", format={"ffv1": "matroska", "png": "mov"}.get(codec)) as out:
         stream: Any = out.add_stream(codec, rate=Fraction(fps), options=options)
         stream.height, stream.width, stream.pix_fmt = *SHAPE, pixels
         for place, values in enumerate(frames):
@@ -129,8 +130,7 @@ def test_codes_of_12_bits_become_the_millimetres_that_lerobot_gives(
     written = write_numbered(tmp_path / "mine", version)
     add_video(written, codec="libx265", pixels=pixels, most=4095, about={"is_depth_map": True, **CODES})
     assert convert(written, tmp_path / "out", "--cameras", "all,depth") == 0
-    table = np.array([millimetres_of(code) for code in range(4096)])
-    compare(tmp_path / "out", lambda episode, step: table[values(episode, step, 4095)], folder)
+    compare(tmp_path / "out", lambda episode, step: DepthCodes().millimetres[values(episode, step, 4095)], folder)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,29 @@ def test_codes_without_a_range_are_refused(
     declare(folder, "video", {"is_depth_map": True, **wrong})
     assert convert(folder, tmp_path / "out") == EXIT_USAGE
     assert "is this a LeRobot dataset?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "digest"),
+    [
+        ({}, "f0023bc093b7b87a"),
+        ({"use_log": False}, "5622cf581d60de60"),
+        ({"depth_min": 0.1, "depth_max": 5.0, "shift": 0.5}, "c6e895294dc92c30"),
+        ({"depth_max": 70.0}, "905f2ca00fad0ea6"),
+    ],
+    ids=str,
+)
+def test_the_millimetres_of_codes_are_those_of_lerobots_dequantize_depth(given: dict[str, Any], digest: str) -> None:
+    """The digests are of what its numpy function gives for the codes 0 to 4095."""
+    found = DepthCodes(**given).millimetres
+    assert hashlib.sha256(found.astype("<u2").tobytes()).hexdigest().startswith(digest)
+
+
+def test_the_millimetres_of_codes_are_those_of_the_formula_but_for_rounding() -> None:
+    wanted = np.array([millimetres_of(code) for code in range(4096)])
+    apart = np.abs(DepthCodes().millimetres - wanted)
+    assert apart.max() <= 1
+    assert apart.sum() < 10
 
 
 @pytest.mark.parametrize("use_log", [True, False])
