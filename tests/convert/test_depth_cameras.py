@@ -103,34 +103,38 @@ def open_loader(root: Path, **options: Any) -> Any:
     return make_loader(root, "demo", **given)
 
 
-def check_window(batch: dict[str, Any], key: str, camera: str, shape: tuple[int, int]) -> int:
-    """Compare the depth of a batch with the source, bitwise; returns the count of real frames."""
+def check_window(
+    batch: dict[str, Any], key: str, camera: str, frames: list[int | str], shape: tuple[int, int] = (24, 32)
+) -> None:
+    """Compare the depth of a batch and its mask with the source, bitwise."""
     found, mask = batch[key], batch[key.replace("depth", "depth_mask", 1)]
-    assert (found.dtype, found.shape[2:]) == (np.uint16, shape)
-    for row, episode in enumerate(batch["episode"].tolist()):
-        for place, step in enumerate(batch["frame_step"][row].tolist()):
-            if camera == "near" and (episode, step) == (0, 2):
-                assert not mask[row, place]
-            if mask[row, place]:
-                np.testing.assert_array_equal(found[row, place], depth(episode, step, camera, shape))
-            elif camera == "near" and (episode, step) == (0, 2):
-                assert not found[row, place].any()
-    return int(mask.sum())
+    assert (found.dtype, found.shape[1:]) == (np.uint16, (len(frames), *shape))
+    for row, (episode, t) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
+        last = LENGTHS[episode] - 1
+        for place, distance in enumerate(frames):
+            wanted = last if isinstance(distance, str) else t + distance
+            step = min(max(wanted, 0), last)
+            is_hole = camera == "near" and (episode, step) == (0, 2)
+            assert batch["frame_step"][row, place] == step
+            assert mask[row, place] == (wanted == step and not is_hole)
+            shown = 0 * depth(0, 0, camera, shape) if is_hole else depth(episode, step, camera, shape)
+            np.testing.assert_array_equal(found[row, place], shown)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_windows_of_colour_and_depth_are_those_of_the_source(root: Path, num_workers: int) -> None:
     cameras = ["primary", "depth/primary", "near", "raw", "packed", "bits"]
-    loader = open_loader(root, cameras=cameras, frames=[-1, 0, 2, "last"], bounds="clamp", num_workers=num_workers)
+    frames: list[int | str] = [-1, 0, 2, "last"]
+    loader = open_loader(root, cameras=cameras, frames=frames, bounds="clamp", num_workers=num_workers)
     batches = iter(loader)
     for _ in range(3):
         batch = next(batches)
         assert batch["frames/primary"].shape == (8, 4, 24, 32, 3)
-        assert check_window(batch, "depth/primary", "far", (24, 32)) > 20
-        assert check_window(batch, "depth/near", "near", (24, 32)) > 20
-        assert check_window(batch, "depth/raw", "raw", (12, 16)) > 20
-        assert check_window(batch, "depth/packed", "packed", (12, 16)) > 20
-        assert check_window(batch, "depth/bits", "bits", (24, 32)) > 20
+        check_window(batch, "depth/primary", "far", frames)
+        check_window(batch, "depth/near", "near", frames)
+        check_window(batch, "depth/raw", "raw", frames, (12, 16))
+        check_window(batch, "depth/packed", "packed", frames, (12, 16))
+        check_window(batch, "depth/bits", "bits", frames)
         np.testing.assert_array_equal(batch["depth_mask/primary"], batch["frames_mask/primary"])
     batches.close()
 
@@ -139,7 +143,7 @@ def test_one_depth_camera_has_the_key_depth_and_a_sample_needs_no_hole(root: Pat
     loader = open_loader(root, cameras="near", frames=[0, 1])
     batch = loader.batch_at(0)
     assert not [key for key in batch if key.startswith("frames")]
-    assert check_window(batch, "depth", "near", (24, 32)) == 16
+    check_window(batch, "depth", "near", [0, 1])
     # Each t has a t + 1, and two of them would meet the hole.
     assert loader.sizes == {"demo": sum(LENGTHS) - 3 - 2}
 
