@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -181,14 +182,16 @@ class ShardJob:
         return [replace(self, piece=piece, spans=clip(self.spans, *piece)) for piece in self.cut] or [self]
 
     @property
-    def episodes(self) -> int:
-        """Count of wanted episodes."""
-        return sum(stop - start for start, stop in self.spans)
+    def episodes(self) -> int | None:
+        """Count of wanted episodes, None if only reading tells."""
+        return None if self.shard.records is None else sum(stop - start for start, stop in self.spans)
 
     @property
     def size(self) -> int:
         """Estimated bytes of the wanted episodes."""
-        return self.shard.bytes * self.episodes // max(self.shard.records, 1)
+        if self.episodes is None or not self.shard.records:
+            return self.shard.bytes
+        return self.shard.bytes * self.episodes // self.shard.records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +282,11 @@ class Conversion:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
                 f"of {plan.offset + 1} steps"
+            )
+        if plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= plan.offset:
+            found.append(
+                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on average, a pair "
+                f"takes {plan.offset + 1}; where none has so many, the conversion fails at its end"
             )
         return found
 
@@ -416,7 +424,7 @@ def _jobs(dataset: str, source: Source, options: Options) -> Iterator[ShardJob]:
     chosen = {} if options.episodes is None else source.select_episodes(options.episodes)
     for split in chosen or source.select_splits(options.splits):
         for shard in source.shards(split):
-            spans = chosen[split].get(shard.index) if chosen else ((0, shard.records),)
+            spans = chosen[split].get(shard.index) if chosen else (shard.every,)
             if spans is not None:
                 yield ShardJob(dataset=dataset, shard=shard, spans=spans)
 
@@ -443,11 +451,14 @@ def _cut(jobs: Sequence[ShardJob], *, frames: int) -> tuple[ShardJob, ...]:
     """Return the shards of a dataset, large ones cut; ``frames`` are those of a step.
 
     The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
-    cut, since each piece would copy them.
+    cut, since each piece would copy them, nor those whose episodes only reading tells.
     """
     most = sum(job.size for job in jobs) // _PIECES
     found = []
     for job in jobs:
+        if job.episodes is None:
+            found.append(job)
+            continue
         steps = sum(sum(job.shard.lengths[start:stop]) for start, stop in job.spans)
         count = steps * frames // _LEAST_FRAMES if steps else job.size // _LEAST_BYTES
         count = min(count, job.size // most if most else job.episodes, job.episodes)

@@ -109,7 +109,7 @@ def _check(folder: Path, registry: Registry) -> tuple[Manifest, DatasetSpec]:
 def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetSpec:
     spec = registry.datasets.get(manifest.dataset)
     if manifest.parameters.get("described_by") == "source":
-        spec = registry.port(manifest.dataset, manifest.spec)
+        spec = registry.describe(manifest.dataset, manifest.spec)
     if spec is None:
         hint = closest(manifest.dataset, registry.datasets, noun="datasets")
         raise UsageError(f"{folder}: {manifest.dataset} is not in the registry; {hint}. Name its file with --config")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from convert.errors import ConfigError
 from convert.registry.dataset import DatasetSpec, Name, Part
 from convert.registry.space import Text
-from convert.source.lerobot.entry import valid_name
+from convert.source.kinds import dataset_name, is_source, split_source
 from stream.format.mixture_file import MemberEntry, MixtureFile
 from stream.storage.configs import CONFIGS, Entry, list_faults, read_yaml
 from stream.storage.errors import closest
@@ -38,40 +38,22 @@ class Mixture(MixtureFile):
     name: Name
 
 
-class Port(BaseModel):
-    """Fields that replace those of the entry that a LeRobot dataset makes of itself; of a camera, single ones.
+class Described(BaseModel):
+    """Entry of a dataset that describes itself: the fields here replace those of its own; of a camera, single ones.
 
     Attributes:
-        repository: ``ORG/NAME`` below a source, or a path; needed where a mixture or --datasets has the name alone.
+        source: ``KIND:PLACE``.
+        layout: How to read its files, for kinds that are told so.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    repository: Text | None = None
+    source: Text
+    layout: dict[str, Any] = Field(default={})
 
 
-Describe = Callable[[str, str], Mapping[str, Any]]
-"""Takes the name and the repository of a LeRobot dataset and returns the entry that it makes of itself."""
-
-LEROBOT = "lerobot:"
-"""Prefix of a repository in ``--datasets``."""
-
-
-def port_name(repository: str) -> str:
-    """Return the name of a LeRobot dataset: ``ORG_NAME``, or of a path its last folder.
-
-    >>> port_name("lerobot/pusht/"), port_name("/data/mine/pick-cube/")
-    ('lerobot_pusht', 'pick-cube')
-
-    Raises:
-        ConfigError: The repository is empty.
-    """
-    kept = repository.rstrip("/")
-    if not kept:
-        raise ConfigError(f"{LEROBOT + repository!r} names no dataset; write {LEROBOT}ORG/NAME or {LEROBOT}/PATH")
-    if kept.startswith(("/", ".")) or ":" in kept:
-        kept = kept.rsplit("/", 1)[-1]
-    return valid_name(kept, default="dataset")
+Describe = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
+"""Takes the name, the source and the layout of a dataset and returns the entry that it makes of itself."""
 
 
 class Selected(NamedTuple):
@@ -87,18 +69,27 @@ class Selected(NamedTuple):
 
 
 class Registry(Entry):
-    """The datasets and mixtures by name, and what is declared of LeRobot datasets."""
+    """The datasets and mixtures by name; ``described`` are those under ``datasets:`` that have a ``source``."""
 
     datasets: Annotated[dict[str, DatasetSpec], BeforeValidator(_named)] = Field(default={})
     mixtures: Annotated[dict[str, Mixture], BeforeValidator(_named)] = Field(default={})
-    lerobot: dict[Name, Port] = Field(default={})
+    described: dict[Name, Described] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _part(cls, content: Any) -> Any:
+        """Tell the datasets that describe themselves from the others."""
+        if not isinstance(content, dict) or not isinstance(content.get("datasets"), dict):
+            return content
+        datasets: dict[Any, Any] = content["datasets"]
+        own = {name: entry for name, entry in datasets.items() if isinstance(entry, dict) and "source" in entry}
+        others = {name: entry for name, entry in datasets.items() if name not in own}
+        return {**content, "datasets": others, "described": own} if own else content
 
     @model_validator(mode="after")
     def _check(self) -> Registry:
-        if both := self.datasets.keys() & self.mixtures.keys():
+        if both := {*self.datasets, *self.described} & self.mixtures.keys():
             raise ValueError(f"{min(both)!r} is the name of a dataset and of a mixture; rename one")
-        if both := self.lerobot.keys() & {*self.datasets, *self.mixtures}:
-            raise ValueError(f"{min(both)!r} under lerobot is the name of another dataset or mixture; rename one")
         return self
 
     def dataset(self, name: str) -> DatasetSpec:
@@ -116,24 +107,24 @@ class Registry(Entry):
             raise ConfigError(f"{name} is the TFDS name of {', '.join(spec.name for spec in hits)}; name one of these")
         raise ConfigError(f"unknown dataset {name!r:.80}; {closest(name, self._dataset_names(), noun='datasets')}")
 
-    def port(self, name: str, entry: Mapping[str, Any]) -> DatasetSpec:
-        """Return the registry entry of a LeRobot dataset.
+    def describe(self, name: str, entry: Mapping[str, Any]) -> DatasetSpec:
+        """Return the registry entry of a dataset that describes itself.
 
         Args:
             name: Name of the dataset.
-            entry: Entry that it makes of itself; the fields under ``lerobot:`` go before.
+            entry: Entry that it makes of itself; the fields of the registry go before.
 
         Raises:
             ConfigError: A field is not valid.
         """
-        own = dict(self.lerobot[name].model_extra or {}) if name in self.lerobot else {}
+        own = dict(self.described[name].model_extra or {}) if name in self.described else {}
         cameras = {key: dict(camera) for key, camera in entry["cameras"].items()}
         if isinstance(declared := own.get("cameras"), dict):
             own["cameras"] = cameras | {
                 key: {**cameras.get(key, {}), **camera} if isinstance(camera, dict) else camera
                 for key, camera in declared.items()
             }
-        return _build(DatasetSpec, {"tfds_name": name, **entry, **own, "name": name}, file=f"lerobot: {name}")
+        return _build(DatasetSpec, {"tfds_name": name, **entry, **own, "name": name}, file=f"datasets: {name}")
 
     def resolve(self, text: str, describe: Describe | None = None) -> list[Selected]:
         """Find the datasets that ``--datasets`` asks for.
@@ -141,8 +132,8 @@ class Registry(Entry):
         Args:
             text: Name of a mixture, names of datasets with commas between, or the path of a YAML file: a mixture, or a
                 file of datasets and mixtures (then its only mixture, or all its datasets if it has none). A name is
-                one of the registry, or ``lerobot:ORG/NAME``.
-            describe: Describes a LeRobot dataset.
+                one of the registry, or a source, see ``convert.source.kinds``.
+            describe: Describes a dataset that describes itself.
 
         Raises:
             ConfigError: An unknown or repeated name, a file that cannot be used, or a file with several mixtures.
@@ -152,7 +143,7 @@ class Registry(Entry):
         if text.endswith((".yaml", ".yml")):
             return self._resolve_file(text, describe)
         names = [name.strip() for name in text.split(",")]
-        if len(names) == 1 and names[0] not in self._dataset_names() and not names[0].startswith(LEROBOT):
+        if len(names) == 1 and names[0] not in self._dataset_names() and not is_source(names[0]):
             hint = closest(text, {*self.mixtures, *self._dataset_names()}, noun="names")
             raise ConfigError(f"unknown dataset or mixture {text!r:.80}; {hint}")
         found = [self._select(name, describe) for name in names]
@@ -162,23 +153,24 @@ class Registry(Entry):
         return found
 
     def _select(self, name: str, describe: Describe | None, member: MemberEntry | None = None) -> Selected:
-        repository = name.removeprefix(LEROBOT) if name.startswith(LEROBOT) else None
-        if repository is not None:
-            name = port_name(repository)
+        source = None
+        if is_source(name):
+            kind, place = split_source(name)
+            name, source = dataset_name(kind, place), f"{kind}:{place}"
             if name in self.datasets or name in self.mixtures:
-                raise ConfigError(f"{LEROBOT}{repository}: {name} is the name of a dataset or mixture of the registry")
-        elif name in self.lerobot:
-            repository = self.lerobot[name].repository
-            if repository is None:
-                raise ConfigError(f"lerobot: {name}: has no repository; add it, or write {LEROBOT}ORG/NAME")
-        if repository is not None and describe is None:
-            raise ConfigError(f"{name}: is a LeRobot dataset, which only convert.run reads")
-        spec = self.port(name, describe(name, repository)) if repository and describe else self.dataset(name)
-        return Selected(member or MemberEntry(), spec)
+                raise ConfigError(f"{source}: {name} is the name of a dataset or mixture of the registry")
+        elif name in self.described:
+            source = self.described[name].source
+        if source is None:
+            return Selected(member or MemberEntry(), self.dataset(name))
+        if describe is None:
+            raise ConfigError(f"{name}: describes itself, which only convert.run and convert.draft read")
+        layout = self.described[name].layout if name in self.described else {}
+        return Selected(member or MemberEntry(), self.describe(name, describe(name, source, layout)))
 
     def _resolve_file(self, path: str, describe: Describe | None) -> list[Selected]:
         added = _read_file(Path(path), path)
-        names = list(added.mixtures) or [*added.datasets, *added.lerobot]
+        names = list(added.mixtures) or [*added.datasets, *added.described]
         if len(added.mixtures) > 1:
             hint = f"give it as --config {path} and name one as --datasets"
             raise ConfigError(f"{path}: has several mixtures ({', '.join(names)}); {hint}")
@@ -193,9 +185,9 @@ class Registry(Entry):
             name, place = (member.dataset or key).partition(":")[0], f"mixture {mixture.name}: members.{key}"
             if member.root is not None:
                 continue
-            if name not in self.datasets and name not in self.lerobot:
+            if name not in self.datasets and name not in self.described:
                 same = [spec.name for spec in self.datasets.values() if spec.tfds_name == name]
-                hint = f"write {same[0]}" if same else closest(name, {*self.datasets, *self.lerobot}, noun="datasets")
+                hint = f"write {same[0]}" if same else closest(name, {*self.datasets, *self.described}, noun="datasets")
                 raise ConfigError(f"{place}: unknown dataset {name!r:.80}; {hint}")
             selected = self._select(name, describe, member)
             spec = selected.spec
@@ -213,15 +205,15 @@ class Registry(Entry):
         return list(chosen.values())
 
     def _dataset_names(self) -> set[str]:
-        return {*self.datasets, *(spec.tfds_name for spec in self.datasets.values()), *self.lerobot}
+        return {*self.datasets, *(spec.tfds_name for spec in self.datasets.values()), *self.described}
 
 
 def load_registry(*, config: Sequence[str | PathLike[str]] = ()) -> Registry:
     """Read the packaged registry and files of the user.
 
     Args:
-        config: YAML files, later ones over earlier ones. Each has ``datasets:``, ``mixtures:`` and ``lerobot:``
-            (mappings by name), or is a mixture itself (``description``, ``members``; its name is the name of the file).
+        config: YAML files, later ones over earlier ones. Each has ``datasets:`` and ``mixtures:`` (mappings by name),
+            or is a mixture itself (``description``, ``members``; its name is the name of the file).
             What has the name of an earlier entry replaces it as a whole.
 
     Raises:
@@ -243,9 +235,13 @@ def _packaged() -> Registry:
 
 
 def _join(registry: Registry, added: Registry, *, file: str) -> Registry:
-    datasets, mixtures = registry.datasets | added.datasets, registry.mixtures | added.mixtures
-    ports = registry.lerobot | added.lerobot
-    return _build(Registry, {"datasets": datasets, "mixtures": mixtures, "lerobot": ports}, file=file)
+    names = {*added.datasets, *added.described}
+    content = {
+        "datasets": {name: each for name, each in registry.datasets.items() if name not in names} | added.datasets,
+        "described": {name: each for name, each in registry.described.items() if name not in names} | added.described,
+        "mixtures": registry.mixtures | added.mixtures,
+    }
+    return _build(Registry, content, file=file)
 
 
 def _read_file(path: Path, name: str) -> Registry:

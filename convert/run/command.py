@@ -23,6 +23,7 @@ from convert.command import print_result, run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, ConvertError, ShardError, UsageError
 from convert.journal.journal import Journal
 from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
+from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
 from convert.run.arguments import build_parser, check_arguments, read_episode_lists
 from convert.run.finish import finalise
@@ -39,9 +40,8 @@ from convert.run.report import (
 from convert.run.survey import Survey, barren_split, survey
 from convert.run.work import find_work, overwriting_work
 from convert.shard.counts import BROKEN_FILE
-from convert.source.lerobot.dataset import find_repository
+from convert.source.kinds import find_source
 from convert.source.protocol import Source
-from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest
 from stream.storage.remote import RemoteError, RemoteFolder, is_remote, join
@@ -160,19 +160,18 @@ def _flags() -> list[str]:
 
 def _select(parsed: Any) -> tuple[list[Selected], dict[str, Source]]:
     """Return the datasets, and the sources of those that describe themselves, by name."""
-    ports: dict[str, Source] = {}
+    found: dict[str, Source] = {}
 
-    def describe(name: str, repository: str) -> Mapping[str, Any]:
-        path = _absolute(repository) if repository.startswith(".") else repository
-        ports[name] = find_repository(parsed.source, path)
-        return ports[name].entry
+    def describe(name: str, source: str, layout: Mapping[str, Any]) -> Mapping[str, Any]:
+        found[name] = find_source(source, parsed.source, layout)
+        return found[name].entry
 
-    return load_registry(config=parsed.config).resolve(parsed.datasets, describe), ports
+    return load_registry(config=parsed.config).resolve(parsed.datasets, describe), found
 
 
 def _plan(parsed: Any, options: Options) -> list[Conversion]:
-    selection, ports = _select(parsed)
-    if not parsed.source and any(selected.spec.name not in ports for selected in selection):
+    selection, described = _select(parsed)
+    if not parsed.source and any(selected.spec.name not in described for selected in selection):
         raise UsageError("--source: give the folder with the datasets below it")
     check_rates(selection, options.offset)
     lists = read_episode_lists(parsed.episodes, [selected.spec.name for selected in selection])
@@ -182,13 +181,20 @@ def _plan(parsed: Any, options: Options) -> list[Conversion]:
     conversions = []
     for selected in selection:
         spec = selected.spec
-        source = ports.get(spec.name) or find_dataset(parsed.source, spec.tfds_name, spec.version)
+        source = described.get(spec.name) or _find_registered(parsed.source, spec)
         target = join(parsed.output, spec.name, spec.version)
         output = join(parsed.output, OVERWRITE, spec.name, spec.version) if parsed.overwrite else target
         conversions.append(plan_conversion(selected, source, options, output=output, target=target))
         for warning in conversions[-1].warnings:
             _tell(f"warning: {spec.name}: {warning}")
     return conversions
+
+
+def _find_registered(roots: Sequence[str], spec: DatasetSpec) -> Source:
+    # TFDS takes seconds to import.
+    from convert.source.rlds.dataset import find_dataset
+
+    return find_dataset(roots, spec.tfds_name, spec.version)
 
 
 def _find_work(conversions: Sequence[Conversion], parsed: Any) -> list[Survey]:

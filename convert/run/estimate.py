@@ -15,6 +15,7 @@ from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows
 from convert.source.episode import Episode, Frames
+from convert.source.protocol import clip
 from stream.format.names import TableKind
 
 _EPISODES = 8
@@ -53,7 +54,7 @@ def estimate(conversion: Conversion) -> Estimate:
         index_bytes += batch.nbytes
 
     rows = PartRows(plan.features, source_file=shard.name, offset=plan.offset, write=measure)
-    with shard.open(plan.wanted, [(0, min(shard.records, _EPISODES))]) as reader:
+    with shard.open(plan.wanted, clip([shard.every], 0, _EPISODES)) as reader:
         for position, num_bytes, episode in reader:
             if not isinstance(episode, Episode):
                 continue

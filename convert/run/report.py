@@ -11,6 +11,7 @@ from convert.plan import Conversion
 from convert.report import format_table, human_bytes
 from convert.run.estimate import estimate
 from convert.run.survey import Survey
+from convert.source.protocol import counts_sum
 from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
 
@@ -21,7 +22,7 @@ _FIRST: _Columns = {
     "dataset": lambda row: row["dataset"],
     "version": lambda row: row["version"],
     "splits": lambda row: ", ".join(row["splits"]),
-    "episodes": lambda row: row["episodes"],
+    "episodes": lambda row: "?" if row["episodes"] is None else row["episodes"],
 }
 _RESULT: _Columns = {
     **_FIRST,
@@ -73,7 +74,7 @@ def describe_plan(found: Survey) -> dict[str, Any]:
         "source": conversion.source.path,
         "output": conversion.target,
         "splits": conversion.splits,
-        "episodes": sum(job.episodes for job in conversion.jobs),
+        "episodes": counts_sum(job.episodes for job in conversion.jobs),
         "shards": len(conversion.jobs),
         "shards_done": len(conversion.jobs) - len(found.todo),
         "complete": found.complete,
@@ -94,7 +95,7 @@ def _understood(conversion: Conversion) -> list[str]:
     cameras = [f"{name} ({each.keys(name)[1]}, {shapes[name]})" for name, each in spec.cameras.items()]
     rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
-    splits = [f"{name} ({sum(lengths):,})" for name, lengths in conversion.source.splits.items()]
+    splits = [f"{name} ({count})" for name, count in conversion.source.describe_splits().items()]
     return [
         f"cameras: {', '.join(cameras)}",
         f"robot: {spec.robot or 'not named'}, {rate}",

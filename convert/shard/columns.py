@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from convert.source.episode import Column
-from convert.source.features import Feature, storage_dtype
+from convert.source.features import Feature
 from stream.format.schema import TEXT
 
 
@@ -19,7 +19,7 @@ def arrow_field(feature: Feature) -> pa.Field:
     Scalars are plain columns, values with a shape are fixed-size lists (row-major; the shape is in the metadata),
     sequences are lists around that. Texts of steps are dictionary-encoded, because they mostly repeat.
     """
-    kind = pa.large_string() if feature.dtype == "string" else pa.from_numpy_dtype(storage_dtype(feature))
+    kind = pa.large_string() if feature.dtype == "string" else pa.from_numpy_dtype(feature.dtype)
     if feature.shape:
         kind = pa.list_(kind, feature.size or 0)
     for _ in feature.sequences:
@@ -46,7 +46,7 @@ def arrow_array(feature: Feature, columns: Sequence[Column]) -> pa.Array:
         if arrow_field(feature).type == TEXT:
             return array.dictionary_encode()
     else:
-        dtype = storage_dtype(feature)
+        dtype = np.dtype(feature.dtype)
         parts = [np.zeros(0, dtype)]
         for column, filler in zip(columns, fillers, strict=True):
             parts.append(np.zeros(filler, dtype) if column.values is None else np.asarray(column.values, dtype))

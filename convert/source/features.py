@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 STEPS = "steps"
 
 
@@ -20,7 +18,7 @@ class Feature:
             of its tree with ``/`` between; keys may contain ``/`` and spaces themselves.
         level: One value per step, or one per episode.
         shape: Shape of one value; None where a dimension is not fixed.
-        dtype: Name of numpy's, or ``string``.
+        dtype: Name of numpy's, or ``string``. It is the type of the column.
         encoding: Encoding of tensors; ``bytes`` and ``zlib`` store each value as one byte string.
         sequences: Declared length of each ``Sequence`` around the value, outermost first, None where it varies.
     """
@@ -42,12 +40,3 @@ class Feature:
     def size(self) -> int | None:
         """Count of numbers in one value, None if it varies."""
         return math.prod(dim for dim in self.shape if dim is not None) if None not in self.shape else None
-
-
-def storage_dtype(feature: Feature) -> np.dtype:
-    """Return the dtype of a feature's column.
-
-    float64 becomes float32 unless it is stored as encoded bytes, because a record holds floats in 32 bits anyway.
-    """
-    dtype = np.dtype(feature.dtype)
-    return np.dtype(np.float32) if dtype == np.float64 and feature.encoding == "none" else dtype

@@ -1,7 +1,7 @@
 """The protocol of a source: its shards, its episodes, and their content.
 
-Each kind of source has a room beside this module and two classes: a ``Source``, which is a dataset that was found, and
-a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows the kind.
+Each kind of source has a room beside this module, see ``convert.source.kinds``, and two classes: a ``Source``, which is
+a dataset that was found, and a ``SourceShard``, which goes to the workers. Nothing outside of the rooms knows the kind.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from convert.source.episode import Episode
 from convert.source.features import Feature
 from stream.storage.errors import closest
 
+_MANY = 1 << 62
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Name of a split, which becomes a folder."""
 Span = tuple[int, int]
@@ -81,7 +82,7 @@ class SourceShard(ABC):
         count: Count of the split's shards.
         path: Location for messages.
         name: Name in the index and the manifest.
-        records: Count of episodes according to the dataset's metadata.
+        records: Count of episodes according to the dataset's metadata, None where only reading tells.
         bytes: Size of its files.
     """
 
@@ -90,8 +91,13 @@ class SourceShard(ABC):
     count: int
     path: str
     name: str
-    records: int
+    records: int | None
     bytes: int
+
+    @property
+    def every(self) -> Span:
+        """The range of all its episodes."""
+        return 0, _MANY if self.records is None else self.records
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -126,7 +132,7 @@ class Source(ABC):
         fingerprint: SHA-256 over its metadata files.
         metadata: Names of these files, the one with the features last.
         features: Features by path.
-        splits: Count of episodes of each shard, by split.
+        splits: Count of episodes of each shard, by split; None where only reading tells.
         entry: What it says of itself for the registry: cameras, rate, robot, vectors. Empty where it says nothing.
         remarks: What else to tell in a dry run, one line each.
         libraries: Libraries that its content is decoded with.
@@ -136,7 +142,7 @@ class Source(ABC):
     fingerprint: str
     metadata: tuple[str, ...]
     features: Mapping[str, Feature]
-    splits: Mapping[str, tuple[int, ...]]
+    splits: Mapping[str, tuple[int | None, ...]]
     entry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     remarks: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -156,14 +162,14 @@ class Source(ABC):
             UsageError: A split does not exist (names the closest), or has no episodes.
         """
         if names is None:
-            found = [name for name, lengths in self.splits.items() if sum(lengths)]
+            found = [name for name, counts in self.splits.items() if counts_sum(counts) != 0]
             if not found:
                 raise SourceError(f"{self.path}: no split has any episode (splits: {self._listed()})")
             return found
         for name in names:
             if name not in self.splits:
                 raise UsageError(f"{self.path}: no split {name!r}; {closest(name, self.splits, noun='splits')}")
-            if not sum(self.splits[name]):
+            if counts_sum(self.splits[name]) == 0:
                 raise SourceError(f"{self.path}: split {name!r} has no episodes")
         return list(names)
 
@@ -176,12 +182,17 @@ class Source(ABC):
         Raises:
             UsageError: The expression is not of TFDS's grammar, names an unknown split, or leaves nothing.
         """
+        counts = {name: [count for count in found if count is not None] for name, found in self.splits.items()}
+        if counts != {name: list(found) for name, found in self.splits.items()}:
+            raise UsageError(
+                f"{self.path}: episodes {expression!r}: how many episodes a file has is known when it is read; choose "
+                "files with --source, or give a list of episodes, a file that ends in .json"
+            )
         # Only here, as it takes seconds to import and no other source needs it.
         import tensorflow_datasets as tfds
 
         infos = {
-            name: tfds.core.SplitInfo(name=name, shard_lengths=list(lengths), num_bytes=0)
-            for name, lengths in self.splits.items()
+            name: tfds.core.SplitInfo(name=name, shard_lengths=found, num_bytes=0) for name, found in counts.items()
         }
         try:
             terms = tfds.core.ReadInstruction.from_spec(expression).to_absolute(
@@ -196,7 +207,7 @@ class Source(ABC):
         ranges: dict[str, list[slice]] = {}
         for term in terms:
             ranges.setdefault(term.splitname, []).append(slice(term.from_, term.to))
-        chosen = {split: shard_spans(self.splits[split], slices) for split, slices in ranges.items()}
+        chosen = {split: shard_spans(counts[split], slices) for split, slices in ranges.items()}
         if not any(chosen.values()):
             raise UsageError(
                 f"{self.path}: episodes {expression!r} leaves nothing of {self._listed()}; take a wider range"
@@ -204,7 +215,18 @@ class Source(ABC):
         return {split: spans for split, spans in chosen.items() if spans}
 
     def _listed(self) -> str:
-        return ", ".join(f"{name}: {sum(lengths):,} episodes" for name, lengths in self.splits.items()) or "none"
+        return ", ".join(f"{name}: {count} episodes" for name, count in self.describe_splits().items()) or "none"
+
+    def describe_splits(self) -> dict[str, str]:
+        """Return the count of the episodes of each split, ``?`` where only reading tells."""
+        sums = {name: counts_sum(counts) for name, counts in self.splits.items()}
+        return {name: "?" if total is None else f"{total:,}" for name, total in sums.items()}
+
+
+def counts_sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts, None if one is not known."""
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))
 
 
 def join_digests(readers: Iterable[Mapping[str, str]]) -> str:

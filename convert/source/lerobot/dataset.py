@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from convert.errors import SourceError, UsageError
 from convert.source.features import Feature
@@ -23,13 +24,12 @@ from convert.source.lerobot.episodes import (
 from convert.source.lerobot.files import LocalFiles, read_files
 from convert.source.lerobot.info import INFO, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
+from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted, covers, join_digests
 from convert.storage.object_store import StoreFolder, open_folder
 from stream.storage.errors import closest
 from stream.storage.extras import missing
-from stream.storage.remote import LocalFolder, is_remote, join
-
-PREFIX = "lerobot:"
+from stream.storage.remote import LocalFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,32 +96,32 @@ def _all_cameras(features: Mapping[str, Feature]) -> Wanted:
     return Wanted(cameras=tuple(feature for feature in features.values() if feature.kind == "image"))
 
 
-def find_repository(roots: Sequence[str], repository: str) -> LeRobotSource:
+def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRobotSource:
     """Find a dataset below one of several roots; the first that has it wins.
 
     Args:
+        place: ``ORG/NAME``, or the path of the dataset itself.
         roots: Folders, local, ``gs://`` or ``s3://``, with ``ORG/NAME`` below.
-        repository: ``ORG/NAME``, or the path of the dataset itself.
+        layout: Empty, as the files are as LeRobot writes them.
 
     Raises:
         SourceError: No root has the dataset, its metadata are damaged, or it is of another version of the format.
         UsageError: PyAV is not installed.
         stream.storage.remote.RemoteError: A bucket cannot be read.
     """
-    repository = repository.rstrip("/")
-    is_path = is_remote(repository) or repository.startswith(("/", "."))
-    tried = [repository] if is_path else [join(root, *repository.split("/")) for root in roots]
+    refuse_layout("lerobot", layout)
+    tried = candidates(place, roots)
     for path in tried:
         folder = open_folder(path)
         if folder.size(INFO) is not None:
-            return _open(folder, name=repository)
+            return _open(folder, name=place.rstrip("/"))
     if not tried:
-        raise UsageError(f"{PREFIX}{repository}: give the folder with {repository} below it as --source")
+        raise UsageError(f"lerobot:{place}: give the folder with {place} below it as --source")
     parent, _, name = tried[0].rstrip("/").rpartition("/")
     parent = parent or ("/" if tried[0].startswith("/") else ".")
     there = open_folder(parent).folders()
     hint = f"; {closest(name, there, noun='folders')}" if there else f"; {parent} has no folders"
-    raise SourceError(f"{PREFIX}{repository}: no {INFO} in {', '.join(tried)}{hint}")
+    raise SourceError(f"lerobot:{place}: no {INFO} in {', '.join(tried)}{hint}")
 
 
 def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
@@ -130,7 +130,7 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
     if all(map(info.is_depth, info.cameras)):
         raise SourceError(f"{path}: has no colour camera, so no frame to convert")
     if info.videos and importlib.util.find_spec("av") is None:
-        raise UsageError(missing("av", "lerobot", by=f"{PREFIX}{name}"))
+        raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))
     files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
     episodes = read_episodes(files, info, where=path)
     tasks = read_tasks(files, where=path)

@@ -146,9 +146,10 @@ class Info(_Model):
             elif name in renamed:
                 others[name] = f"the column of {renamed[name]} has this name; rename one"
             else:
-                # LeRobot stores a vector of one number as a number.
+                # LeRobot stores a vector of one number as a number, and its reader gives 32 bits for 64.
                 shape = () if feature.shape == (1,) else feature.shape
-                found.append(Feature(path=path, kind="tensor", level="step", shape=shape, dtype=feature.dtype))
+                dtype = "float32" if feature.dtype == "float64" else feature.dtype
+                found.append(Feature(path=path, kind="tensor", level="step", shape=shape, dtype=dtype))
         if "task_index" in self.features:
             found.append(Feature(path=f"{STEPS}/{TASK}", kind="tensor", level="step", shape=(), dtype="string"))
         return {feature.path: feature for feature in found}, others

@@ -6,14 +6,16 @@ import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import tensorflow_datasets as tfds
 
 from convert.errors import DamagedEpisode, DamagedRecord, SourceError
+from convert.source.describe import describe_features
 from convert.source.episode import Episode
+from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import SPLIT, Source, SourceEpisode, SourceShard, Span, Wanted, covers, join_digests
 from convert.source.rlds.array_record import ArrayRecordFile
 from convert.source.rlds.features import flatten_features
@@ -84,7 +86,7 @@ class RldsReader:
 
     def records(self) -> Iterator[tuple[int, bytes | DamagedEpisode]]:
         """Yield the number and content of every wanted record; data after the declared records come as one damage."""
-        name, declared = self.shard.name, self.shard.records
+        name, declared = self.shard.name, self.shard.every[1]
         last = max(stop for _, stop in self.spans)
         damage = None
         position = 0
@@ -145,6 +147,37 @@ class RldsSource(Source):
             )
             for index, name in enumerate(names)
         )
+
+
+def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RldsSource:
+    """Find a dataset by the path of its folder, or by its name below one of several roots; it describes itself.
+
+    Args:
+        place: A path or ``NAME`` below a root, with the version or without it for the newest.
+        roots: Folders, local, ``gs://`` or ``s3://``.
+        layout: Empty, as the files are as TFDS writes them.
+
+    Raises:
+        SourceError: There is no such dataset, or it is not a complete TFDS folder.
+        stream.storage.remote.RemoteError: A bucket cannot be read.
+    """
+    refuse_layout("rlds", layout)
+    tried = candidates(place, roots)
+    for path in tried:
+        folder = open_folder(path)
+        versions = [""] if folder.size(NAMES[0]) is not None else sorted(_versions(folder), key=_version_key)[-1:]
+        if versions:
+            root, name, version = join(path, *filter(None, versions)).rsplit("/", 2)
+            source = find_dataset([root], name, version)
+            facts = {"version": version, "description": f"RLDS dataset {name} {version}."}
+            entry = describe_features(source.features, name=name, splits=source.splits, lengths=()) | facts
+            return replace(source, entry=entry)
+    where = ", ".join(tried) or "nothing, as there is no --source"
+    raise SourceError(f"rlds:{place}: no {NAMES[0]}, nor a version with it; tried {where}")
+
+
+def _version_key(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
 def find_dataset(roots: Sequence[str], tfds_name: str, version: str) -> RldsSource:

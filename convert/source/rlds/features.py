@@ -36,8 +36,10 @@ def _walk(node: Any, path: str, sequences: tuple[int | None, ...], where: str) -
         yield from _walk(node.feature, path, inner, where)
     elif isinstance(node, tfds.features.Image | tfds.features.Tensor):
         info = node.get_tensor_info()
-        dtype = np.dtype(info.np_dtype)
-        encoding = getattr(node, "_encoding", None)
+        dtype, encoding = np.dtype(info.np_dtype), getattr(node, "_encoding", None)
+        if dtype == np.float64 and (encoding is None or encoding.value == "none"):
+            # A record holds floats in 32 bits, unless they are encoded.
+            dtype = np.dtype(np.float32)
         yield Feature(
             path=path,
             kind="image" if isinstance(node, tfds.features.Image) else "tensor",

@@ -14,7 +14,7 @@ import numpy as np
 
 from convert.errors import CorruptFrame, MalformedEpisode
 from convert.source.episode import Column, Episode, Frames, absent_column
-from convert.source.features import Feature, storage_dtype
+from convert.source.features import Feature
 from convert.source.rlds.example import count_integers, parse_example, read_floats, read_integers
 
 _MAX_ROWS = 1 << 31
@@ -154,8 +154,8 @@ def _values(feature: Feature, proto: Any) -> tuple[np.ndarray | list[str], int]:
 
 
 def _numbers(feature: Feature, proto: Any) -> np.ndarray:
-    """Return the numbers of a feature in its dtype (float64 as float32, which is what TFDS stores)."""
-    dtype = storage_dtype(feature)
+    """Return the numbers of a feature in its dtype."""
+    dtype = np.dtype(feature.dtype)
     if proto.HasField("float_list"):
         floats = read_floats(proto.float_list, name=feature.path)
         if len(floats) and dtype.kind != "f":
@@ -194,7 +194,7 @@ def _decode_tensors(feature: Feature, size: int, stored: Sequence[bytes]) -> np.
                 f"{feature.path}: a stored tensor has {found}, {feature.shape} of {dtype} takes {expected}"
             )
         parts.append(part)
-    return np.frombuffer(b"".join(parts), dtype).astype(storage_dtype(feature), copy=False)
+    return np.frombuffer(b"".join(parts), dtype)
 
 
 def decode_texts(stored: Iterable[bytes]) -> list[str]:

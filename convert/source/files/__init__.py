@@ -1,0 +1,1 @@
+"""Datasets that are files of episodes: what all such kinds share."""

@@ -1,0 +1,209 @@
+"""Episodes as plain values by name, their features, and their check against the features of the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
+from convert.source.episode import Column, Episode, Frames, absent_column
+from convert.source.features import STEPS, Feature
+from convert.source.protocol import Wanted
+
+PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
+"""First bytes of JPEG, PNG and WebP."""
+_BLOCK = 8 << 20
+"""Bytes of pictures that are read at once from an array on the disk."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of an episode that are read while they are taken, one after the other.
+
+    Attributes:
+        shape: Count of pictures and shape of each, None where only decoding tells.
+        dtype: Of their pixels; other than uint8 for depth.
+        read: Returns their iterator: encoded ones, pixels, or the reason why there is none.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+    read: Callable[[], Frames]
+
+    def __len__(self) -> int:
+        return self.shape[0] or 0
+
+
+class PlainEpisode(NamedTuple):
+    """One episode.
+
+    Attributes:
+        steps: By name, a value for each step: an array [n, ...] or what has its shape, dtype and slices (a dataset of
+            h5py, an array of zarr), a list of encoded pictures (JPEG, PNG, WebP), texts or numbers, or ``Pictures``.
+            Mappings may be nested; the names are then joined with a slash.
+        episode: Values of the whole episode by name: numbers, arrays, texts.
+    """
+
+    steps: Mapping[str, Any]
+    episode: Mapping[str, Any]
+
+
+def flatten(values: object, *, where: str) -> dict[str, Any]:
+    """Return nested mappings as one, names joined with a slash; raises MalformedEpisode if it is none."""
+    if not isinstance(values, Mapping):
+        raise MalformedEpisode(f"{where} is {_describe(values)}, expected a mapping of names to values")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}/{key}": each for key, each in flatten(value, where=f"{where}/{name}").items()}
+        else:
+            found[str(name)] = value
+    return found
+
+
+def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
+    """Return the features of an episode by path.
+
+    Arrays of uint8 [n, H, W, 3] are pictures (also with 1 or 4 channels), as are lists of encoded ones.
+
+    Raises:
+        MalformedEpisode: A value has no steps, is neither numbers, texts nor pictures, or a shape that varies.
+    """
+    found = []
+    for name, values in episode.steps.items():
+        path = f"{STEPS}/{name}"
+        if _is_array(values):
+            shape = tuple(values.shape[1:])
+            colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+            if colours or isinstance(values, Pictures):
+                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype=values.dtype.name))
+                continue
+        elif len(values) and isinstance(values[0], bytes):
+            found.append(Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8"))
+            continue
+        array = _numbers(values[:1] if _is_array(values) else values, path)
+        found.append(Feature(path=path, kind="tensor", level="step", shape=array.shape[1:], dtype=_dtype(array, path)))
+    for name, value in episode.episode.items():
+        array = _numbers(value, name)
+        found.append(Feature(path=name, kind="tensor", level="episode", shape=array.shape, dtype=_dtype(array, name)))
+    return {feature.path: feature for feature in found}
+
+
+def read_plain(episode: PlainEpisode, wanted: Wanted) -> Episode:
+    """Return the wanted parts of an episode.
+
+    Raises:
+        MalformedEpisode: The values of the steps differ in number, or a value has another type or shape than in the
+            first episode.
+    """
+    steps = {name: _count(values, name) for name, values in episode.steps.items()}
+    wanted_steps = {each.name for each in (*wanted.cameras, *wanted.features) if each.level == "step"}
+    counts = {name: count for name, count in steps.items() if name in wanted_steps} or steps
+    if len(set(counts.values())) > 1:
+        least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        raise MalformedEpisode(f"{least} has {counts[least]} values and {most} has {counts[most]}, expected one a step")
+    number = next(iter(counts.values()), 0)
+    columns: dict[str, dict[str, Column]] = {"step": {}, "episode": {}}
+    for feature in wanted.features:
+        given, rows = (episode.steps, number) if feature.level == "step" else (episode.episode, 1)
+        if (values := given.get(feature.name)) is None:
+            columns[feature.level][feature.name] = absent_column(feature, rows)
+        else:
+            stored = _column(values, feature)
+            columns[feature.level][feature.name] = Column(feature=feature, values=stored, lengths=(), rows=rows)
+    taken = [(each, episode.steps.get(each.name)) for each in wanted.cameras]
+    cameras = [None if values is None else _frames(values, camera) for camera, values in taken]
+    return Episode(num_steps=number, steps=columns["step"], episode=columns["episode"], cameras=cameras)
+
+
+def _is_array(values: Any) -> bool:
+    return hasattr(values, "shape") and hasattr(values, "dtype")
+
+
+def _count(values: Any, name: str) -> int:
+    shape = values.shape if _is_array(values) else None
+    if shape == () or not hasattr(values, "__len__") or isinstance(values, str | bytes):
+        raise MalformedEpisode(f"{name} is {_describe(values)}, expected an array or a list with a value for each step")
+    return len(values)
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    """Return numbers or texts as an array; raises MalformedEpisode if they are neither or of differing shapes."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise MalformedEpisode(f"{name} has values of differing shapes; expected one shape") from None
+    mixed = array.dtype.kind == "O"
+    if array.dtype.kind == "S" or (mixed and all(isinstance(each, str | bytes) for each in array.flat)):
+        texts = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in array.flat]
+        array = np.array(texts, dtype=np.dtypes.StringDType()).reshape(array.shape)
+    return array
+
+
+def _dtype(array: np.ndarray, name: str) -> str:
+    if array.dtype.kind in "UT":
+        return "string"
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise MalformedEpisode(f"{name} is {array.dtype}, expected numbers, texts or encoded pictures")
+    return array.dtype.newbyteorder("=").name
+
+
+def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
+    try:
+        array = _numbers(values[:] if _is_array(values) and values.shape else values, feature.path)
+    except (OSError, RuntimeError) as error:
+        raise DamagedEpisode(
+            f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
+        ) from None
+    shape = array.shape[1:] if feature.level == "step" else array.shape
+    found = _dtype(array, feature.path) if array.size else feature.dtype
+    if (array.size and shape != feature.shape) or (found == "string") != (feature.dtype == "string"):
+        raise MalformedEpisode(
+            f"{feature.path} is {found} {shape}, in the first episode it was {feature.dtype} {feature.shape}"
+        )
+    if feature.dtype == "string":
+        return [str(text) for text in array.flat]
+    with np.errstate(invalid="ignore"):
+        stored = array.astype(feature.dtype)
+    if stored.dtype != array.dtype and not np.array_equal(stored, array, equal_nan=stored.dtype.kind == "f"):
+        fault = f"{feature.path} is {found}, which does not fit the {feature.dtype} of the first episode"
+        raise MalformedEpisode(fault)
+    return stored.reshape(-1)
+
+
+def _frames(values: Any, camera: Feature) -> Frames:
+    if isinstance(values, Pictures):
+        return values.read()
+    if not _is_array(values):
+        return _encoded(values, camera)
+    if values.dtype != np.uint8 or len(values.shape) not in (3, 4):
+        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of uint8 [n, H, W, C]")
+    return _blocks(values, camera)
+
+
+def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | CorruptFrame]:
+    for value in values:
+        if isinstance(value, bytes):
+            yield value
+        else:
+            yield CorruptFrame(f"{camera.path}: {_describe(value)}, expected an encoded picture (bytes)")
+
+
+def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]:
+    """Yield the pictures of an array, which is read a few at a time, whole chunks of a file."""
+    rows = max(1, _BLOCK // max(1, int(np.prod(values.shape[1:]))))
+    if chunks := getattr(values, "chunks", None):
+        rows = -(-rows // chunks[0]) * chunks[0]
+    for start in range(0, len(values), rows):
+        try:
+            yield from values[start : start + rows]
+        except (OSError, RuntimeError, ValueError) as error:
+            for _ in range(start, min(start + rows, len(values))):
+                yield CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
+
+
+def _describe(value: Any) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if _is_array(value) else f"{type(value).__name__} {value!r:.40}"

@@ -1,0 +1,148 @@
+"""The kinds of sources: ``KIND:PLACE`` names a dataset, and each kind has a function that finds it.
+
+Kinds of other packages are entry points of the group ``pairstream.sources``: the name of the kind, and a function
+``find(place, roots, layout)`` that returns a ``convert.source.protocol.Source`` with an ``entry``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from convert.errors import ConfigError, UsageError
+from convert.source.describe import valid_name
+from stream.storage.errors import closest
+from stream.storage.remote import is_remote
+
+if TYPE_CHECKING:
+    from convert.source.protocol import Source
+
+Find = Callable[[str, Sequence[str], Mapping[str, Any]], "Source"]
+"""Finds a dataset: its place, the folders of ``--source``, and the mapping ``layout`` of its entry in the registry."""
+
+KINDS = {
+    "rlds": "convert.source.rlds.dataset:find",
+    "lerobot": "convert.source.lerobot.dataset:find",
+    "python": "convert.source.python.dataset:find",
+    "rosbag": "convert.source.rosbag.dataset:find",
+}
+"""Function of each kind."""
+_GROUP = "pairstream.sources"
+_TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_ENDINGS = re.compile(r"(\.(py|hdf5|h5|zarr|zip|bag|mcap|db3|tar|gz))+$")
+_SUFFIXES: Mapping[str, str] = {".py": "python", ".bag": "rosbag", ".mcap": "rosbag"}
+"""Kind of a file by the end of its name."""
+
+
+def is_source(text: str) -> bool:
+    """Return whether a name in ``--datasets`` names a source: ``KIND:PLACE``, or the path of a file or folder.
+
+    >>> is_source("lerobot:lerobot/pusht"), is_source("/data/mine"), is_source("bridge")
+    (True, True, False)
+    """
+    return bool(_TEXT.match(text)) or "/" in text or text.startswith(".") or Path(text).suffix in _SUFFIXES
+
+
+def split_source(text: str) -> tuple[str, str]:
+    """Return the kind and the place of a source; the kind of a path is told by what is there.
+
+    Raises:
+        ConfigError: No such kind, no place, or a path of no known kind; says what it looks like.
+    """
+    match = _TEXT.match(text)
+    kind, place = (match[1], match[2].strip()) if match else (recognise(text), text)
+    if kind not in kinds():
+        raise ConfigError(f"{text!r:.200}: no kind of source {kind!r}; {closest(kind, kinds(), noun='kinds')}")
+    if not place.rstrip("/"):
+        raise ConfigError(f"{text!r:.80} names no dataset; write {kind}:NAME or {kind}:/PATH")
+    return kind, place
+
+
+def dataset_name(kind: str, place: str) -> str:
+    """Return the name of a dataset: ``ORG_NAME``, or of a path its last part without version and ending.
+
+    >>> dataset_name("lerobot", "lerobot/pusht/"), dataset_name("rlds", "/data/my_robot/1.0.0")
+    ('lerobot_pusht', 'my_robot')
+    >>> dataset_name("python", "./readers/my_arm.py:episodes")
+    'my_arm'
+    """
+    path = place.rpartition(":")[0] if kind == "python" else place
+    parts = [part for part in path.rstrip("/").split("/") if part]
+    if len(parts) > 1 and _VERSION.fullmatch(parts[-1]):
+        parts.pop()
+    if path.startswith(("/", ".")) or is_remote(path) or kind == "python":
+        parts = parts[-1:]
+    return valid_name(_ENDINGS.sub("", "_".join(parts)), default="dataset")
+
+
+def find_source(text: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:
+    """Find a dataset.
+
+    Args:
+        text: ``KIND:PLACE``.
+        roots: Folders of ``--source``.
+        layout: How its files are to be read, for kinds that are told so.
+
+    Raises:
+        ConfigError, UsageError: See ``split_source``, and the function of the kind.
+    """
+    kind, place = split_source(text)
+    return kinds()[kind](place, roots, layout)
+
+
+def suggest_layout(text: str, roots: Sequence[str]) -> Mapping[str, Any]:
+    """Return a layout for a dataset of a kind that is told how its files are laid out, empty for the other kinds.
+
+    Such a kind has a function ``suggest_layout(place, roots)`` beside its ``find``.
+    """
+    kind, place = split_source(text)
+    module = importlib.import_module(_places()[kind].partition(":")[0])
+    found: Mapping[str, Any] = module.suggest_layout(place, roots) if hasattr(module, "suggest_layout") else {}
+    return found
+
+
+def recognise(path: str) -> str:
+    """Return the kind of what is at a path; raises ConfigError that says what it looks like."""
+    place = Path(path)
+    if not is_remote(path) and not place.exists():
+        raise ConfigError(f"{path}: no such file or folder; a dataset is a name, KIND:PLACE or a path")
+    if place.suffix in _SUFFIXES and _SUFFIXES[place.suffix] in KINDS:
+        return _SUFFIXES[place.suffix]
+    if (place / "meta" / "info.json").is_file():
+        return "lerobot"
+    if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
+        return "rlds"
+    if (place / "metadata.yaml").is_file() or any((*place.glob("*.bag"), *place.glob("*.mcap"), *place.glob("*.db3"))):
+        return "rosbag"
+    known = ", ".join(sorted(kinds()))
+    raise ConfigError(f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}")
+
+
+@cache
+def kinds() -> dict[str, Find]:
+    """Return the function of each kind, ours and those of other packages."""
+    return {name: _lazily(place) for name, place in _places().items()}
+
+
+def _places() -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=_GROUP)} | KINDS
+
+
+def _lazily(place: str) -> Find:
+    """Return a function that is imported when it is called, because some libraries take seconds."""
+    module, _, name = place.partition(":")
+
+    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:
+        try:
+            function: Find = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"{place}: {error}") from error
+        return function(path, roots, layout)
+
+    return find

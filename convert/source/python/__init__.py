@@ -1,0 +1,1 @@
+"""Datasets that a function of the user reads."""
