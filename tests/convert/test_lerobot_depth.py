@@ -20,7 +20,7 @@ from PIL import Image
 
 from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
-from convert.source.lerobot.dataset import find_repository
+from convert.source.lerobot.dataset import find
 from convert.source.lerobot.depth import DepthCodes
 from convert.verify.command import main as verify
 from stream import make_loader
@@ -150,7 +150,7 @@ def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: pytest.Ca
     folder = add_video(write_numbered(tmp_path / "mine"), codec="ffv1", pixels="gray16le", most=9000, about={})
     config = tmp_path / "mine.yaml"
     camera = "{unit: null, scale: 0.5, role: wrist}"
-    config.write_text(f"lerobot:\n  mine:\n    cameras:\n      front_depth: {camera}\n")
+    config.write_text(f"described:\n  mine:\n    cameras:\n      front_depth: {camera}\n")
     assert convert(folder, tmp_path / "out", "--cameras", "depth", "--config", str(config)) == 0
     assert "unit" not in capsys.readouterr().err
     batch = make_loader(tmp_path / "out", "mine", batch_size=1, cameras="depth/wrist", frames=[0], shuffle="none")
@@ -195,7 +195,7 @@ def test_a_picture_of_depth_is_left_out_and_said(
     assert "not converted: observation.images.front_depth (a picture of depth, in 8 bits or colours)" in (
         capsys.readouterr().out
     )
-    assert "steps/" + DEPTH not in find_repository([], str(folder)).features
+    assert "steps/" + DEPTH not in find(str(folder), [], {}).features
 
 
 def test_frames_that_are_no_depth_are_holes(tmp_path: Path) -> None:
