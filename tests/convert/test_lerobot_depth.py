@@ -150,7 +150,7 @@ def test_a_unit_is_declared_as_other_facts_are(tmp_path: Path, capsys: pytest.Ca
     folder = add_video(write_numbered(tmp_path / "mine"), codec="ffv1", pixels="gray16le", most=9000, about={})
     config = tmp_path / "mine.yaml"
     camera = "{unit: null, scale: 0.5, role: wrist}"
-    config.write_text(f"described:\n  mine:\n    cameras:\n      front_depth: {camera}\n")
+    config.write_text(f"described:\n  mine:\n    source: lerobot:{folder}\n    cameras:\n      front_depth: {camera}\n")
     assert convert(folder, tmp_path / "out", "--cameras", "depth", "--config", str(config)) == 0
     assert "unit" not in capsys.readouterr().err
     batch = make_loader(tmp_path / "out", "mine", batch_size=1, cameras="depth/wrist", frames=[0], shuffle="none")
