@@ -179,8 +179,8 @@ def _frames(values: Any, camera: Feature) -> Frames:
         return values.read()
     if not _is_array(values):
         return _encoded(values, camera)
-    if values.dtype != np.uint8 or len(values.shape) not in (3, 4):
-        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of uint8 [n, H, W, C]")
+    if values.dtype.name != camera.dtype or len(values.shape) not in (3, 4):
+        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of {camera.dtype} [n, H, W, C]")
     return _blocks(values, camera)
 
 
