@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
+from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
 from stream.storage.remote import is_remote
 
@@ -29,8 +30,9 @@ KINDS = {
     "rlds": "convert.source.rlds.dataset:find",
     "lerobot": "convert.source.lerobot.dataset:find",
     "python": "convert.source.python.dataset:find",
+    "arrays": "convert.source.arrays.dataset:find",
 }
-"""Function of each kind."""
+"""Function of each kind; the presets of ``arrays`` are kinds too."""
 _GROUP = "pairstream.sources"
 _TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -106,6 +108,10 @@ def recognise(path: str) -> str:
         return "lerobot"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
         return "rlds"
+    from convert.source.arrays.preset import recognise_arrays
+
+    if found := recognise_arrays(place):
+        return found
     known = ", ".join(sorted(kinds()))
     raise ConfigError(f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}")
 
@@ -114,20 +120,22 @@ def recognise(path: str) -> str:
 def kinds() -> dict[str, Find]:
     """Return the function of each kind, ours and those of other packages."""
     found: dict[str, Find] = {name: _lazily(place) for name, place in KINDS.items()}
+    for path in sorted(CONFIGS.glob("layouts/*.yaml")):
+        found[path.stem] = partial(_lazily(KINDS["arrays"]), preset=path.stem)
     for point in entry_points(group=_GROUP):
         found.setdefault(point.name, _lazily(point.value))
     return found
 
 
-def _lazily(place: str) -> Find:
+def _lazily(place: str) -> Callable[..., Source]:
     """Return a function that is imported when it is called, because some libraries take seconds."""
     module, _, name = place.partition(":")
 
-    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:
+    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any], **more: Any) -> Source:
         try:
-            function: Find = getattr(importlib.import_module(module), name)
+            function: Callable[..., Source] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{place}: {error}") from error
-        return function(path, roots, layout)
+        return function(path, roots, layout, **more)
 
     return find
