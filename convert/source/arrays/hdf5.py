@@ -48,6 +48,9 @@ class _Hdf5:
     def is_group(self, item: Any) -> bool:
         return isinstance(item, self.h5py.Group)
 
+    def names(self, group: Any) -> list[str]:
+        return list(group.keys())
+
     def block_rows(self, facts: Facts) -> int | None:
         if facts.band <= _SMALL:
             return facts.chunks[0] if facts.chunks else None

@@ -50,6 +50,9 @@ class Library(Protocol):
     def is_group(self, item: Any) -> bool:
         """Return whether an item is a group."""
 
+    def names(self, group: Any) -> list[str]:
+        """Return the names of a group's items."""
+
     def block_rows(self, facts: Facts) -> int | None:
         """Return a count of steps whose chunks are read at once; None if any count is as good."""
 
@@ -133,7 +136,7 @@ class Store:
 
     def _names(self, path: str) -> list[str]:
         item = self._item(path)
-        return list(item.keys()) if item is not None and self._library.is_group(item) else []
+        return self._library.names(item) if item is not None and self._library.is_group(item) else []
 
     def _walk(self, group: str, below: str, depth: int) -> Iterator[tuple[str, Facts]]:
         for name in sorted(self._names(f"{group}/{below}"), key=natural):

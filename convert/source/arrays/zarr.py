@@ -51,18 +51,29 @@ class _Zarr:
     root: Any
 
     def item(self, path: str) -> Any:
-        try:
+        with _codecs():
             return self.root[path] if path else self.root
-        except ValueError as error:
-            if "imagecodecs" in str(error):
-                raise UsageError(f"{path}: {missing('imagecodecs', 'zarr', by='its codec')}") from None
-            raise
 
     def is_group(self, item: Any) -> bool:
         return not hasattr(item, "dtype")
+
+    def names(self, group: Any) -> list[str]:
+        with _codecs():
+            return list(group.keys())
 
     def block_rows(self, facts: Facts) -> int | None:
         return min(facts.chunks[0], max(1, _PIECE // facts.row_bytes)) if facts.chunks else None
 
     def array(self, path: str, facts: Facts) -> Any:
         return self.root[path]
+
+
+@contextlib.contextmanager
+def _codecs() -> Iterator[None]:
+    """Raise UsageError if a codec of imagecodecs is not there."""
+    try:
+        yield
+    except ValueError as error:
+        if "imagecodecs" in str(error):
+            raise UsageError(missing("imagecodecs", "zarr", by="a codec of this file")) from None
+        raise
