@@ -15,7 +15,7 @@ from convert.errors import EXIT_DAMAGED, ConfigError, SourceError, UsageError
 from convert.source.kinds import find_source
 from tests.fixtures.command import REPOSITORY
 from tests.fixtures.datasets import array_files as files
-from tests.fixtures.datasets.converted_arrays import assert_equal, config, convert, episodes, opened
+from tests.fixtures.datasets.converted_arrays import assert_equal, convert, episodes, opened
 
 h5py = files.h5py
 
@@ -30,9 +30,15 @@ def test_a_truncated_file_is_one_damaged_episode_beside_whole_ones_and_an_error_
     path = tmp_path / "pour" / "episode_1.hdf5"
     path.write_bytes(path.read_bytes()[:-1000])
     assert convert(f"aloha:{tmp_path / 'pour'}", tmp_path / "out") == EXIT_DAMAGED
-    assert_equal([each for each in episodes(opened(tmp_path / "out", "pour")) if each["rows"]], [written[0], written[2]])
+    assert_equal(
+        [each for each in episodes(opened(tmp_path / "out", "pour")) if each["rows"]], [written[0], written[2]]
+    )
     ((reason, _, _, detail),) = left_out(tmp_path / "out", "pour")
-    assert reason == "unreadable" and detail.startswith("episode_1.hdf5: cannot be read (Unable to") and "truncated" in detail
+    assert (
+        reason == "unreadable"
+        and detail.startswith("episode_1.hdf5: cannot be read (Unable to")
+        and "truncated" in detail
+    )
     files.write_robomimic(tmp_path / "lift.hdf5")
     (tmp_path / "lift.hdf5").write_bytes((tmp_path / "lift.hdf5").read_bytes()[:5000])
     with pytest.raises(SourceError, match=r"no episode can be read, .* lift.hdf5: cannot be read \(.*truncated file"):
@@ -58,14 +64,16 @@ def test_episodes_with_missing_ragged_and_wrong_arrays_are_quarantined_one_by_on
     assert "obs/robot0_eef_pos has 3 values and" in told[1] and "has 4, expected one a step" in told[1]
     assert "steps/obs/robot0_eef_pos is float64 (5,), in the first episode it was float64 (3,)" in told[2]
     assert "steps/obs/agentview_image is int32 (4, 48, 64, 3), expected pixels of uint8" in told[3]
-    assert_equal([each for each in episodes(opened(tmp_path / "out", "lift")) if each["rows"]], [written[0], written[5]])
+    assert_equal(
+        [each for each in episodes(opened(tmp_path / "out", "lift")) if each["rows"]], [written[0], written[5]]
+    )
 
 
 def test_numbers_keep_their_nan_and_a_float_picture_with_nan_is_a_hole_of_its_own(tmp_path: Path) -> None:
     import zarr
 
     files.write_replay(tmp_path / "a.zarr")
-    root = zarr.open_group(str(tmp_path / "a.zarr"), mode="r+")
+    root: Any = zarr.open_group(str(tmp_path / "a.zarr"), mode="r+")
     root["data/img"][2] = np.nan
     root["data/img"][6] = 300
     root["data/action"][1] = np.nan
@@ -102,7 +110,11 @@ def test_a_wrong_preset_says_what_is_missing_and_what_the_file_looks_like(tmp_pa
 
 def test_a_path_that_a_layout_names_and_no_file_has_is_an_error(tmp_path: Path) -> None:
     files.write_aloha(tmp_path / "pour", compress=False)
-    steps: dict[str, Any] = {"action": "action", "state": "observations/joints", "front": "observations/images/cam_high"}
+    steps: dict[str, Any] = {
+        "action": "action",
+        "state": "observations/joints",
+        "front": "observations/images/cam_high",
+    }
     with pytest.raises(SourceError, match=r"episode_0.hdf5: has no array observations/joints"):
         find_source(f"arrays:{tmp_path / 'pour'}", [], {"steps": steps})
     with pytest.raises(SourceError, match=r"no such file or folder"):
@@ -114,7 +126,10 @@ def test_a_path_that_a_layout_names_and_no_file_has_is_an_error(tmp_path: Path) 
     [
         ({"episode": "data/*"}, r"layout: Value error|layout: unknown key 'episode'; did you mean 'episodes'"),
         ({"pictures": {"a": {"rotation": 180}}}, r"layout: pictures.a: unknown key 'rotation'; did you mean 'rotate'"),
-        ({"pictures": {"a": {"rotate": 45}}}, r"layout: pictures.a.rotate: Input should be 0, 90, 180 or 270, found 45"),
+        (
+            {"pictures": {"a": {"rotate": 45}}},
+            r"layout: pictures.a.rotate: Input should be 0, 90, 180 or 270, found 45",
+        ),
         ({"language": {"path": "a", "text": "b"}}, r"layout: language.0: expected one of path, file and text"),
         ({"language": {"file": "demo"}}, r"layout: language.0.file: has 0 groups in parentheses, expected one"),
         ({"episodes": "data/*", "ends": "ends"}, r"layout: has episodes \(a group each\) and ends"),
@@ -130,7 +145,9 @@ def test_float_pictures_that_nobody_declared_are_not_guessed(tmp_path: Path) -> 
     with h5py.File(tmp_path / "own.hdf5", "w") as file:
         file["front"] = np.zeros((4, 32, 32, 3), np.float32)
         file["action"] = np.zeros((4, 2))
-    with pytest.raises(SourceError, match=r"has no pictures.*if front, float32 \(32, 32, 3\), is one, write in the layout"):
+    with pytest.raises(
+        SourceError, match=r"has no pictures.*if front, float32 \(32, 32, 3\), is one, write in the layout"
+    ):
         find_source(f"arrays:{tmp_path / 'own.hdf5'}", [], {})
 
 
@@ -152,10 +169,10 @@ def test_a_missing_library_is_one_sentence_with_its_extra(tmp_path: Path, librar
 
 
 def test_chunks_of_jpeg_xl_without_imagecodecs_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import numcodecs.registry
+    from numcodecs.registry import codec_registry
 
     files.write_umi(tmp_path / "cup.zarr.zip")
     monkeypatch.setitem(sys.modules, "imagecodecs.numcodecs", None)
-    monkeypatch.delitem(numcodecs.registry.codec_registry, "imagecodecs_jpegxl")
+    monkeypatch.delitem(codec_registry, "imagecodecs_jpegxl")
     with pytest.raises(UsageError, match=r"needs imagecodecs, which is not installed; install pairstream\[zarr\]"):
         find_source(f"umi:{tmp_path / 'cup.zarr.zip'}", [], {})

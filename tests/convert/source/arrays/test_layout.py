@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -40,7 +41,11 @@ def test_a_folder_of_ones_own_files_converts_with_ten_lines_of_yaml(tmp_path: Pa
     for number in range(2):
         path = write(
             tmp_path / "mine" / f"run{number}_push_the_cup.hdf5",
-            {"cam/front": scene(4, seed=number), "cmd": np.arange(8.0).reshape(4, 2) + number, "joints": np.ones((4, 6))},
+            {
+                "cam/front": scene(4, seed=number),
+                "cmd": np.arange(8.0).reshape(4, 2) + number,
+                "joints": np.ones((4, 6)),
+            },
         )
         with h5py.File(path, "a") as file:
             file["setup/pose"] = np.arange(3.0)
@@ -80,7 +85,7 @@ def test_arrays_of_another_length_are_no_steps_and_are_told(tmp_path: Path) -> N
 def test_pictures_are_turned_clockwise_raw_and_encoded(tmp_path: Path, degrees: int) -> None:
     upright = scene(3, seed=1)
     stored = np.rot90(upright, degrees // 90, axes=(1, 2))
-    encoded = [np.frombuffer(files.cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8) for each in stored]
+    encoded = [np.frombuffer(cv2.imencode(".png", each[..., ::-1])[1].tobytes(), np.uint8) for each in stored]
     path = write(tmp_path / "own.hdf5", {"front": stored, "action": np.ones((3, 2))})
     with h5py.File(path, "a") as file:
         rows = file.create_dataset("wrist", (3,), dtype=h5py.vlen_dtype(np.dtype("uint8")))
@@ -109,7 +114,7 @@ def test_floats_and_channels_first_are_read_as_declared(tmp_path: Path) -> None:
 
 def test_rows_of_any_kind_give_their_bytes_without_padding(tmp_path: Path) -> None:
     data = [files.jpeg(picture) for picture in scene(3, seed=1)]
-    webp = [files.cv2.imencode(".webp", picture)[1].tobytes() for picture in scene(3, seed=2)]
+    webp = [cv2.imencode(".webp", picture)[1].tobytes() for picture in scene(3, seed=2)]
     padded = np.zeros((3, 9000), np.uint8)
     for row, each in zip(padded, webp, strict=True):
         row[: len(each)] = np.frombuffer(each, np.uint8)

@@ -1,4 +1,4 @@
-"""A dataset of each format, written as its own repository writes it, converts: every number and frame is the source's."""
+"""Datasets of each format, as its repository writes them, convert: every number and frame is the source's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_filter_keys_that_are_no_partition_leave_all_in_train_with_a_remark(tmp_
     assert find_source(f"robomimic:{tmp_path / 'other.hdf5'}", [], {}).splits == {"better": (2,), "worse": (1,)}
 
 
-def test_libero_is_turned_upright_and_takes_the_instruction_of_problem_info_or_of_the_files_name(tmp_path: Path) -> None:
+def test_libero_is_turned_upright_and_its_instruction_is_of_problem_info_or_of_the_files_name(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "libero_90"
     first = files.write_libero(folder / "KITCHEN_SCENE3_open_the_drawer_demo.hdf5", instruction="open the top drawer")
     second = files.write_libero(folder / "LIVING_ROOM_SCENE10_pick_up_the_red_mug_demo.hdf5", instruction=None)
@@ -56,7 +58,7 @@ def test_libero_is_turned_upright_and_takes_the_instruction_of_problem_info_or_o
     texts = ["open the top drawer"] * 3 + ["pick up the red mug"] * 3 + ["push the plate"] * 3
     assert [each["language"] for each in found] == texts
     assert converted.manifest.spec["control_frequency"] == 20
-    batch = make_loader(tmp_path / "out", "libero_90", batch_size=2, normalize=False).batch_at(0)
+    batch = make_loader(tmp_path / "out", "libero_90", batch_size=2).batch_at(0)
     assert batch["action"].shape[-1] == 7 and batch["frames"].shape[-3:] == (files.HEIGHT, files.WIDTH, 3)
 
 
@@ -157,7 +159,7 @@ def test_hdf5_of_no_preset_is_told_as_that_with_the_command_that_describes_it(tm
     with pytest.raises(ConfigError, match=r"own.hdf5: holds HDF5, and it is none of aloha, .*convert.draft arrays:/"):
         recognise(str(tmp_path / "own.hdf5"))
     (tmp_path / "broken.hdf5").write_bytes((tmp_path / "own.hdf5").read_bytes()[:600])
-    with pytest.raises(ConfigError, match=r"broken.hdf5: looks like a file of arrays, but cannot be read \(.*truncated"):
+    with pytest.raises(ConfigError, match=r"broken.hdf5: looks like a file of arrays, but cannot be read .*truncated"):
         recognise(str(tmp_path / "broken.hdf5"))
 
 

@@ -50,7 +50,7 @@ def test_a_changed_chunk_of_a_zarr_folder_with_damage_is_converted_again(tmp_pat
     command = ["--datasets", f"diffusion_policy:{tmp_path / 'own.zarr'}", "--output", str(tmp_path / "out")]
     command += ["--layout", "frames", "--image-size", "native", "--num-workers", "1"]
     damaged = run(*command)
-    assert "corrupt_frame 1" in damaged.out + damaged.err
+    assert "corrupt frame 1" in damaged.out + damaged.err
     chunk.write_bytes(whole)
     mended = run(*command)
     assert mended.code == 0, mended.err
