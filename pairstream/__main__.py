@@ -10,6 +10,7 @@ from stream.storage.errors import closest
 
 COMMANDS = {
     "convert": ("convert.run", "convert datasets"),
+    "draft": ("convert.draft", "print what a dataset says of itself, as YAML to correct"),
     "verify": ("convert.verify", "check the files of a converted root against its manifests"),
     "doctor": ("convert.doctor", "find mistakes in the data itself"),
     "sample": ("convert.sample", "generate small datasets with the real schemas, for trials"),

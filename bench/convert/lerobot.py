@@ -35,7 +35,7 @@ from convert.registry.registry import load_registry
 from convert.report import format_table
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
-from convert.source.lerobot.dataset import find_repository
+from convert.source.lerobot.dataset import find
 from convert.tasks.shard import convert_shard
 from stream.storage.arguments import Parser, whole
 
@@ -116,8 +116,8 @@ def make_dataset(folder: Path, *, codec: str, cameras: int, units: int, frames: 
 
 def plan(folder: Path, output: Path, *, size: int | None) -> Conversion:
     """Plan a conversion of all cameras to JPEG of ``size``, None for the size of the videos."""
-    source = find_repository([], str(folder))
-    (selected,) = load_registry().resolve(f"lerobot:{folder}", lambda name, repository: source.entry)
+    source = find(str(folder), [], {})
+    (selected,) = load_registry().resolve(f"lerobot:{folder}", lambda *_: source.entry)
     policy = FramePolicy(size=(size, size) if size else None, quality=_QUALITY)
     options = Options(layout="frames", cameras=("all",), policy=policy)
     return plan_conversion(selected, source, options, output=str(output))

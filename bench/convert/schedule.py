@@ -82,7 +82,7 @@ def _work(given: ScheduleOptions) -> Iterator[dict[str, Any]]:
         shards = [[episode]] * len(given.seconds)
         shape = (_SIDE, _SIDE)
         made = write_source(folder, shards, name="bench_wait", shape=shape, encoding="jpeg", offset=OFFSET)
-        (selected,) = load_registry(config=[str(made.config)]).resolve(made.name, lambda name, repository: {})
+        (selected,) = load_registry(config=[str(made.config)]).resolve(made.name, lambda *_: {})
         source = find_dataset([str(made.root)], made.name, selected.spec.version)
         conversion = plan_conversion(selected, source, Options(), output=str(folder / "out"))
         conversion.journal.begin(conversion.journal_parameters)

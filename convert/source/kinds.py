@@ -97,6 +97,19 @@ def find_source(text: str, roots: Sequence[str], layout: Mapping[str, Any]) -> S
     return kinds()[kind](place, roots, layout)
 
 
+def suggest_layout(text: str, roots: Sequence[str]) -> Mapping[str, Any]:
+    """Return a layout for a dataset of a kind that is told how its files are laid out, empty for the other kinds.
+
+    Such a kind has a function ``suggest_layout(place, roots)`` beside its ``find``.
+    """
+    kind, place = split_source(text)
+    if kind in _presets():
+        return {}
+    module = importlib.import_module(_places()[kind].partition(":")[0])
+    found: Mapping[str, Any] = module.suggest_layout(place, roots) if hasattr(module, "suggest_layout") else {}
+    return found
+
+
 def recognise(path: str) -> str:
     """Return the kind of what is at a path; raises ConfigError that says what it looks like."""
     place = Path(path)
@@ -119,12 +132,16 @@ def recognise(path: str) -> str:
 @cache
 def kinds() -> dict[str, Find]:
     """Return the function of each kind, ours and those of other packages."""
-    found: dict[str, Find] = {name: _lazily(place) for name, place in KINDS.items()}
-    for path in sorted(CONFIGS.glob("layouts/*.yaml")):
-        found[path.stem] = partial(_lazily(KINDS["arrays"]), preset=path.stem)
-    for point in entry_points(group=_GROUP):
-        found.setdefault(point.name, _lazily(point.value))
-    return found
+    found: dict[str, Find] = {name: _lazily(place) for name, place in _places().items()}
+    return found | {name: partial(_lazily(KINDS["arrays"]), preset=name) for name in _presets()}
+
+
+def _places() -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=_GROUP)} | KINDS
+
+
+def _presets() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("layouts/*.yaml"))
 
 
 def _lazily(place: str) -> Callable[..., Source]:

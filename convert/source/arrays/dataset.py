@@ -28,6 +28,8 @@ INSTRUCTION = "language_instruction"
 NAME = "episode_name"
 """Episode feature with the name of an episode's group."""
 _MASKS = "filter_keys"
+_NUMBERED = re.compile(r"((?:[^/]+/)*?)[^/]*\d+/")
+"""The path of the arrays of an episode, in a group whose name ends in a number."""
 _SPLITS = ("train", "valid", "val", "validation", "test")
 
 
@@ -80,6 +82,32 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any], *, preset:
             f"{root}: has no pictures, arrays of uint8 [n, H, W, 3] or rows of JPEG or PNG{_hint(source)}"
         )
     return replace(source, entry=entry, remarks=(*source.remarks, *remarks, *dict.fromkeys(kind.remarks)))
+
+
+def suggest_layout(place: str, roots: Sequence[str]) -> dict[str, Any]:
+    """Return a layout by the names in the first file, for a person to correct: where an episode is, and float pictures.
+
+    Raises:
+        SourceError: No file, or the first cannot be read.
+    """
+    _, paths = _find_files(place, roots, Layout())
+    found: dict[str, Any] = {}
+    try:
+        with open_store(sorted(paths)[0]) as store, _reading():
+            arrays = store.arrays("")
+            numbered = Counter(match[1] for path in arrays if (match := _NUMBERED.match(path)))
+            if ends := next((path for path in arrays if path.endswith("ends")), None):
+                group = Counter(path.rpartition("/")[0] for path in arrays if path != ends)
+                found |= {"ends": ends, "group": max(group, key=group.__getitem__)} if group else {"ends": ends}
+            elif numbered:
+                found["episodes"] = f"{max(numbered, key=numbered.__getitem__)}*"
+            for path, facts in arrays.items():
+                if facts.dtype.kind == "f" and len(facts.shape) == 4 and facts.shape[3] in (1, 3) and facts.shape[0]:
+                    white = 255 if store.rows(path, facts, 0, 1).max() > 1 else 1
+                    found.setdefault("pictures", {})[f"*{path.rpartition('/')[2]}"] = {"floats": white}
+    except DamagedEpisode as error:
+        raise SourceError(f"{paths[0]}: {error}") from None
+    return found
 
 
 def _hint(source: FilesSource) -> str:

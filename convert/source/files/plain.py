@@ -153,7 +153,8 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
         )
     if feature.dtype == "string":
         return [str(text) for text in array.flat]
-    stored = array.astype(feature.dtype)
+    with np.errstate(invalid="ignore"):
+        stored = array.astype(feature.dtype)
     if stored.dtype != array.dtype and not np.array_equal(stored, array, equal_nan=stored.dtype.kind == "f"):
         fault = f"{feature.path} is {found}, which does not fit the {feature.dtype} of the first episode"
         raise MalformedEpisode(fault)

@@ -282,14 +282,15 @@ def find_paths(place: str, patterns: Sequence[str], *, stores: Sequence[str] = (
     path = Path(place)
     if any(letter in place for letter in "*?["):
         fixed = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if set(part) & set("*?["))])
-        found = sorted(fixed.glob(str(path.relative_to(fixed))))
+        matches = sorted(fixed.glob(str(path.relative_to(fixed))))
+        found = [each for each in matches if each.is_file() or any((each / store).exists() for store in stores)]
         root = fixed
     elif path.is_file() or any((path / store).exists() for store in stores):
         return str(path.parent), [path]
     else:
         root, found = path, list(_walk(path, patterns, stores))
     if not found:
-        there = f"has no files {' or '.join(patterns)}" if root.is_dir() else "no such file or folder"
+        there = f"no file {' or '.join(patterns)} in this folder" if path.is_dir() else "no such file or folder"
         raise SourceError(f"{place}: {there}")
     return str(root), found
 

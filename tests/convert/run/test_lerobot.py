@@ -149,7 +149,7 @@ def test_a_dry_run_says_what_it_understood(tmp_path: Path, capsys: pytest.Captur
 
 
 def write_config(path: Path, **fields: object) -> str:
-    path.write_text(yaml.safe_dump({"lerobot": {"demo_v3_av1": fields}}))
+    path.write_text(yaml.safe_dump({"datasets": {"demo_v3_av1": {"source": "lerobot:demo/v3_av1", **fields}}}))
     return str(path)
 
 
@@ -182,7 +182,7 @@ def test_a_mixture_has_members_of_both_kinds(tmp_path: Path) -> None:
     rlds = write_dataset(tmp_path / "rlds", splits={"train": [[demo_episode(7)]]})
     mixture = {"description": "Both.", "members": {"demo": 1, "demo_v3_av1": {"weight": 2, "offset": 3}}}
     (tmp_path / "both.yaml").write_text(yaml.safe_dump(mixture))
-    config = write_config(tmp_path / "mine.yaml", repository="demo/v3_av1")
+    config = write_config(tmp_path / "mine.yaml")
     where = ["--source", str(rlds.root), "--source", str(DATA), "--output", str(tmp_path / "out")]
     configs = ["--config", str(rlds.registry()), "--config", config]
     assert main(["--datasets", str(tmp_path / "both.yaml"), *where, *configs, "--num-workers", "1"]) == 0

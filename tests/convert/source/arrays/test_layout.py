@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from convert.source.kinds import find_source
+from convert.source.kinds import find_source, suggest_layout
 from convert.source.protocol import Wanted
 from tests.fixtures.datasets import array_files as files
 from tests.fixtures.datasets.array_files import scene
@@ -193,3 +193,17 @@ def test_one_array_of_many_episodes_is_read_chunk_by_chunk_from_where_an_episode
     found = read(tmp_path / "a.zarr", layout, "img")
     for frames, own in zip(found, written, strict=True):
         np.testing.assert_array_equal(frames, own.frames["img"])
+
+
+def test_a_draft_of_files_of_ones_own_suggests_where_episodes_and_float_pictures_are(tmp_path: Path) -> None:
+    files.write_robomimic(tmp_path / "lift.hdf5")
+    files.write_replay(tmp_path / "a.zarr")
+    files.write_aloha(tmp_path / "pour", compress=False)
+    assert suggest_layout(f"arrays:{tmp_path / 'lift.hdf5'}", []) == {"episodes": "data/*"}
+    pictures = {"*img": {"floats": 255}}
+    expected = {"ends": "meta/episode_ends", "group": "data", "pictures": pictures}
+    assert suggest_layout(f"arrays:{tmp_path / 'a.zarr'}", []) == expected
+    assert suggest_layout(f"arrays:{tmp_path / 'pour'}", []) == {}
+    assert suggest_layout(f"libero:{tmp_path / 'lift.hdf5'}", []) == {}
+    for name, layout in (("lift.hdf5", {"episodes": "data/*"}), ("a.zarr", expected), ("pour", {})):
+        assert find_source(f"arrays:{tmp_path / name}", [], layout).entry["cameras"]

@@ -12,8 +12,10 @@ import pytest
 
 from convert.errors import SourceError, UsageError
 from convert.registry.registry import Registry
-from convert.source.lerobot.dataset import LeRobotSource, find_repository
-from convert.source.lerobot.entry import camera_names, camera_roles, describe
+from convert.source.describe import camera_names, camera_roles
+from convert.source.lerobot.dataset import LeRobotSource
+from convert.source.lerobot.dataset import find as find_source
+from convert.source.lerobot.entry import describe
 from convert.source.lerobot.episodes import EpisodeFiles, cut_units
 from convert.source.lerobot.info import Info, file_name
 from convert.source.lerobot.matching import VideoPart
@@ -21,7 +23,7 @@ from tests.fixtures.datasets.lerobot_dataset import DATA, copy_dataset, edit_epi
 
 
 def find(folder: Path) -> LeRobotSource:
-    return find_repository([], str(folder))
+    return find_source(str(folder), [], {})
 
 
 def numbers(units: Any) -> list[list[int]]:
@@ -29,7 +31,7 @@ def numbers(units: Any) -> list[list[int]]:
 
 
 def test_a_dataset_describes_its_cameras_rate_robot_and_vectors() -> None:
-    entry = find_repository([str(DATA)], "demo/v3_av1").entry
+    entry = find_source("demo/v3_av1", [str(DATA)], {}).entry
     assert {name: (each["role"], each["shape"]) for name, each in entry["cameras"].items()} == {
         "front": ("primary", [48, 64, 3]),
         "left_wrist": ("wrist", [32, 48, 3]),
@@ -65,12 +67,16 @@ def make_info(cameras: tuple[str, ...], **more: Any) -> Info:
 
 @pytest.mark.parametrize("cameras", CAMERAS, ids=lambda cameras: " ".join(name.split(".")[-1] for name in cameras))
 def test_roles_of_cameras_follow_their_names(cameras: tuple[str, ...]) -> None:
-    assert camera_roles(make_info(cameras)) == CAMERAS[cameras]
+    assert camera_roles(list(make_info(cameras).cameras)) == CAMERAS[cameras]
 
 
 def test_cameras_are_named_by_the_last_part_unless_two_clash() -> None:
     info = make_info(("observation.images.top", "left.rgb", "right.rgb"))
-    assert camera_names(info) == {"top": "observation.images.top", "left.rgb": "left.rgb", "right.rgb": "right.rgb"}
+    assert camera_names(list(info.cameras)) == {
+        "top": "observation.images.top",
+        "left.rgb": "left.rgb",
+        "right.rgb": "right.rgb",
+    }
 
 
 @pytest.mark.parametrize(
@@ -90,9 +96,12 @@ def test_cameras_are_named_by_the_last_part_unless_two_clash() -> None:
 )
 def test_every_camera_has_a_valid_name_of_its_own(cameras: tuple[str, ...], names: list[str]) -> None:
     info = make_info(cameras)
-    assert camera_names(info) == dict(zip(names, cameras, strict=True))
+    assert camera_names(list(info.cameras)) == dict(zip(names, cameras, strict=True))
     features = info.split_features()[0]
-    assert list(Registry().port("demo", describe(info, features, name="demo", lengths={"train": [5]})).cameras) == names
+    assert (
+        list(Registry().describe("demo", describe(info, features, name="demo", lengths={"train": [5]})).cameras)
+        == names
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +143,7 @@ def test_a_feature_with_the_name_of_another_ones_column_is_left_out_and_said() -
 
 
 def test_units_are_the_files_of_the_camera_that_has_most() -> None:
-    source = find_repository([str(DATA)], "demo/v3_av1")
+    source = find_source("demo/v3_av1", [str(DATA)], {})
     assert numbers(source.units["train"]) == [[0, 1], [2, 3], [4, 5], [6]]
     assert [shard.name for shard in source.shards("train")][:2] == [
         "episodes-000000-000001",
@@ -143,7 +152,7 @@ def test_units_are_the_files_of_the_camera_that_has_most() -> None:
 
 
 def test_units_of_images_are_parquet_files() -> None:
-    assert numbers(find_repository([str(DATA)], "demo/v3_images").units["train"]) == [[0, 1], [2, 3]]
+    assert numbers(find_source("demo/v3_images", [str(DATA)], {}).units["train"]) == [[0, 1], [2, 3]]
 
 
 def test_episodes_with_files_of_their_own_are_joined_to_runs() -> None:
@@ -326,15 +335,15 @@ def test_videos_without_a_pattern_of_their_names_are_an_error(change: dict[str, 
 
 
 def test_a_slash_behind_a_repository_changes_nothing() -> None:
-    plain, slash = (find_repository([str(DATA)], name) for name in ("demo/v3_av1", "demo/v3_av1/"))
+    plain, slash = (find_source(name, [str(DATA)], {}) for name in ("demo/v3_av1", "demo/v3_av1/"))
     assert (slash.path, slash.entry) == (plain.path, plain.entry)
 
 
 def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"lerobot:demo/v3_avi: no meta/info.json in .*; .*'?v3_av1"):
-        find_repository([str(DATA)], "demo/v3_avi")
+        find_source("demo/v3_avi", [str(DATA)], {})
     with pytest.raises(UsageError, match="give the folder with demo/v3_av1 below it as --source"):
-        find_repository([], "demo/v3_av1")
+        find_source("demo/v3_av1", [], {})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import pytest
 
 from convert.errors import DamagedEpisode, SourceError
 from convert.source.episode import Episode
-from convert.source.lerobot.dataset import LeRobotSource, find_repository
+from convert.source.lerobot.dataset import LeRobotSource
+from convert.source.lerobot.dataset import find as find_source
 from convert.source.protocol import Wanted, join_digests
 from tests.fixtures.datasets.lerobot_dataset import edit_info
 from tests.fixtures.datasets.numbered_lerobot import (
@@ -35,7 +36,7 @@ VIDEO = f"videos/{CAMERA}/chunk-000/file-000.mp4"
 
 
 def find(folder: Path) -> LeRobotSource:
-    return find_repository([], str(folder))
+    return find_source(str(folder), [], {})
 
 
 def episodes(folder: Path) -> dict[int, Episode | DamagedEpisode]:
@@ -44,7 +45,7 @@ def episodes(folder: Path) -> dict[int, Episode | DamagedEpisode]:
     features = tuple(feature for feature in source.features.values() if feature.kind != "image")
     found: dict[int, Episode | DamagedEpisode] = {}
     for shard in source.shards("train"):
-        with shard.open(Wanted(cameras=(), features=features), [(0, shard.records)]) as reader:
+        with shard.open(Wanted(cameras=(), features=features), [shard.every]) as reader:
             found |= {position: content for position, _, content in reader}
     return found
 
@@ -251,7 +252,7 @@ def test_files_that_are_missing_are_counted_and_named(tmp_path: Path) -> None:
 def test_a_dataset_is_read_without_the_libraries_of_tfds(tmp_path: Path) -> None:
     code = (
         "import sys, convert.tasks.shard, convert.source.lerobot.dataset as dataset\n"
-        f"shard = dataset.find_repository([], {str(write_numbered(tmp_path))!r}).shards('train')[0]\n"
+        f"shard = dataset.find({str(write_numbered(tmp_path))!r}, [], {{}}).shards('train')[0]\n"
         "assert not {'tensorflow_datasets', 'tensorflow', 'apache_beam'} & set(sys.modules)\n"
         # Threads of array_record may abort the end of a process.
         "__import__('os')._exit(0)"

@@ -14,7 +14,8 @@ import pytest
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.shard.images import decode_frame
 from convert.source.episode import Episode, Frames
-from convert.source.lerobot.dataset import LeRobotSource, find_repository
+from convert.source.lerobot.dataset import LeRobotSource
+from convert.source.lerobot.dataset import find as find_source
 from convert.source.protocol import Span, Wanted
 from tests.fixtures.datasets.lerobot_dataset import (
     CODECS,
@@ -29,7 +30,7 @@ from tests.fixtures.datasets.lerobot_dataset import (
 
 
 def find(folder: Path) -> LeRobotSource:
-    return find_repository([], str(folder))
+    return find_source(str(folder), [], {})
 
 
 def wanted(source: LeRobotSource) -> Wanted:
@@ -54,7 +55,7 @@ def read(
     """Return episodes and the frames of each camera, by number of the episode."""
     found = {}
     for number, shard in enumerate(source.shards("train")):
-        with shard.open(wanted(source), spans[number] if spans else [(0, shard.records)]) as reader:
+        with shard.open(wanted(source), spans[number] if spans else [shard.every]) as reader:
             for position, _, episode in reader:
                 assert isinstance(episode, Episode), episode
                 found[position] = (episode, [pixels(frames) for frames in episode.cameras])
@@ -65,7 +66,7 @@ def faults(source: LeRobotSource) -> dict[int, tuple[str, str]]:
     """Return reason and message of each episode, camera or frame that is damaged, the last of each episode."""
     found = {}
     for shard in source.shards("train"):
-        with shard.open(wanted(source), [(0, shard.records)]) as reader:
+        with shard.open(wanted(source), [shard.every]) as reader:
             for position, _, episode in reader:
                 if isinstance(episode, DamagedEpisode):
                     found[position] = (episode.reason, str(episode))
@@ -132,7 +133,7 @@ def test_single_episodes_have_the_same_frames_wherever_they_are_in_their_file(
 ) -> None:
     source = find(copy_dataset("v3_av1", tmp_path, codec=codec))
     whole = read(source)
-    second = [[(1, 2)] if shard.records > 1 else [(0, 0)] for shard in source.shards("train")]
+    second = [[(1, 2)] if shard.every[1] > 1 else [(0, 0)] for shard in source.shards("train")]
     some = read(source, second)
     assert sorted(some) == [1, 3, 5]
     for number, (_, cameras) in some.items():
@@ -147,7 +148,7 @@ def test_frames_of_the_primary_camera_are_read_without_the_others(tmp_path: Path
     source = find(folder)
     front = source.features["steps/observation.images.front"]
     for shard in source.shards("train"):
-        with shard.open(Wanted(cameras=(front,)), [(0, shard.records)]) as reader:
+        with shard.open(Wanted(cameras=(front,)), [shard.every]) as reader:
             assert all(isinstance(episode, Episode) for _, _, episode in reader)
 
 
@@ -366,7 +367,7 @@ def test_flipped_bytes_in_a_video_never_move_frames_to_other_steps(tmp_path: Pat
     source = find(folder)
     holes = 0
     shard = source.shards("train")[0]
-    with shard.open(wanted(source), [(0, shard.records)]) as reader:
+    with shard.open(wanted(source), [shard.every]) as reader:
         for position, _, episode in reader:
             if isinstance(episode, DamagedEpisode):
                 continue

@@ -57,7 +57,7 @@ def test_features_survive_the_way_through_features_json() -> None:
         (np.float32, {"kind": "tensor", "shape": (), "dtype": "float32", "size": 1}),
         (np.bool_, {"kind": "tensor", "shape": (), "dtype": "bool", "size": 1}),
         (tfds.features.Scalar(dtype=np.uint64), {"kind": "tensor", "shape": (), "dtype": "uint64", "size": 1}),
-        (Tensor(shape=(4, 4), dtype=np.float64), {"shape": (4, 4), "dtype": "float64", "encoding": "none", "size": 16}),
+        (Tensor(shape=(4, 4), dtype=np.float64), {"shape": (4, 4), "dtype": "float32", "encoding": "none", "size": 16}),
         (Tensor(shape=(2,), dtype=np.float32, encoding="zlib"), {"encoding": "zlib", "size": 2}),
         (Tensor(shape=(2,), dtype=np.float32, encoding="bytes"), {"encoding": "bytes", "size": 2}),
         (Tensor(shape=(None, 3), dtype=np.uint8), {"shape": (None, 3), "size": None}),

@@ -1,0 +1,179 @@
+"""Plain values become features and episodes; what does not fit the first episode is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convert.errors import CorruptFrame, DamagedEpisode, MalformedEpisode
+from convert.shard.images import encode_jpeg
+from convert.source.episode import Episode
+from convert.source.features import Feature
+from convert.source.files.plain import PlainEpisode, flatten, infer_features, read_plain
+from convert.source.protocol import Wanted
+
+PIXELS = np.arange(3 * 4 * 6 * 3, dtype=np.uint8).reshape(3, 4, 6, 3)
+JPEGS = [encode_jpeg(pixels, 95) for pixels in PIXELS]
+
+
+def plain(*, episode: dict[str, Any] | None = None, **steps: Any) -> PlainEpisode:
+    return PlainEpisode(steps, episode or {})
+
+
+def read(found: PlainEpisode, first: PlainEpisode | None = None) -> Episode:
+    features = infer_features(first or found).values()
+    cameras = tuple(each for each in features if each.kind == "image")
+    return read_plain(found, Wanted(cameras=cameras, features=tuple(each for each in features if each not in cameras)))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "shape", "dtype"),
+    [
+        (PIXELS, "image", (4, 6, 3), "uint8"),
+        (PIXELS[..., :1], "image", (4, 6, 1), "uint8"),
+        (JPEGS, "image", (None, None, 3), "uint8"),
+        (PIXELS.astype(np.int64), "tensor", (4, 6, 3), "int64"),
+        (np.zeros((3, 7), ">f8"), "tensor", (7,), "float64"),
+        (np.zeros((3, 7), np.uint8), "tensor", (7,), "uint8"),
+        ([1.5, 2, 3], "tensor", (), "float64"),
+        ([True, False, True], "tensor", (), "bool"),
+        (["a", "b", "c"], "tensor", (), "string"),
+        (np.array([b"a", b"b", b"c"]), "tensor", (), "string"),
+        (np.array([b"a", b"b", b"c"], object), "tensor", (), "string"),
+    ],
+)
+def test_a_value_tells_its_feature(values: Any, kind: str, shape: tuple[int, ...], dtype: str) -> None:
+    (feature,) = infer_features(plain(x=values)).values()
+    assert (feature.path, feature.kind, feature.level) == ("steps/x", kind, "step")
+    assert (feature.shape, feature.dtype) == (shape, dtype)
+
+
+@pytest.mark.parametrize("value", [5, 2.5, True, "text", b"text", np.float32(1), np.arange(4)])
+def test_a_value_of_the_episode_is_one_row(value: Any) -> None:
+    found = read(plain(x=[1, 2], episode={"it": value}))
+    (column,) = found.episode.values()
+    assert column.rows == 1
+    assert column.values is not None
+    expected = value.decode() if isinstance(value, bytes) else value
+    assert np.array_equal(np.array(column.values).squeeze(), expected)
+
+
+def test_numbers_texts_and_pictures_come_as_they_were() -> None:
+    numbers = np.linspace(0, 1, 21).reshape(3, 7)
+    found = read(plain(image=PIXELS, jpeg=JPEGS, action=numbers, text=["a", "", "ü"]))
+    assert found.num_steps == 3
+    action = found.steps["action"].values
+    assert isinstance(action, np.ndarray)
+    assert action.dtype == np.float64
+    assert np.array_equal(action, numbers.ravel())
+    assert found.steps["text"].values == ["a", "", "ü"]
+    images, jpegs = found.cameras
+    assert images is not None and jpegs is not None
+    assert not isinstance(images, DamagedEpisode) and not isinstance(jpegs, DamagedEpisode)
+    assert np.array_equal(np.array(list(images)), PIXELS)
+    assert list(jpegs) == JPEGS
+
+
+class Chunked:
+    """An array on a disk that is read in slices; some cannot be read."""
+
+    shape, dtype, chunks = PIXELS.shape, PIXELS.dtype, (2, 4, 6, 3)
+
+    def __init__(self) -> None:
+        self.asked: list[slice] = []
+
+    def __len__(self) -> int:
+        return len(PIXELS)
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        self.asked.append(part)
+        if part.start == 2:
+            raise OSError("the checksum is wrong")
+        return PIXELS[part]
+
+
+def test_pictures_on_a_disk_are_read_by_chunks_and_what_cannot_be_read_is_a_hole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("convert.source.files.plain._BLOCK", 1)
+    array = Chunked()
+    (camera,) = infer_features(plain(image=PIXELS)).values()
+    (frames,) = read_plain(plain(image=array), Wanted(cameras=(camera,))).cameras
+    assert not array.asked
+    assert frames is not None and not isinstance(frames, DamagedEpisode)
+    found = list(frames)
+    assert [(part.start, part.stop) for part in array.asked] == [(0, 2), (2, 4)]
+    assert np.array_equal(np.array(found[:2]), PIXELS[:2])
+    assert len(found) == 3
+    assert isinstance(found[2], CorruptFrame)
+    assert "steps/image: cannot be read (the checksum is wrong)" in str(found[2])
+
+
+FIRST = plain(image=PIXELS, action=np.zeros((3, 2), np.float32), number=[1, 2, 3], text=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"action": np.zeros((2, 2), np.float32)}, "action has 2 values and image has 3, expected one a step"),
+        (
+            {"action": np.zeros((3, 5), np.float32)},
+            r"float32 \(5,\), in the first episode it was float32 \(2,\)",
+        ),
+        ({"number": [1, 2, 2.5]}, "number is float64, which does not fit the int64 of the first episode"),
+        ({"number": [1, 2, float("nan")]}, "number is float64, which does not fit the int64"),
+        ({"text": [1, 2, 3]}, r"text is int64 \(\), in the first episode it was string \(\)"),
+        ({"action": [[1, 2], [1], [2]]}, "action has values of differing shapes"),
+        ({"action": [{}, {}, {}]}, "action is object, expected numbers"),
+        ({"action": 5}, "action is int 5, expected an array or a list with a value for each step"),
+        ({"image": PIXELS.astype(float)}, r"image is float64 \(3, 4, 6, 3\), expected pixels of uint8"),
+    ],
+)
+def test_an_episode_that_differs_from_the_first_is_refused(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(MalformedEpisode, match=told):
+        read(PlainEpisode({**FIRST.steps, **changed}, {}), FIRST)
+
+
+def test_a_number_of_another_type_that_fits_is_taken() -> None:
+    found = read(
+        PlainEpisode({**FIRST.steps, "action": np.ones((3, 2)), "number": np.array([1, 2, 3], np.int16)}, {}), FIRST
+    )
+    assert found.steps["action"].values.dtype == np.float32  # type: ignore[union-attr]
+    assert found.steps["number"].values.tolist() == [1, 2, 3]  # type: ignore[union-attr]
+
+
+def test_nan_stays_nan() -> None:
+    found = read(PlainEpisode({**FIRST.steps, "action": np.full((3, 2), np.nan)}, {}), FIRST)
+    assert np.isnan(found.steps["action"].values).all()  # type: ignore[arg-type]
+
+
+def test_what_an_episode_lacks_is_absent() -> None:
+    found = read(plain(number=[1, 2]), FIRST)
+    assert found.num_steps == 2
+    assert found.steps["action"].values is None
+    assert found.cameras == [None]
+
+
+def test_a_picture_that_is_none_is_a_corrupt_frame() -> None:
+    (camera,) = infer_features(plain(jpeg=JPEGS)).values()
+    (frames,) = read_plain(plain(jpeg=[JPEGS[0], None]), Wanted(cameras=(camera,))).cameras
+    first, second = list(frames)  # type: ignore[arg-type]
+    assert first == JPEGS[0]
+    assert isinstance(second, CorruptFrame)
+
+
+def test_nested_names_are_joined() -> None:
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, 5: 3}, where="steps") == {"a/b": 1, "a/c/d": 2, "5": 3}
+    with pytest.raises(MalformedEpisode, match=r"steps is list \[1\], expected a mapping"):
+        flatten([1], where="steps")
+
+
+def features() -> Iterator[Feature]:
+    yield from infer_features(FIRST).values()
+
+
+def test_features_keep_the_order_of_the_episode() -> None:
+    assert [each.name for each in features()] == ["image", "action", "number", "text"]

@@ -1,0 +1,144 @@
+"""A function of one's own as a source: what it yields is converted; its faults name file, episode and line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
+from convert.run.command import main
+from stream import make_loader
+from tests.fixtures.datasets.own_files import FUNCTION, write_files
+
+
+def convert(arguments: list[str], output: Path, *more: str) -> int:
+    return main([*arguments, "--output", str(output), "--num-workers", "1", "--offset", "2", *more])
+
+
+def test_frames_numbers_and_texts_of_all_files_are_those_of_the_function(tmp_path: Path) -> None:
+    given = write_files(tmp_path)
+    assert convert(given, tmp_path / "out", "--layout", "frames", "--image-size", "native", "--quality", "100") == 0
+    loader = make_loader(tmp_path / "out", "reader", batch_size=4, horizon=1, frames=[0])
+    rows = 0
+    for step in range(20):
+        batch = loader.batch_at(step)
+        for row, ref in enumerate(loader.describe(step)):
+            file, place = ref.source_file, ref.episode_id.rpartition("__")[2]
+            with np.load(tmp_path / "files" / file) as stored:
+                assert np.array_equal(batch["action"][row, 0], stored[f"action{place}"][ref.step])
+                assert np.array_equal(batch["state"][row], stored[f"state{place}"][ref.step].astype(np.float32))
+                assert batch["language"][row] == str(stored["text"])
+                difference = batch["frames"][row, 0].astype(int) - stored[f"front{place}"][ref.step]
+            assert np.abs(difference).mean() < 12
+            rows += 1
+    assert rows == 80
+
+
+def test_jpegs_of_the_right_size_pass_byte_for_byte(tmp_path: Path) -> None:
+    code = FUNCTION.replace(
+        'stored[f"front{number}"],',
+        '[simplejpeg.encode_jpeg(np.ascontiguousarray(each)) for each in stored[f"front{number}"]],',
+    ).replace("import numpy as np", "import numpy as np, simplejpeg")
+    given = write_files(tmp_path, code=code)
+    assert convert(given, tmp_path / "out", "--image-size", "32x48") == 0
+    manifest = json.loads((tmp_path / "out/reader/1.0.0/dataset.json").read_text())
+    passed = [shard["passed"] for shard in manifest["splits"]["train"]["shards"]]
+    assert sum(passed) > 0
+    assert manifest["image"]["sizes"] == {"32x48": sum(passed)}
+
+
+def test_a_fault_of_the_function_names_file_episode_and_line_and_the_rest_is_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = 'if "take2" in path and number == 1:\n                raise KeyError("no such")\n            yield {'
+    given = write_files(tmp_path, code=FUNCTION.replace("yield {", fault))
+    assert convert(given, tmp_path / "out") == EXIT_DAMAGED
+    assert "damaged input was left out: reader (1)" in capsys.readouterr().err
+    (line,) = (tmp_path / "out/reader/1.0.0/quarantine.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert (entry["episode"], entry["reason"]) == (1, "unreadable")
+    assert entry["detail"] == "take2.npz: episode 1: reader.py, line 8: KeyError: 'no such'"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("def episodes", "def episode", "no function 'episodes'; did you mean 'episode'?"),
+        ("import numpy", "import nunpy", "line 2: ModuleNotFoundError: No module named 'nunpy'"),
+        ("yield {", "yield {{", "SyntaxError"),
+        ('"steps"', '"step"', "the function yields the keys step, episode, expected"),
+        (
+            "def episodes(path, only=None):",
+            "def episodes(path):\n    return 5\ndef other(path):",
+            "TypeError: 'int' object is not iterable",
+        ),
+    ],
+)
+def test_a_wrong_module_is_one_error_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, told: str
+) -> None:
+    given = write_files(tmp_path, code=FUNCTION.replace(old, new))
+    assert convert(given, tmp_path / "out") == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("error:") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "source", "told"),
+    [
+        ("reader.py", "files", "expected python:FILE.py:FUNCTION"),
+        ("{0}/none.py:episodes", "files", "none.py: No such file or directory"),
+        ("{0}/reader.py:episodes", None, "give one --source"),
+        ("{0}/reader.py:episodes", "nothing", "no such file or folder"),
+        ("{0}/reader.py:episodes", "files/*.hdf5", "no such file or folder"),
+    ],
+)
+def test_a_wrong_place_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, source: str | None, told: str
+) -> None:
+    write_files(tmp_path)
+    sources = [] if source is None else ["--source", str(tmp_path / source)]
+    given = ["--datasets", f"python:{place.format(tmp_path)}", *sources]
+    assert convert(given, tmp_path / "out") == EXIT_USAGE
+    assert told in capsys.readouterr().err
+
+
+def test_folders_named_like_splits_are_splits_and_a_glob_chooses_files(tmp_path: Path) -> None:
+    given = write_files(tmp_path)
+    for number, split in ((0, "train"), (1, "val")):
+        (tmp_path / "files" / split).mkdir()
+        os.rename(tmp_path / "files" / f"take{number}.npz", tmp_path / "files" / split / f"take{number}.npz")
+    (tmp_path / "files" / "take3.npz").unlink()
+    assert convert(given, tmp_path / "out") == 0
+    manifest = json.loads((tmp_path / "out/reader/1.0.0/dataset.json").read_text())
+    files = {name: [shard["source_file"] for shard in split["shards"]] for name, split in manifest["splits"].items()}
+    assert files == {"train": ["take2.npz", "train__take0.npz"], "val": ["val__take1.npz"]}
+    given[-1] = str(tmp_path / "files" / "*" / "*.npz")
+    assert convert(given, tmp_path / "glob") == 0
+
+
+def test_the_arguments_of_the_function_stand_in_the_yaml(tmp_path: Path) -> None:
+    given = write_files(tmp_path, code=FUNCTION.replace("only=None", "only"))
+    config = tmp_path / "mine.yaml"
+    config.write_text(f"datasets: {{arm: {{source: '{given[1]}', layout: {{only: 5}}, control_frequency: 10}}}}")
+    more = ["--config", str(config), "--offset", "0.2s"]
+    assert main(["--datasets", "arm", *given[2:], "--output", str(tmp_path / "out"), "--num-workers", "1", *more]) == 0
+    assert (tmp_path / "out/arm/1.0.0/dataset.json").is_file()
+
+
+def test_episodes_in_tfds_grammar_are_refused_where_only_reading_tells_their_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(write_files(tmp_path), tmp_path / "out", "--episodes", "train[:2]") == EXIT_USAGE
+    assert "how many episodes a file has is known when it is read" in capsys.readouterr().err
+
+
+def test_files_without_any_episode_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(write_files(tmp_path, episodes=0), tmp_path / "out") in (EXIT_USAGE, EXIT_FAILED)
+    assert "no episode can be read, so its features are not known; no file has an episode" in capsys.readouterr().err

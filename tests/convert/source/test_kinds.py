@@ -1,0 +1,81 @@
+"""Kinds of sources: what a path looks like, and kinds that another package brings."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convert.errors import ConfigError, UsageError
+from convert.source import kinds
+from convert.source.kinds import find_source, is_source, recognise
+from tests.fixtures.datasets.lerobot_dataset import DATA
+from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bridge", False),
+        ("oxe29", False),
+        ("lerobot:a/b", True),
+        ("rlds:bridge", True),
+        ("s3://bucket/data", True),
+        ("/data", True),
+        ("./data", True),
+        ("reader.py", True),
+    ],
+)
+def test_a_source_is_told_from_a_name(text: str, expected: bool) -> None:
+    assert is_source(text) is expected
+
+
+def test_folders_are_recognised_by_their_content(tmp_path: Path) -> None:
+    written = write_dataset(tmp_path, splits={"train": [[demo_episode(3, seed=1)]]})
+    assert recognise(str(DATA / "demo" / "v3_av1")) == "lerobot"
+    assert recognise(str(written.path)) == recognise(str(written.path.parent)) == "rlds"
+    with pytest.raises(ConfigError, match=r"its content tells; write KIND:.* with one of .*rlds"):
+        recognise(str(tmp_path))
+
+
+def test_the_newest_version_is_taken(tmp_path: Path) -> None:
+    written = write_dataset(tmp_path, splits={"train": [[demo_episode(3, seed=1)]]})
+    written.path.rename(written.path.parent / "10.0.0")
+    write_dataset(tmp_path, splits={"train": [[demo_episode(3, seed=1)]]})
+    assert find_source(f"rlds:{written.path.parent}", [], {}).path.endswith("10.0.0")
+    assert find_source("rlds:demo", [str(tmp_path)], {}).path.endswith("10.0.0")
+    assert find_source("rlds:demo/1.0.0", [str(tmp_path)], {}).path.endswith("1.0.0")
+
+
+def test_another_package_brings_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", "tests.convert.source.test_kinds:find_mine", "pairstream.sources")
+    monkeypatch.setattr(kinds, "entry_points", lambda group: [point] if group == "pairstream.sources" else [])
+    kinds.kinds.cache_clear()
+    try:
+        found: Any = find_source("mine:place", ["root"], {"a": 1})
+        assert found == ("place", ["root"], {"a": 1})
+    finally:
+        kinds.kinds.cache_clear()
+
+
+def find_mine(place: str, roots: list[str], layout: dict[str, Any]) -> Any:
+    return place, list(roots), dict(layout)
+
+
+def test_a_kind_whose_module_is_missing_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", "no_such_module:find", "pairstream.sources")
+    monkeypatch.setattr(kinds, "entry_points", lambda group: [point])
+    kinds.kinds.cache_clear()
+    try:
+        with pytest.raises(UsageError, match="no_such_module:find: No module named 'no_such_module'"):
+            find_source("mine:place", [], {})
+    finally:
+        kinds.kinds.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["lerobot", "rlds"])
+def test_a_layout_is_refused_where_the_kind_has_one(kind: str) -> None:
+    with pytest.raises(UsageError, match=f"layout: files: {kind} datasets have one layout"):
+        find_source(f"{kind}:/data", [], {"files": "*"})

@@ -1,0 +1,66 @@
+"""Every kind of source gives the same files, byte for byte, in any number of processes, shares and attempts."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convert.errors import EXIT_INTERRUPTED
+from convert.run.command import main
+from tests.fixtures.command import start, tree, wait_until
+from tests.fixtures.datasets.array_files import write_shards_of_hdf5, write_shards_of_zarr
+from tests.fixtures.datasets.own_files import write_files
+
+KINDS: dict[str, Callable[[Path], list[str]]] = {
+    "python": write_files,
+    "robomimic": write_shards_of_hdf5,
+    "umi": write_shards_of_zarr,
+}
+"""Writes a dataset of each kind, of several shards, to a folder, and returns the arguments of ``convert.run``."""
+RUNNERS = [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")]
+OPTIONS = ("--layout", "frames", "--cameras", "all", "--image-size", "512")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return [*KINDS[request.param](tmp_path_factory.mktemp(request.param)), *OPTIONS]
+
+
+@pytest.fixture(scope="module")
+def reference(given: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("reference")
+    assert main([*given, "--output", str(output), "--num-workers", "1"]) == 0
+    return tree(output)
+
+
+def test_array_tasks_write_what_one_process_writes(given: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
+    tasks = [[*given, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
+    assert [main([*each, "--num-workers", "1"]) for each in tasks] == [0, 0, 0]
+    assert tree(tmp_path) == reference
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "runner", [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")], ids=" ".join
+)
+def test_processes_write_what_one_process_writes(
+    given: list[str], tmp_path: Path, reference: dict[str, str], runner: tuple[str, ...]
+) -> None:
+    with start(*given, "--output", str(tmp_path), *runner) as command:
+        assert command.wait().code == 0
+    assert tree(tmp_path) == reference
+
+
+@pytest.mark.long
+def test_an_interrupted_conversion_goes_on(given: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
+    with start(*given, "--output", str(tmp_path), "--num-workers", "1") as command:
+        assert wait_until(
+            lambda: any(tmp_path.rglob("*.status.json")) or command.process.poll() is not None, seconds=120
+        )
+        command.process.send_signal(signal.SIGINT)
+        assert command.wait().code in (0, EXIT_INTERRUPTED)
+    assert main([*given, "--output", str(tmp_path), "--num-workers", "1"]) == 0
+    assert tree(tmp_path) == reference

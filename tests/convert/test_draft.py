@@ -1,0 +1,89 @@
+"""``convert.draft`` prints an entry that convert.run takes as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convert.draft import main as draft
+from convert.errors import EXIT_USAGE
+from convert.registry.registry import load_registry
+from convert.run.command import main
+from convert.source.kinds import find_source
+from tests.fixtures.datasets.lerobot_dataset import DATA
+from tests.fixtures.datasets.own_files import write_files
+from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
+
+
+@pytest.fixture(params=["python", "lerobot", "rlds"])
+def given(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Return a dataset of each kind: its source, and options."""
+    if request.param == "python":
+        found = write_files(tmp_path, files=2)
+        return found[1:]
+    if request.param == "lerobot":
+        return ["lerobot:demo/v3_av1", "--source", str(DATA)]
+    written = write_dataset(tmp_path, splits={"train": [[demo_episode(5, seed=1)]]})
+    return [f"rlds:{written.root / 'demo'}"]
+
+
+def test_what_is_printed_is_what_the_dataset_says_of_itself(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert draft(given) == 0
+    config = tmp_path / "mine.yaml"
+    config.write_text(capsys.readouterr().out)
+    sources = given[2:]
+
+    def describe(name: str, source: str, layout: object) -> dict[str, object]:
+        return dict(find_source(source, sources, {}).entry)
+
+    (drafted,) = load_registry(config=[config]).resolve(str(config), describe)
+    (plain,) = load_registry().resolve(given[0], describe)
+    assert drafted.spec == plain.spec
+    assert drafted.spec.cameras and drafted.spec.action
+    options = ["--datasets", str(config), "--output", str(tmp_path / "out"), "--num-workers", "1", "--offset", "1"]
+    assert main([*options, *given[1:]]) == 0
+
+
+def test_json_has_the_same_fields(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert draft([*given, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["datasets"].values()
+    assert entry["source"] == given[0]
+    assert entry["cameras"] and entry["action"]
+
+
+def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, source, *more = write_files(tmp_path, files=1)
+    assert draft([source, *more]) == 0
+    text = capsys.readouterr().out
+    assert "# control_frequency: steps a second; the data do not say" in text
+    assert "# robot: name of the robot" in text
+    assert "front: {path: observation/front, role: primary, shape: [32, 48, 3]}" in text
+    assert "instruction: {path: /language_instruction}" in text
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("nothing", "unknown"),
+        ("/no/such/place", "no such file or folder; a dataset is a name, KIND:PLACE or a path"),
+        ("lerobt:demo/v3_av1", "no kind of source 'lerobt'; did you mean 'lerobot'?"),
+        ("rlds:/no/such", "no dataset_info.json, nor a version with it; tried /no/such"),
+    ],
+)
+def test_a_wrong_place_is_one_error(place: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert draft([place]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert told in error or "no such file" in error
+    assert error.count("\n") == 1
+
+
+def test_a_dataset_without_a_camera_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, source, *more = write_files(tmp_path, files=1)
+    module = Path(source.split(":")[1])
+    module.write_text(module.read_text().replace('"front": stored[f"front{number}"], ', ""))
+    assert draft([source, *more]) == EXIT_USAGE
+    assert "has no camera; a camera is a feature of the steps with pictures" in capsys.readouterr().err
