@@ -15,9 +15,10 @@ import numpy as np
 
 from convert.errors import DamagedEpisode, MalformedEpisode, SourceError
 from convert.source.arrays.layout import Language, Layout
+from convert.source.arrays.opening import open_store
 from convert.source.arrays.preset import complete_entry, layout_of, load_preset, matching_presets
 from convert.source.arrays.rows import EncodedRows, Rows, holds_pictures
-from convert.source.arrays.store import FAULTS, STORES, Store, open_store, unreadable
+from convert.source.arrays.store import FAULTS, STORES, Store, unreadable
 from convert.source.files.plain import PlainEpisode
 from convert.source.files.source import FileEpisode, FileKind, FileReader, FilesSource, Found, find_paths, open_files
 from convert.source.places import candidates

@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from convert.errors import ConfigError, DamagedEpisode
 from convert.source.arrays.layout import Layout, read_layout
-from convert.source.arrays.store import Store, is_hdf5, is_zarr, open_store
+from convert.source.arrays.opening import open_store
+from convert.source.arrays.store import Store, is_hdf5, is_zarr
 from convert.source.features import STEPS, Feature
 from stream.storage.configs import CONFIGS, Entry, list_faults, read_yaml
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import cv2
 import numpy as np
+import simplejpeg
 
 from convert.errors import CorruptFrame
 from convert.source.arrays.layout import Picture
@@ -131,13 +133,23 @@ class EncodedRows:
                     found = np.frombuffer(data, np.uint8).reshape(shape)
         if not self._picture.rotate:
             return found
-        # Decodes only these pictures, so that no other needs OpenCV here.
-        from convert.shard.images import decode_frame
-
         try:
-            return np.rot90(decode_frame(found), -self._picture.rotate // 90)
-        except CorruptFrame as error:
-            return error
+            return np.rot90(_decode(found), -self._picture.rotate // 90)
+        except ValueError as error:
+            return CorruptFrame(f"{self._path}: cannot be turned, as it cannot be decoded ({error})")
+
+
+def _decode(picture: bytes | np.ndarray) -> np.ndarray:
+    """Return pixels, of which nothing is assumed but that red is first; raises ValueError."""
+    if isinstance(picture, np.ndarray):
+        return picture
+    if picture.startswith(b"\xff\xd8\xff"):
+        decoded: np.ndarray = simplejpeg.decode_jpeg(picture)
+        return decoded
+    found = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR_RGB) if picture else None
+    if found is None:
+        raise ValueError(f"{len(picture)} bytes that are neither JPEG, PNG nor WebP")
+    return found
 
 
 def holds_pictures(store: Store, path: str, facts: Facts, *, start: int, stop: int, picture: Picture | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -167,26 +166,6 @@ def is_hdf5(path: Path) -> bool:
 def is_zarr(path: Path) -> bool:
     """Return whether a folder is one of Zarr, or a file is called a zip."""
     return any((path / name).exists() for name in STORES) or (path.is_file() and path.suffix == ".zip")
-
-
-@contextlib.contextmanager
-def open_store(path: Path) -> Iterator[Store]:
-    """Open a file.
-
-    Raises:
-        DamagedEpisode: It cannot be read.
-        UsageError: The library is not installed.
-    """
-    if path.is_dir() or path.suffix == ".zip":
-        from convert.source.arrays.zarr import open_zarr as open_file
-    else:
-        from convert.source.arrays.hdf5 import open_hdf5 as open_file
-    with contextlib.ExitStack() as stack:
-        try:
-            store = stack.enter_context(open_file(path))
-        except FAULTS as error:
-            raise unreadable(error) from None
-        yield store
 
 
 def unreadable(error: BaseException, *, what: str = "") -> DamagedEpisode:

@@ -10,8 +10,8 @@ import pytest
 
 from convert.errors import EXIT_INTERRUPTED
 from convert.run.command import main
+from tests.fixtures.arrays.written import write_shards_of_hdf5, write_shards_of_zarr
 from tests.fixtures.command import start, tree, wait_until
-from tests.fixtures.datasets.array_files import write_shards_of_hdf5, write_shards_of_zarr
 from tests.fixtures.datasets.own_files import write_files
 
 KINDS: dict[str, Callable[[Path], list[str]]] = {

@@ -13,9 +13,9 @@ import pytest
 
 from convert.errors import EXIT_DAMAGED, ConfigError, SourceError, UsageError
 from convert.source.kinds import find_source
+from tests.fixtures.arrays import written as files
+from tests.fixtures.arrays.converted import assert_equal, convert, episodes, opened
 from tests.fixtures.command import REPOSITORY
-from tests.fixtures.datasets import array_files as files
-from tests.fixtures.datasets.converted_arrays import assert_equal, convert, episodes, opened
 
 h5py = files.h5py
 

@@ -11,9 +11,9 @@ import pytest
 
 from convert.source.kinds import find_source, suggest_layout
 from convert.source.protocol import Wanted
-from tests.fixtures.datasets import array_files as files
-from tests.fixtures.datasets.array_files import scene
-from tests.fixtures.datasets.converted_arrays import config, convert, episodes, opened
+from tests.fixtures.arrays import written as files
+from tests.fixtures.arrays.converted import config, convert, episodes, opened
+from tests.fixtures.arrays.written import scene
 
 h5py = files.h5py
 

@@ -14,8 +14,8 @@ from convert.source.arrays.layout import read_layout
 from convert.source.arrays.preset import load_preset, preset_names
 from convert.source.kinds import find_source, kinds, recognise
 from stream import make_loader
-from tests.fixtures.datasets import array_files as files
-from tests.fixtures.datasets.converted_arrays import assert_equal, config, convert, episodes, opened
+from tests.fixtures.arrays import written as files
+from tests.fixtures.arrays.converted import assert_equal, config, convert, episodes, opened
 
 
 def test_robomimic_gives_its_filter_keys_as_splits_and_demos_in_natural_order(tmp_path: Path) -> None:

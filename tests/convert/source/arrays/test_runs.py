@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.arrays import written as files
 from tests.fixtures.command import run, tree
-from tests.fixtures.datasets import array_files as files
 
 
 @pytest.mark.long
