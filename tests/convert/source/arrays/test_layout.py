@@ -169,7 +169,7 @@ def test_a_chunk_is_read_once_though_it_is_larger_than_a_block(tmp_path: Path, m
 
     monkeypatch.setattr(hdf5, "_SMALL", 1000)
     monkeypatch.setattr(plain, "_BLOCK", 20_000)
-    pictures = scene(40, seed=1)
+    pictures = np.random.default_rng(0).integers(0, 255, (40, files.HEIGHT, files.WIDTH, 3), np.uint8)
     path = write(tmp_path / "own.hdf5", {"front": pictures}, chunks=pictures.shape, compression="gzip")
     write(path, {"action": np.ones((40, 2))})
     with h5py.File(path) as file:
