@@ -24,8 +24,8 @@ from stream.storage.remote import RemoteError
 _LOGGER = logging.getLogger(__name__)
 
 NAMESPACE = "convert"
-"""Namespace of the counters: shards, episodes, pairs, splits, bytes_in, bytes_out, left_out, shards_elsewhere,
-splits_elsewhere, shards_failed and splits_failed."""
+"""Namespace of the counters: shards, episodes, pairs or frames, splits, bytes_in, bytes_out, left_out,
+shards_elsewhere, splits_elsewhere, shards_failed and splits_failed."""
 
 Job = ShardJob | SplitJob
 
@@ -95,7 +95,7 @@ def _do(job: Job, plan: DatasetPlan) -> dict[str, int]:
     return {
         "shards": 1,
         "episodes": shard.entry.episodes,
-        "pairs": shard.entry.records,
+        plan.layout: shard.entry.records,
         "bytes_in": shard.bytes_in,
         "bytes_out": shard.entry.file.bytes,
         "left_out": sum(shard.entry.left_out.values()),

@@ -29,7 +29,7 @@ from bench.measure.child import ChildFailed, ask
 from bench.measure.command import Command, Output, Result, say
 from bench.measure.machine import MemoryLog, own_set, slope
 from bench.measure.options import number, option
-from bench.measure.session import shared_memory, wait_until
+from bench.measure.session import is_mapped_elsewhere, shared_memory, wait_until
 from bench.measure.tables import markdown_table, new_figure, save_figure
 from convert.report import human_seconds
 from stream import WorkerError, digest, make_loader
@@ -123,7 +123,7 @@ class Soak:
         gc.collect()
         if not wait_until(lambda: not _workers(), seconds=_GONE_S, poll=0.05):
             self._problems.append(f"worker processes left: {[worker.pid for worker in _workers()]}")
-        if new := sorted(shared_memory() - self._shm):
+        if new := [name for name in sorted(shared_memory() - self._shm) if not is_mapped_elsewhere(name)]:
             self._problems.append(f"left in /dev/shm: {', '.join(new)}")
 
     @property

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
+
 from convert.chosen_features import FeatureFinder, notation
-from convert.errors import UsageError
+from convert.errors import CorruptFrame, UsageError
 from convert.index.derived import vector_inputs
 from convert.journal.journal import Journal, piece_stem
 from convert.registry.dataset import Camera, DatasetSpec, Vector
 from convert.registry.registry import Selected
-from convert.shard.images import FramePolicy
+from convert.shard.depth import convert_depth
+from convert.shard.images import EncodedFrame, FramePolicy, convert_frame
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
 from convert.source.protocol import Source, SourceShard, Span, Wanted, clip
@@ -28,6 +32,7 @@ _PIECES = 128
 _LEAST_BYTES = 256 << 20
 _LEAST_FRAMES = 1000
 """Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
+_NO_UNIT = "nobody says its unit; write unit: m or mm, or scale, into the registry"
 
 
 def shard_stem(split: str, index: int, count: int) -> str:
@@ -44,7 +49,7 @@ class Options:
     """The user's choices for all datasets; None means the registry's or mixture's own value.
 
     Attributes:
-        cameras: Roles, names or ``all``, for the layout ``frames``.
+        cameras: Roles and names, ``all`` for those of colour and ``depth``, for the layout ``frames``.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
         episodes: Episodes in TFDS's grammar.
         episode_lists: Episodes to keep or to leave out, by dataset.
@@ -73,12 +78,23 @@ class PlannedCamera:
     Attributes:
         name: Name in the registry; in the layout ``pairs`` the name of the feature.
         channels: Real order of the source's colours; rgb where it is not known.
+        is_depth: Whether it measures depth.
+        millimetres: Of depth, the millimetres of a stored 1; None where nobody knows.
     """
 
     name: str
     feature: Feature
     channels: Literal["rgb", "bgr"]
     policy: FramePolicy
+    is_depth: bool = False
+    millimetres: float | None = None
+
+    def convert(self, frame: bytes | np.ndarray | CorruptFrame) -> EncodedFrame:
+        """Return a frame of the source as it is stored; raise CorruptFrame if it cannot be decoded."""
+        if self.is_depth:
+            is_float = self.feature.dtype == "float32"
+            return convert_depth(frame, self.policy, scale=self.millimetres, is_float=is_float)
+        return convert_frame(frame, self.policy, channels=self.channels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +231,7 @@ class Conversion:
     Attributes:
         parameters: Everything that changes the output; a folder with other parameters is not converted into.
         target: Folder that the complete conversion is moved to; usually the output itself.
+        without_unit: Depth cameras of floats that ``depth`` would choose, but nobody says their unit.
     """
 
     spec: DatasetSpec
@@ -223,6 +240,7 @@ class Conversion:
     parameters: Mapping[str, Any]
     jobs: tuple[ShardJob, ...] = field(repr=False)
     target: str
+    without_unit: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -253,10 +271,22 @@ class Conversion:
                 f"red and blue of {', '.join(unsure)} may be swapped, nobody says, and frames stay as they are; look "
                 "at some with stream.replay, and write channels: rgb or bgr into the registry"
             )
+        if unsure := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
+            found.append(
+                f"nobody says the unit of depth in {', '.join(unsure)}, so its numbers stay as they are; write "
+                "unit: mm or m, or scale, into the registry"
+            )
+        if self.without_unit:
+            found.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
         if len(set(plan.offsets)) < count:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
                 f"of {plan.offset + 1} steps"
+            )
+        if plan.layout == "pairs" and (self.spec.steps_per_episode or math.inf) <= plan.offset:
+            found.append(
+                f"offset {plan.offset} is long: episodes have {self.spec.steps_per_episode:g} steps on average, a pair "
+                f"takes {plan.offset + 1}; where none has so many, the conversion fails at its end"
             )
         return found
 
@@ -295,7 +325,7 @@ def plan_conversion(
     if options.leave_out is not None:
         spec = spec.model_copy(update={"leave_out": options.leave_out})
     finder = FeatureFinder(spec, source)
-    cameras = _planned_cameras(spec, finder, options)
+    cameras, without_unit = _planned_cameras(spec, finder, options)
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
         finder.check_part(part, part.path or "")
@@ -329,28 +359,52 @@ def plan_conversion(
         parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
         jobs=_cut(jobs, frames=len(cameras)),
         target=target or output,
+        without_unit=without_unit,
     )
 
 
-def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options) -> tuple[PlannedCamera, ...]:
-    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames`` in the order of the registry."""
+def _planned_cameras(
+    spec: DatasetSpec, finder: FeatureFinder, options: Options
+) -> tuple[tuple[PlannedCamera, ...], tuple[str, ...]]:
+    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth.
+
+    The second item has the names of depth cameras that lack a unit and were not chosen by their names.
+    """
     if options.layout == "pairs":
         camera = spec.camera(options.camera) if options.camera else spec.primary
+        if camera.is_depth:
+            raise UsageError(f"{spec.name}: {options.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),)
+        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),), ()
     wanted = set(options.cameras)
-    found = []
+    found, without_unit = [], []
     for name, camera in spec.cameras.items():
-        if not wanted & {"all", name, camera.role}:
+        keys = camera.keys(name)
+        if wanted.isdisjoint(keys):
             continue
-        sizes = [options.image_sizes[key] for key in (name, camera.role) if key in options.image_sizes]
-        policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
         feature = finder.camera(camera)
-        found.append(PlannedCamera(name=name, feature=feature, channels=_order(camera), policy=policy))
+        if camera.is_depth and camera.millimetres is None and feature.dtype.startswith("float"):
+            if name in wanted:
+                raise UsageError(f"{spec.name}: depth of {name} is {feature.dtype}, and {_NO_UNIT}")
+            without_unit.append(name)
+            continue
+        sizes = [options.image_sizes[key] for key in keys if key in options.image_sizes]
+        found.append(
+            PlannedCamera(
+                name=name,
+                feature=feature,
+                channels=_order(camera),
+                policy=replace(options.policy, size=sizes[0]) if sizes else options.policy,
+                is_depth=camera.is_depth,
+                millimetres=camera.millimetres,
+            )
+        )
+    if without_unit and not found:
+        raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
     if not found:
-        known = ", ".join(f"{name} ({camera.role})" for name, camera in spec.cameras.items())
-        raise UsageError(f"{spec.name}: has none of the cameras {', '.join(options.cameras)}; it has {known}")
-    return tuple(found)
+        chosen = ", ".join(options.cameras)
+        raise UsageError(f"{spec.name}: has none of the cameras {chosen}; it has {spec.listed_cameras}")
+    return tuple(sorted(found, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
 def _order(camera: Camera) -> Literal["rgb", "bgr"]:
@@ -359,10 +413,10 @@ def _order(camera: Camera) -> Literal["rgb", "bgr"]:
 
 def check_cameras(selection: Sequence[Selected], options: Options) -> None:
     """Raise UsageError for the first camera that no dataset has."""
-    known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in (name, each.role)}
+    known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in each.keys(name)}
     for option, cameras in (("cameras", options.cameras), ("image-size", options.image_sizes)):
         for camera in cameras:
-            if camera not in known and (option, camera) != ("cameras", "all"):
+            if camera not in known:
                 raise UsageError(f"--{option}: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}")
 
 
@@ -417,11 +471,13 @@ def _cut(jobs: Sequence[ShardJob], *, frames: int) -> tuple[ShardJob, ...]:
 
 
 def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
-    channels = {camera.name: camera.channels for camera in plan.cameras}
+    channels = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
+    depth = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
     sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
     pictures: dict[str, Any]
     if plan.layout == "frames":
         pictures = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
+        pictures |= {"depth": depth} if depth else {}
     else:
         (name,) = sizes
         pictures = {

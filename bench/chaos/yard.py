@@ -20,7 +20,17 @@ from typing import Any, Protocol
 import psutil
 
 from bench.measure.child import BenchFailed, ChildFailed
-from bench.measure.session import Command, Result, is_alive, run, shared_memory, start, tree, wait_until
+from bench.measure.session import (
+    Command,
+    Result,
+    is_alive,
+    is_mapped_elsewhere,
+    run,
+    shared_memory,
+    start,
+    tree,
+    wait_until,
+)
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
@@ -281,13 +291,14 @@ class Place:
 
     def check_gone(self, command: Command) -> None:
         """Check that no process of a command is left, in whichever session."""
-        if not wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1):
-            raise Broken(f"processes left: {', '.join(self._processes(command))}")
+        gone = wait_until(lambda: not self._processes(command), seconds=GONE_S, poll=0.1)
+        if not gone and (left := self._processes(command)):
+            raise Broken(f"processes left: {', '.join(left)}")
 
     def check_clean(self) -> None:
         """Check that no temporary file and no shared memory is left."""
-        if not wait_until(lambda: not self._left(), seconds=GONE_S, poll=0.2):
-            raise Broken(f"left behind: {', '.join(self._left()[:5])}")
+        if not wait_until(lambda: not self._left(), seconds=GONE_S, poll=0.2) and (left := self._left()):
+            raise Broken(f"left behind: {', '.join(left[:5])}")
 
     def check_same(self, expected: Mapping[str, str] | None = None) -> None:
         """Check that the output is the undisturbed conversion (or another tree), file by file, and nothing else."""
@@ -315,7 +326,7 @@ class Place:
 
     def _left(self) -> list[str]:
         paths = [*self.tmp.rglob("*"), *self.out.rglob("*.tmp")]
-        shared = [f"/dev/shm/{name}" for name in sorted(shared_memory() - self._shm) if not _is_mapped(name)]
+        shared = [f"/dev/shm/{name}" for name in sorted(shared_memory() - self._shm) if not is_mapped_elsewhere(name)]
         return [str(path.relative_to(self.folder)) for path in paths] + shared
 
     def _processes(self, command: Command) -> list[str]:
@@ -337,12 +348,3 @@ def _shown(text: str) -> str:
     """Return the end of a command's output as one line."""
     lines = [line for line in text.splitlines() if line.strip()]
     return json.dumps(" | ".join(lines[-6:])[-500:])
-
-
-def _is_mapped(name: str) -> bool:
-    """Return whether a process maps the file: another program that started meanwhile uses it."""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            if f"/dev/shm/{name}" in maps.read_text():
-                return True
-    return False

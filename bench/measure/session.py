@@ -176,3 +176,13 @@ def shared_memory() -> set[str]:
     """Return the names of all files in /dev/shm."""
     folder = Path("/dev/shm")
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def is_mapped_elsewhere(name: str) -> bool:
+    """Return whether another process than this one maps a file in /dev/shm: it is that program's own."""
+    own = Path(f"/proc/{os.getpid()}/maps")
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if maps != own and f"/dev/shm/{name}" in maps.read_text():
+                return True
+    return False

@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of our own options."""
     parser = argparse.ArgumentParser(
         prog="python -m convert.run",
-        description="Convert robot datasets (Open X-Embodiment in TFDS/RLDS form, LeRobot) to ArrayRecord shards.",
+        description="Convert robot datasets (Open X-Embodiment, LeRobot, files of your own) to ArrayRecord shards.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -53,15 +53,15 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--datasets",
         required=True,
-        help="a mixture (oxe29), names with commas between, or a YAML file; lerobot:ORG/NAME or lerobot:PATH names a "
-        "LeRobot dataset",
+        help="a mixture (oxe29), names with commas between, a YAML file, or KIND:PLACE such as lerobot:ORG/NAME, "
+        "rlds:PATH or python:FILE.py:FUNCTION; docs/own-data.md has all kinds",
     )
     add(
         "--source",
         action="append",
         default=[],
         help="folder with <tfds_name>/<version> or ORG/NAME below it, local, gs:// or s3://; may be repeated, the "
-        "first that has the dataset wins",
+        "first that has the dataset wins; for python: the files",
     )
     add("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
     add("--config", action="append", default=[], help="YAML with datasets, mixtures and declarations of your own")
@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
         "(default: pairs)",
     )
     add("--camera", help="camera of the pairs by role, name or path (default: primary)")
-    add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name, or all (default: primary)")
+    add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name; all, or depth (default: primary)")
     add(
         "--image-size",
         default="256",
@@ -104,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--leave-out",
         action="append",
         metavar="PATTERN",
-        help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
+        help="feature not to convert, e.g. 'observation/masks_*'; replaces the registry's list, which has "
         "sentence embeddings ('*language_embedding'); 'none' keeps all, wide features too",
     )
 

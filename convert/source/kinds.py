@@ -31,13 +31,14 @@ KINDS = {
     "lerobot": "convert.source.lerobot.dataset:find",
     "python": "convert.source.python.dataset:find",
     "arrays": "convert.source.arrays.dataset:find",
+    "rosbag": "convert.source.rosbag.dataset:find",
 }
 """Function of each kind; the presets of ``arrays`` are kinds too."""
 _GROUP = "pairstream.sources"
 _TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _ENDINGS = re.compile(r"(\.(py|hdf5|h5|zarr|zip|bag|mcap|db3|tar|gz))+$")
-_SUFFIXES: Mapping[str, str] = {".py": "python"}
+_SUFFIXES: Mapping[str, str] = {".py": "python", ".bag": "rosbag", ".mcap": "rosbag"}
 """Kind of a file by the end of its name."""
 
 
@@ -121,6 +122,8 @@ def recognise(path: str) -> str:
         return "lerobot"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
         return "rlds"
+    if (place / "metadata.yaml").is_file() or any((*place.glob("*.bag"), *place.glob("*.mcap"), *place.glob("*.db3"))):
+        return "rosbag"
     from convert.source.arrays.preset import recognise_arrays
 
     if found := recognise_arrays(place):

@@ -12,7 +12,7 @@ from stream.batch.columns import Column
 from stream.batch.frames import FrameFinder, Frames
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
-from stream.batch.vectors import kind_codes, reduce_window
+from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, VectorName
 from stream.order.rows import Rows
@@ -90,8 +90,8 @@ class Lookup:
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
             self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
-            for row, scale in zip(self._scale, spec.sum_scales(), strict=True):
-                row[: len(scale)] = scale
+            for row, vector, rate in zip(self._scale, spec.actions, spec.rates, strict=True):
+                row[: vector.size] = sum_scale(vector, rate)
 
     def look_up(self, rows: Rows, out: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
@@ -217,13 +217,12 @@ class Lookup:
         start = self._starts[name][split] + first * width
         _, steps, size = out.shape
         index = (start[:, None] + np.arange(steps) * width[:, None])[:, :, None] + np.arange(size)
-        # Masked values read number 0 of the region, which is finite: it is the magic of an Arrow file.
+        # Masked values are number 0 of the region, which is 0.
         index *= mask
         out[:] = self._index.float32[index]
         if self._spec.derived[name] != name:
             mask &= ~np.isnan(out) | (width == 0)[:, None, None]
             out[~mask] = 0
-        out *= mask
 
     def _fill_by_split(
         self,

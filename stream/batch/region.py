@@ -29,7 +29,7 @@ _PAUSE_S = 0.5
 
 
 class Region:
-    """Files mapped into one range of addresses.
+    """Files mapped into one range of addresses, after a page of zeros.
 
     Args:
         paths: Files.
@@ -44,10 +44,10 @@ class Region:
     def __init__(self, paths: Sequence[str]) -> None:
         sizes = [os.stat(path).st_size for path in paths]
         pages = [-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in sizes]
-        self.starts: list[int] = (np.cumsum([0, *pages])[:-1]).tolist()
+        self.starts: list[int] = (mmap.PAGESIZE + np.cumsum([0, *pages])[:-1]).tolist()
         # Python's mmap cannot choose an address, so one mapping reserves the range until its last user is gone.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        kept = mmap.mmap(-1, max(mmap.PAGESIZE, sum(pages)), flags=flags, prot=mmap.PROT_READ)
+        kept = mmap.mmap(-1, mmap.PAGESIZE + sum(pages), flags=flags, prot=mmap.PROT_READ)
         self._bytes = np.frombuffer(kept, np.uint8)
         base = self._bytes.ctypes.data
         for path, size, start in zip(paths, sizes, self.starts, strict=True):

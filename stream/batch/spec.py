@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
-from stream.batch.vectors import Reduction, Vector, sum_scale
+from stream.batch.vectors import Reduction, Vector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
 from stream.order.window import Window, WindowTable
@@ -121,21 +119,22 @@ class BatchSpec:
         """Whether a batch needs the episodes and steps of its samples, not their records alone."""
         return self.metadata == "full" or self.chooses_frames or "frames" in self.layouts
 
-    def sum_scales(self) -> list[np.ndarray]:
-        """Return the factor of each member's summed actions; raises ArgumentError as ``sum_scale``."""
-        members = zip(self.actions, self.rates, self.datasets, strict=True)
-        return [sum_scale(vector, rate, dataset=name) for vector, rate, name in members]
+    def check_reduction(self) -> None:
+        """Raise ArgumentError if the actions of a member cannot be reduced as ``action`` says."""
+        for vector, rate, name in zip(self.actions, self.rates, self.datasets, strict=True):
+            check_reduction(self.action, vector, rate, dataset=name)
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the dtype of each array of a batch and the shape of one row, in order."""
         frames = max(self.num_frames)
-        fields: dict[str, tuple[str, tuple[int, ...]]] = {
-            camera.frames: ("u1", (frames, *camera.shape, 3)) for camera in self.cameras
-        }
+        fields: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for camera in self.cameras:
+            dtype, shape = camera.field
+            fields[camera.frames] = dtype, (frames, *shape)
         if self.chooses_frames:
             fields |= {camera.mask: ("?", (frames,)) for camera in self.cameras} | {"frame_step": ("i8", (frames,))}
         elif len(set(self.num_frames)) > 1:
-            fields["frames_mask"] = ("?", (frames,))
+            fields[self.cameras[0].mask] = ("?", (frames,))
         fields["sample"] = ("i8", ())
         if self.num_samples is not None:
             fields["sample_mask"] = ("?", ())

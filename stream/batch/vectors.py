@@ -12,11 +12,12 @@ from stream.storage.errors import ArgumentError
 
 Reduction = Literal["window", "sum", "mean", "first"]
 REDUCTIONS: tuple[Reduction, ...] = ("window", "sum", "mean", "first")
-_WITHOUT_SUM = ("ee_rotation_quaternion", "ee_pose_matrix")
-"""Quantities whose changes are multiplied, not added: the sum of two of them is no rotation.
+_TURNS = ("ee_rotation_quaternion", "ee_pose_matrix")
+"""Quantities whose changes are multiplied, not added: neither the sum nor the mean of two of them is a rotation."""
+_ANGLES = ("ee_rotation_euler", "ee_rotation_axis_angle", "base_rotation")
+"""Angles, whose changes add: exactly about one axis, and about several axes up to the product of the turns.
 
-Angles (``ee_rotation_euler``, ``ee_rotation_axis_angle``, ``base_rotation``) add: exactly about one axis, and about
-several axes up to the product of the turns.
+Positions of angles jump from pi to -pi, and their mean is the opposite direction there.
 """
 
 
@@ -105,29 +106,44 @@ def kind_codes(vector: Vector, size: int) -> np.ndarray:
     return codes
 
 
-def sum_scale(vector: Vector, control_frequency: float | None, *, dataset: str) -> np.ndarray:
-    """Return the factor of summed actions, float32 [size]: seconds per step for velocities, else 1.
+def check_reduction(how: Reduction, vector: Vector, control_frequency: float | None, *, dataset: str) -> None:
+    """Refuse a reduction of actions that have no sum or no mean.
 
     Args:
+        how: Reduction.
         vector: Action of the dataset.
         control_frequency: Steps per second, None if the dataset has no fixed rate.
         dataset: Name of the dataset, for messages.
 
     Raises:
-        ArgumentError: The action has changes of quaternions or matrices, or velocities whose rate is unknown.
+        ArgumentError: ``sum`` of changes of quaternions or matrices, or of velocities whose rate is unknown; ``mean``
+            of quaternions, matrices or positions of angles.
     """
-    changes = zip(vector.names, vector.kinds, vector.quantities, strict=False)
-    turns = [name for name, kind, what in changes if what in _WITHOUT_SUM and kind in ("displacement", "velocity")]
-    if turns:
+    if how not in ("sum", "mean"):
+        return
+    changes, positions = ("displacement", "velocity"), ("target", "absolute")
+    dims = list(zip(vector.names, vector.kinds, vector.quantities, strict=False))
+    refused = changes if how == "sum" else changes + positions
+    if turns := [name for name, kind, what in dims if what in _TURNS and kind in refused]:
         raise ArgumentError(
-            f"dataset {dataset}: action='sum' would add up quaternions or matrices ({', '.join(turns)}), whose changes "
-            "are multiplied, not added; take action_space='eef_delta', or 'window', 'mean' or 'first'"
+            f"dataset {dataset}: action={how!r} would add up quaternions or matrices ({', '.join(turns)}), whose "
+            "changes are multiplied, not added; take action_space='eef_delta', or 'window' or 'first'"
         )
+    angles = [name for name, kind, what in dims if what in _ANGLES and kind in positions]
+    if how == "mean" and angles:
+        raise ArgumentError(
+            f"dataset {dataset}: action='mean' would average angles that jump from pi to -pi ({', '.join(angles)}); "
+            "take action_space='eef_delta', or 'window' or 'first'"
+        )
+    velocities = [name for name, kind in zip(vector.names, vector.kinds, strict=True) if kind == "velocity"]
+    if how == "sum" and velocities and control_frequency is None:
+        raise ArgumentError(
+            f"dataset {dataset}: action='sum' would add up velocities ({velocities[0]}), and the dataset has no fixed "
+            "rate to turn them into distances; take 'window', 'mean' or 'first'"
+        )
+
+
+def sum_scale(vector: Vector, control_frequency: float | None) -> np.ndarray:
+    """Return the factor of summed actions, float32 [size]: seconds per step for velocities, else 1."""
     velocities = np.array([kind == "velocity" for kind in vector.kinds], bool)
-    if velocities.any() and control_frequency is None:
-        first = vector.names[int(np.flatnonzero(velocities)[0])]
-        raise ArgumentError(
-            f"dataset {dataset}: action='sum' would add up velocities ({first}), and the dataset has no fixed rate to "
-            "turn them into distances; take 'window', 'mean' or 'first'"
-        )
     return np.where(velocities, np.float32(1 / (control_frequency or 1)), np.float32(1)).astype(np.float32)

@@ -73,8 +73,9 @@ def to_devices(
 ) -> Ahead:
     """Return an iterator of batches with a ``jax.Array`` instead of each array of numbers.
 
-    Memory of the ring is reused when its transfer has ended. JAX's CPU backend shares that memory, except for frames:
-    it copies frames, as they are not aligned to 64 bytes (``stream.batch.layout.IMAGE_SHIFT``).
+    Frames, and other arrays above 1 MB, are in the memory of the ring, which is reused when their transfer has ended.
+    JAX's CPU backend shares memory that is aligned to 64 bytes, and copies frames, which are not
+    (``stream.batch.layout.IMAGE_SHIFT``).
 
     Args:
         source: A loader, or an iterator of one at any step. A sharding over several processes needs a loader of its

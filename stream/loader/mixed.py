@@ -170,8 +170,7 @@ class MixedData:
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
             num_samples=self.plan.num_samples,
         )
-        if spec.action == "sum":
-            spec.sum_scales()  # raises now, not in the first batch
+        spec.check_reduction()
         fixed = {"language", *replace(spec, columns=()).fields()}
         for column in spec.columns:
             if column.name in fixed or f"{column.name}_mask" in fixed:

@@ -13,9 +13,8 @@ import pytest
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
 from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
-from tests.fixtures.datasets.lerobot_dataset import copy_dataset, encode_again
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
-from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port
+from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port, lerobot_arguments
 
 SLURM = REPOSITORY / "examples" / "slurm"
 
@@ -44,12 +43,7 @@ def test_runner_writes_what_the_in_memory_one_writes(
 
 @pytest.fixture(scope="module")
 def lerobot(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the arguments that convert all cameras of a LeRobot dataset with a video that lacks frames."""
-    root = tmp_path_factory.mktemp("lerobot")
-    folder = copy_dataset("v3_av1", root)
-    video = folder / "videos/observation.images.left_wrist/chunk-000/file-001.mp4"
-    encode_again(video, codec="libx264", keep=lambda number: number < 20)
-    return ["--datasets", "lerobot:demo/v3_av1", "--source", str(root), "--layout", "frames", "--cameras", "all"]
+    return lerobot_arguments(tmp_path_factory.mktemp("lerobot"))
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +105,10 @@ def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_write
         assert_complete(command.wait())
         assert tree(tmp_path / "out") == in_memory
         # In the same cluster, because one takes longer to start than all that is done on it.
+        given[given.index("../out")] = "../pieces"
+        cut = stack.enter_context(start(*given, *cluster.options, cwd=here, module="tests.fixtures.convert_in_pieces"))
+        assert_complete(cut.wait())
+        assert tree(tmp_path / "pieces") == in_memory
         failing = stack.enter_context(
             start(*arguments(dataset, tmp_path / "fails"), *cluster.options, "--on-error", "fail", "--json")
         )

@@ -331,6 +331,15 @@ def test_frames_that_a_record_stores_twice_are_told(dataset: RldsDataset) -> Non
     assert plan(dataset, Options(frames="fixed:6", offset="5")).warnings == []
 
 
+def test_an_offset_as_long_as_most_episodes_is_told_before_the_conversion(dataset: RldsDataset) -> None:
+    assert plan(dataset, Options(offset="8"), steps_per_episode=8.5).warnings == []
+    assert plan(dataset, Options(offset="9", layout="frames"), steps_per_episode=8.5).warnings == []
+    assert plan(dataset, Options(offset="9"), steps_per_episode=8.5).warnings == [
+        "offset 9 is long: episodes have 8.5 steps on average, a pair takes 10; where none has so many, the conversion "
+        "fails at its end"
+    ]
+
+
 CHANGES: dict[str, tuple[Options, dict[str, Any]]] = {
     "image_size": (Options(policy=FramePolicy(size=(8, 16))), {}),
     "resize": (Options(policy=FramePolicy(resize="pad")), {}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,10 +95,8 @@ def test_a_killed_rank_of_torchrun_ends_the_run_and_leaves_nothing(oxe_root: Pat
         below = psutil.Process(command.pid).children(recursive=True)
         ranks = [process for process in below if process.ppid() == command.pid]
         assert len(ranks) == 2 and len(below) >= 4  # each has a worker
-        began = time.monotonic()
         ranks[1].kill()
-        assert command.wait().code == 1
-        assert time.monotonic() - began < 60
+        assert command.wait(60).code == 1
         assert wait_until(lambda: not any(is_alive(process) for process in below), seconds=10)
 
 

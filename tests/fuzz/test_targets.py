@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -31,8 +30,6 @@ NAMES = (
     *("tfrecord", "episode", "record", "frame", "split", "mixture", "datasets", "manifest", *TABLE_KINDS),
     *("loader.json", "state", "features.json", "dataset_info.json"),
 )
-MOST_SECONDS = 20
-"""Of one input; what takes as long is not slow but stuck, on a busy machine too."""
 NESTED = (b"[" * 100_000, b"{" * 20_000, b'{"a":' * 100_000, b"- " * 20_000, b"((" * 10_000)
 BOMBS = (
     b"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n",
@@ -58,16 +55,10 @@ def limit() -> Iterator[None]:
         yield
 
 
-def read(target: Target, content: bytes) -> None:
-    began = time.monotonic()
-    target.read(content)
-    assert time.monotonic() - began < MOST_SECONDS
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_sound_input_is_read(targets: dict[str, Target], name: str) -> None:
     for seed in targets[name].seeds:
-        read(targets[name], seed)
+        targets[name].read(seed)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,7 +69,7 @@ def test_changed_input_is_read_or_refused(targets: dict[str, Target], name: str)
     @given(st.integers(0, 2**32))
     def check(number: int) -> None:
         random = Random(number)
-        read(target, target.mutate(random.choice(target.seeds), random))
+        target.read(target.mutate(random.choice(target.seeds), random))
 
     check()
 
@@ -91,7 +82,7 @@ def test_any_input_is_read_or_refused(targets: dict[str, Target], name: str) -> 
     @given(st.binary(max_size=300) | st.text(max_size=100).map(lambda text: text.encode("utf-8", "replace")))
     @example(b"")
     def check(content: bytes) -> None:
-        read(target, content)
+        target.read(content)
 
     check()
 
@@ -103,5 +94,5 @@ def test_nesting_and_bombs_are_refused_in_little_memory(
     monkeypatch.chdir(tmp_path)
     with memory_limit(600 << 20):
         for content in (*NESTED, *BOMBS):
-            read(targets[name], content)
+            targets[name].read(content)
     assert not (tmp_path / "ran").exists()

@@ -71,11 +71,6 @@ def test_importing_a_worker_brings_nothing_that_only_the_trainer_uses() -> None:
     assert python(f"import sys, {needed}; {listed}") == "[]\n"
 
 
-def test_importing_takes_less_than_half_a_second() -> None:
-    code = "import time; began = time.process_time(); import stream; print(time.process_time() - began)"
-    assert float(python(code)) < 0.5
-
-
 def test_no_exported_name_is_that_of_a_module() -> None:
     # Importing `stream.digest` would put the module in the place of the function.
     modules = {path.stem for path in STREAM.glob("*.py")}

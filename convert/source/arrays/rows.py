@@ -12,7 +12,7 @@ import simplejpeg
 from convert.errors import CorruptFrame
 from convert.source.arrays.layout import Picture
 from convert.source.arrays.store import Facts, Store
-from convert.source.files.plain import is_picture
+from convert.source.files.plain import PICTURES
 
 _BLOCK = 8 << 20
 """Bytes of rows of encoded pictures that are read at once."""
@@ -125,7 +125,7 @@ class EncodedRows:
 
     def _picture_of(self, data: bytes) -> bytes | np.ndarray | CorruptFrame:
         found: bytes | np.ndarray = data
-        if is_picture(data):
+        if data.startswith(PICTURES):
             found = _trim(data)
         else:
             for shape in self._picture.raw:
@@ -158,7 +158,7 @@ def holds_pictures(store: Store, path: str, facts: Facts, *, start: int, stop: i
     if not by_bytes and (len(facts.shape) != 2 or facts.dtype != np.uint8):
         return False
     data = EncodedRows(store, path, start=start, stop=stop)[0]
-    return is_picture(data) or (picture is not None and len(data) in map(math.prod, picture.raw))
+    return data.startswith(PICTURES) or (picture is not None and len(data) in map(math.prod, picture.raw))
 
 
 def _bytes(row: object) -> bytes:

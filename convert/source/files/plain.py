@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import STEPS, Feature
 from convert.source.protocol import Wanted
 
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
+PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""
 _UNREADABLE = (OSError, RuntimeError, ValueError)
 """What arrays on the disk raise for damage."""
@@ -20,13 +21,31 @@ _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
 
 
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of an episode that are read while they are taken, one after the other.
+
+    Attributes:
+        shape: Count of pictures and shape of each, None where only decoding tells.
+        dtype: Of their pixels; other than uint8 for depth.
+        read: Returns their iterator: encoded ones, pixels, or the reason why there is none.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+    read: Callable[[], Frames]
+
+    def __len__(self) -> int:
+        return self.shape[0] or 0
+
+
 class PlainEpisode(NamedTuple):
     """One episode.
 
     Attributes:
         steps: By name, a value for each step: an array [n, ...] or what has its shape, dtype and slices (a dataset of
-            h5py, an array of zarr), or a list of encoded pictures (JPEG, PNG, WebP), texts or numbers. Mappings may be
-            nested; the names are then joined with a slash.
+            h5py, an array of zarr), a list of encoded pictures (JPEG, PNG, WebP), texts or numbers, or ``Pictures``.
+            Mappings may be nested; the names are then joined with a slash.
         episode: Values of the whole episode by name: numbers, arrays, texts.
     """
 
@@ -60,8 +79,9 @@ def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
         path = f"{STEPS}/{name}"
         if _is_array(values):
             shape = tuple(values.shape[1:])
-            if values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4):
-                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype="uint8"))
+            colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+            if colours or isinstance(values, Pictures):
+                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype=values.dtype.name))
                 continue
         elif len(values) and isinstance(values[0], bytes):
             found.append(Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8"))
@@ -99,11 +119,6 @@ def read_plain(episode: PlainEpisode, wanted: Wanted) -> Episode:
     taken = [(each, episode.steps.get(each.name)) for each in wanted.cameras]
     cameras = [None if values is None else _frames(values, camera) for camera, values in taken]
     return Episode(num_steps=number, steps=columns["step"], episode=columns["episode"], cameras=cameras)
-
-
-def is_picture(data: bytes) -> bool:
-    """Return whether bytes begin as JPEG, PNG or WebP do."""
-    return data.startswith(_PICTURES)
 
 
 def _is_array(values: Any) -> bool:
@@ -162,6 +177,8 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
 
 
 def _frames(values: Any, camera: Feature) -> Frames:
+    if isinstance(values, Pictures):
+        return values.read()
     if not _is_array(values):
         return _encoded(values, camera)
     if values.dtype != np.uint8 or len(values.shape) not in (3, 4):

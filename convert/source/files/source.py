@@ -39,10 +39,10 @@ _SPLITS = ("train", "val", "valid", "validation", "test")
 
 
 class FileEpisode(NamedTuple):
-    """An episode of a file: its number there, and its count of steps."""
+    """An episode of a file: its number there, and its count of steps, None if only reading tells."""
 
     number: int
-    length: int
+    length: int | None
 
 
 Found = tuple[int, PlainEpisode | DamagedEpisode]
@@ -107,7 +107,9 @@ class FilesShard(SourceShard):
     @property
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode, empty where only reading tells."""
-        return tuple(episode.length for file in self.files for episode in file.episodes or ())
+        episodes = [episode for file in self.files for episode in file.episodes or ()]
+        found = tuple(episode.length for episode in episodes if episode.length is not None)
+        return found if len(found) == len(episodes) else ()
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[FilesReader]:
@@ -244,7 +246,7 @@ def open_files(
     features = _first_features(root, surveys, kind, faults)
     cameras = sum(feature.kind == "image" for feature in features.values())
     units = {split: list(_cut(files, max(cameras, 1))) for split, files in surveys.items()}
-    lengths = [each.length for files in surveys.values() for file in files for each in file.episodes or ()]
+    lengths = [each.length or 0 for files in surveys.values() for file in files for each in file.episodes or ()]
     splits = {split: tuple(map(_count, found)) for split, found in units.items()}
     entry = describe_features(features, name=name, splits=splits, lengths=lengths) | dict(facts)
     names = sorted({file.name for files in surveys.values() for file in files})
@@ -314,9 +316,12 @@ def _first_features(
     for file in (file for files in surveys.values() for file in files):
         try:
             with kind.open(Path(root, file.name)) as reader:
-                for _, found in reader.episodes(None if file.episodes is None else [file.episodes[0].number]):
+                for _, found in reader.episodes(
+                    None if file.episodes is None else [each.number for each in file.episodes]
+                ):
                     if isinstance(found, DamagedEpisode):
-                        raise found
+                        faults.append(f"{file.name}: {found}")
+                        continue
                     return infer_features(found._replace(episode={**found.episode, FILE: file.name}))
         except DamagedEpisode as error:
             faults.append(f"{file.name}: {error}")
@@ -331,7 +336,7 @@ def _cut(files: Sequence[SourceFile], cameras: int) -> Iterator[list[SourceFile]
         frames = 0
         for file in group:
             unit.append(file)
-            frames += sum(episode.length for episode in file.episodes or ()) * cameras
+            frames += sum(_RUN if each.length is None else each.length for each in file.episodes or ()) * cameras
             if not counted or frames >= _RUN:
                 yield unit
                 unit, frames = [], 0

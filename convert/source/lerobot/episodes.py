@@ -15,6 +15,7 @@ from convert.errors import MalformedEpisode, SourceError
 from convert.source.lerobot.files import list_files
 from convert.source.lerobot.info import INFO, Info, file_name
 from convert.source.lerobot.matching import VideoPart, share_files
+from convert.source.lerobot.parquet import MOST_METADATA, check_claim
 from convert.storage.object_store import StoreFolder
 from stream.storage.remote import LocalFolder
 
@@ -120,13 +121,15 @@ def _rows(name: str, content: bytes, where: str) -> Iterable[Mapping[str, Any]]:
             file = pq.ParquetFile(io.BytesIO(content))
             # Statistics of every feature are most of the file.
             columns = [column for column in file.schema_arrow.names if not column.startswith("stats/")]
+            groups = range(file.metadata.num_row_groups)
+            check_claim(file, columns, groups=groups, size=len(content), most=MOST_METADATA)
             rows: list[dict[str, Any]] = file.read(columns=columns).select(columns).to_pylist()
         else:
             rows = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
         key = "task_index" if name.startswith("meta/tasks") else "episode_index"
         if any(not isinstance(row.get(key), int) for row in rows):
             raise ValueError(f"a row without {key}")
-    except (pa.ArrowException, OSError, ValueError, AttributeError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError) as error:
         raise SourceError(f"{where}/{name}: cannot be read ({str(error)[:200]}); copy it again") from None
     return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from convert.source.lerobot.episodes import EpisodeFiles
 from convert.source.lerobot.files import LocalFiles, list_files
 from convert.source.lerobot.info import TASK, Info
 from convert.source.lerobot.matching import match_rows
+from convert.source.lerobot.parquet import MOST, check_claim
 from convert.source.protocol import SourceEpisode, Wanted
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ class LeRobotReader:
         numbers, others = match_rows(video.times, part, times, fps=self.info.fps, listed=video.listed)
         if others:
             spare.append(f"{part.name}: {others} frames more than the {files.length} rows, which have theirs by time")
+        if self.info.is_depth(camera):
+            return video.depth(numbers, self.info.depth_codes(camera))
         return video.frames(numbers)
 
     def _video(self, camera: str, name: str) -> VideoFile:
@@ -192,7 +195,8 @@ class DataFile:
         spans: Rows [start, stop) of each episode, by number.
 
     Raises:
-        DamagedEpisode: The file is cut short or is not parquet, or ``episode_index`` has other than integers.
+        DamagedEpisode: The file is cut short, is not parquet or claims more memory than it can need, or
+            ``episode_index`` has other than integers.
     """
 
     def __init__(self, path: Path, wanted: Wanted, *, name: str) -> None:
@@ -201,6 +205,8 @@ class DataFile:
             # A buffer, so that the pictures of a whole row group are not read at once.
             self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
             present = set(self._file.schema_arrow.names)
+            size, groups = path.stat().st_size, range(self._file.metadata.num_row_groups)
+            check_claim(self._file, ["episode_index"], groups=groups, size=size, most=MOST)
             stored = self._file.read(columns=["episode_index"]).column("episode_index")
         except (pa.ArrowException, OSError, KeyError) as error:
             raise self._unreadable(error) from None
@@ -208,9 +214,9 @@ class DataFile:
         edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
         self.spans = {int(numbers[a]): (a, b) for a, b in pairwise(edges.tolist())}
         names = {"timestamp", *("task_index" if each.name == TASK else each.name for each in wanted.features)}
-        self._numbers = _Cursor(self._file, sorted(names & present), rows=_ROWS)
+        self._numbers = _Cursor(self._file, sorted(names & present), rows=_ROWS, size=size)
         pictures = [camera.name for camera in wanted.cameras if camera.name in present]
-        self._pictures = {camera: _Cursor(self._file, [camera], rows=_PICTURES) for camera in pictures}
+        self._pictures = {camera: _Cursor(self._file, [camera], rows=_PICTURES, size=size) for camera in pictures}
 
     def find(self, files: EpisodeFiles) -> tuple[int, int]:
         """Return the rows [start, stop) of an episode.
@@ -228,6 +234,7 @@ class DataFile:
     def numbers(self, start: int, stop: int) -> pa.Table:
         """Return the rows of all columns but pictures."""
         try:
+            self._numbers.check(start, stop)
             return pa.Table.from_batches(self._numbers.rows(start, stop), self._numbers.schema)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from None
@@ -266,19 +273,26 @@ class _Cursor:
     """The rows of some columns of a parquet file, read forward; a step backward starts at the row group again.
 
     Memory holds one batch and one page of each column. A page can be a whole row group, so it is given back with its
-    last row, before another camera's is read.
+    last row, before another camera's is read. A row group that would take too much is refused, for a batch may be
+    most of it.
     """
 
-    def __init__(self, file: pq.ParquetFile, columns: Sequence[str], *, rows: int) -> None:
+    def __init__(self, file: pq.ParquetFile, columns: Sequence[str], *, rows: int, size: int) -> None:
         self._file = file
         self._columns = list(columns)
         self._rows = rows
+        self._size = size
         groups = range(file.metadata.num_row_groups)
         self._firsts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)]).tolist()
         self.schema = pa.schema([file.schema_arrow.field(name) for name in self._columns])
         self._group, self._start, self._stop = -1, 0, 0
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: pa.RecordBatch = None
+
+    def check(self, start: int, stop: int) -> None:
+        """Refuse rows that would take too much memory at once, see ``check_claim``."""
+        groups = range(bisect_right(self._firsts, start) - 1, bisect_left(self._firsts, stop))
+        check_claim(self._file, self._columns, groups=groups, size=self._size, most=MOST)
 
     def rows(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows [start, stop) in batches."""
@@ -295,6 +309,7 @@ class _Cursor:
         group = bisect_right(self._firsts, row) - 1
         if group != self._group or row < self._start:
             self._leave()
+            self.check(row, row + 1)
             self._group, self._start, self._stop = group, self._firsts[group], self._firsts[group]
             self._batches = self._file.iter_batches(
                 self._rows, row_groups=[group], columns=self._columns, use_threads=False

@@ -102,8 +102,10 @@ def test_rates_and_ratios_follow_from_the_raw_figures(printed: dict[str, Any]) -
 def test_each_worker_is_seen_with_its_shards_and_memory(printed: dict[str, Any]) -> None:
     processes = printed["cases"][0]["runs"][0]["ours"]["processes"]
     workers = [use for use in processes if use["role"] == "worker"]
-    assert len(workers) == 2
-    assert sorted(use["shards"] for use in workers) == [["train-00000-of-00002"], ["train-00001-of-00002"]]
+    # Workers claim their shards, so one of them may be quick enough to have both.
+    assert 1 <= len(workers) <= 2
+    shards = sorted(shard for use in workers for shard in use["shards"])
+    assert shards == ["train-00000-of-00002", "train-00001-of-00002"]
     assert [use["role"] for use in processes].count("parent") == 1
     assert all(2**25 < use["rss"] < 2**31 for use in processes)
     assert all(use["pss"] is None or 0 < use["pss"] <= use["rss"] for use in processes)

@@ -52,12 +52,14 @@ def test_in_the_layout_frames_everything_says_frames(convert: Convert) -> None:
     dry = convert("--dry-run", *frames).out
     done = convert(*frames)
     again = convert("--json", *frames)
+    counted = convert("--json", "--overwrite", *frames)
     assert "frames (est.)" in dry
     assert " 24x32 " in dry
     assert done.out.split()[4] == "frames"
     assert f"{SHARDS}/{SHARDS} shards, {SHARDS * (PAIRS + 2)} frames (" in done.err
     assert json.loads(again.out)["complete"][0]["frames"] == SHARDS * (PAIRS + 2)
-    for text in (dry, done.out, done.err):
+    assert rows(counted)["counters"]["frames"] == SHARDS * (PAIRS + 2)
+    for text in (dry, done.out, done.err, counted.out):
         assert "pairs" not in text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,8 @@ from convert.shard.images import FramePolicy
 from convert.tasks.pieces import join_pieces
 from convert.tasks.shard import convert_shard
 from tests.fixtures.command import start, tree, wait_until, write_damaged_dataset
-from tests.fixtures.datasets.lerobot_dataset import copy_dataset, encode_again
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
-from tests.fixtures.same_conversion import arguments
+from tests.fixtures.same_conversion import arguments, lerobot_arguments
 
 NATIVE = Options(policy=FramePolicy(size=None))
 STEM = "train-00000-of-00001"
@@ -40,12 +40,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
 
 @pytest.fixture(scope="module")
 def lerobot(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the arguments that convert all cameras of a LeRobot dataset with a video that lacks frames."""
-    root = tmp_path_factory.mktemp("lerobot")
-    folder = copy_dataset("v3_av1", root)
-    video = folder / "videos/observation.images.left_wrist/chunk-000/file-001.mp4"
-    encode_again(video, codec="libx264", keep=lambda number: number < 20)
-    return ["--datasets", "lerobot:demo/v3_av1", "--source", str(root), "--layout", "frames", "--cameras", "all"]
+    return lerobot_arguments(tmp_path_factory.mktemp("lerobot"))
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +114,23 @@ def test_workers_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
     with start(*given, module="tests.fixtures.convert_in_pieces") as command:
         result = command.wait()
         assert result.code == EXIT_DAMAGED, result.err
+    assert tree(tmp_path) == at_once[name]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rlds", "lerobot"])
+def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_gives(
+    damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
+) -> None:
+    given = [*commands(damaged, lerobot)[name], "--output", str(tmp_path), "--num-workers=1", "--task-count=3"]
+    with ExitStack() as stack:
+        tasks = [
+            stack.enter_context(start(*given, f"--task-index={index}", module="tests.fixtures.convert_in_pieces"))
+            for index in range(3)
+        ]
+        codes = [task.wait().code for task in tasks]
+    assert EXIT_DAMAGED in codes
+    assert set(codes) <= {0, EXIT_DAMAGED}
     assert tree(tmp_path) == at_once[name]
 
 

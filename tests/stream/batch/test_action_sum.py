@@ -1,4 +1,4 @@
-"""``action="sum"``: deltas are added, velocities become distances."""
+"""Sums and means of actions: deltas add, velocities become distances, and rotations have neither."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream import ArgumentError, make_loader
-from stream.batch.vectors import Vector, sum_scale
+from stream.batch.vectors import Reduction, Vector, check_reduction, sum_scale
 from stream.storage.errors import FormatError
 from tests.stream.crafted_root import CraftedRoot
 
@@ -18,35 +18,65 @@ VELOCITIES = ["droid", "berkeley_cable_routing", "robo_set", "stanford_robocook_
 
 
 def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
-    found = sum_scale(VECTOR, 5.0, dataset="bridge")
+    found = sum_scale(VECTOR, 5.0)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, np.array([1, 0.2, 1, 0.2], np.float32))
 
 
 def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
     with pytest.raises(ArgumentError, match=r"dataset bridge: action='sum' would add up velocities \(y\).*'window'"):
-        sum_scale(VECTOR, None, dataset="bridge")
-    assert sum_scale(Vector(("x", "g"), ("displacement", "absolute")), None, dataset="bridge").tolist() == [1, 1]
+        check_reduction("sum", VECTOR, None, dataset="bridge")
+    without = Vector(("x", "g"), ("displacement", "absolute"))
+    check_reduction("sum", without, None, dataset="bridge")
+    assert sum_scale(without, None).tolist() == [1, 1]
 
 
 FURNITURE = "furniture_bench_dataset_converted_externally_to_rlds"
 
 
+REDUCED: tuple[Reduction, ...] = ("sum", "mean")
+
+
+def pose(what: str, kind: str) -> Vector:
+    return Vector(("x", "qx"), ("displacement", kind), quantities=("ee_position", what))
+
+
 @pytest.mark.parametrize("what", ["ee_rotation_quaternion", "ee_pose_matrix"])
 @pytest.mark.parametrize("kind", ["displacement", "velocity"])
 def test_changes_that_are_multiplied_have_no_sum(what: str, kind: str) -> None:
-    turn = Vector(("x", "qx"), ("displacement", kind), quantities=("ee_position", what))
-    with pytest.raises(ArgumentError, match=r"dataset arm: action='sum' .*quaternions or matrices \(qx\).*'eef_delta'"):
-        sum_scale(turn, 5.0, dataset="arm")
+    for how in REDUCED:
+        with pytest.raises(ArgumentError, match=rf"dataset arm: action='{how}' .*matrices \(qx\).*'eef_delta'"):
+            check_reduction(how, pose(what, kind), 5.0, dataset="arm")
     for held in ("target", "absolute", "flag"):
-        pose = Vector(("x", "qx"), ("displacement", held), quantities=("ee_position", what))
-        assert sum_scale(pose, 5.0, dataset="arm").tolist() == [1, 1]
+        check_reduction("sum", pose(what, held), 5.0, dataset="arm")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("ee_rotation_quaternion", "add up quaternions or matrices"),
+        ("ee_pose_matrix", "add up quaternions or matrices"),
+        ("ee_rotation_euler", "average angles that jump"),
+        ("ee_rotation_axis_angle", "average angles that jump"),
+        ("base_rotation", "average angles that jump"),
+    ],
+)
+def test_poses_that_jump_have_no_mean(what: str, message: str) -> None:
+    for kind in ("target", "absolute"):
+        with pytest.raises(ArgumentError, match=rf"dataset arm: action='mean' would {message}.* \(qx\)"):
+            check_reduction("mean", pose(what, kind), 5.0, dataset="arm")
+        check_reduction("first", pose(what, kind), 5.0, dataset="arm")
+        check_reduction("mean", pose("joint_position", kind), 5.0, dataset="arm")
+    check_reduction("mean", pose(what, "flag"), 5.0, dataset="arm")
+    if "jump" in message:
+        check_reduction("mean", pose(what, "displacement"), 5.0, dataset="arm")
 
 
 def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed(oxe_root: Path) -> None:
     mixture = {"bridge": 1, FURNITURE: 1}
-    with pytest.raises(ArgumentError, match=rf"dataset {FURNITURE}: action='sum' would add up quaternions"):
-        make_loader(oxe_root, mixture, batch_size=8, action="sum")
+    for how in REDUCED:
+        with pytest.raises(ArgumentError, match=rf"dataset {FURNITURE}: action='{how}' would add up quaternions"):
+            make_loader(oxe_root, mixture, batch_size=8, action=how)
     summed, windows = (
         make_loader(oxe_root, mixture, batch_size=8, action=how, action_space="eef_delta").batch_at(0)
         for how in ("sum", "window")
@@ -55,8 +85,9 @@ def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed
     total = windows["action"].sum(axis=1)
     assert real.any()
     np.testing.assert_allclose(summed["action"][real, :6], total[real, :6], atol=1e-5)
-    for how in ("window", "mean", "first"):
+    for how in ("window", "first"):
         make_loader(oxe_root, mixture, batch_size=8, action=how)
+    make_loader(oxe_root, mixture, batch_size=8, action="mean", action_space="eef_delta")
 
 
 @pytest.mark.parametrize("name", VELOCITIES)

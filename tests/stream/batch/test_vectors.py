@@ -182,9 +182,9 @@ def test_a_dataset_without_a_vector_has_one_of_no_dimensions(bridge: Dataset, tm
 def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
     kinds = ("displacement", "velocity", "absolute", "velocity", "flag")
     np.testing.assert_array_equal(
-        sum_scale(Vector(kinds, kinds), 4.0, dataset="x"), np.array([1, 0.25, 1, 0.25, 1], np.float32), strict=True
+        sum_scale(Vector(kinds, kinds), 4.0), np.array([1, 0.25, 1, 0.25, 1], np.float32), strict=True
     )
-    assert sum_scale(Vector(kinds[::2], kinds[::2]), None, dataset="x").tolist() == [1, 1, 1]
+    assert sum_scale(Vector(kinds[::2], kinds[::2]), None).tolist() == [1, 1, 1]
 
 
 def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Dataset) -> None:

@@ -13,7 +13,7 @@ from stream.batch.cameras import find_cameras
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, StateError
 
 
 def mix(root: Path, mixture: Any, *, split: str = "train", **options: Any) -> MixedData:
@@ -166,9 +166,9 @@ def test_whatever_changes_the_samples_changes_the_order(oxe_root: Path, options:
     assert order_text(oxe_root, **options) != order_text(oxe_root)
 
 
-def rewritten(root: Path, change: Any) -> None:
-    """Change the manifest of bridge below a root."""
-    folder = next((root / "bridge").iterdir())
+def rewritten(root: Path, change: Any, name: str = "bridge") -> None:
+    """Change the manifest of a dataset below a root."""
+    folder = next((root / name).iterdir())
     manifest = read_manifest(folder)
     (folder / "dataset.json").write_bytes(encode_manifest(change(manifest)))
 
@@ -214,6 +214,29 @@ def test_other_episodes_and_steps_are_another_order(copied: Path, kind: Any, col
     before = mix(copied, "bridge").fingerprint()
     rewritten(copied, another_column(kind, column))
     assert mix(copied, "bridge").fingerprint()["datasets"]["bridge"]["data"] != before["datasets"]["bridge"]["data"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"cameras": "primary"}, {"cameras": ("primary", "wrist")}),
+        ({"frames": (0, 2)}, {"frames": (0, 1, 2)}),
+        ({"frames": (0,)}, {"frames": (0, "last")}),
+    ],
+)
+def test_frames_that_may_be_missing_are_bound_to_their_order(
+    one: dict[str, Any], other: dict[str, Any], frames_root: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(frames_root / "viola", tmp_path / "viola")
+
+    def step_of_the_others_state() -> int:
+        first, second = (make_loader(tmp_path, "viola", batch_size=4, **each) for each in (one, other))
+        return second.step_of(first.state_at(3))
+
+    assert step_of_the_others_state() == 3
+    rewritten(tmp_path, lambda m: m.model_copy(update={"left_out": {"missing_camera": 1}}), "viola")
+    with pytest.raises(StateError, match=r"datasets\.viola\.holes\.(cameras|frames|last)"):
+        step_of_the_others_state()
 
 
 def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) -> None:

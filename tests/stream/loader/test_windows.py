@@ -19,6 +19,7 @@ import simplejpeg
 from array_record.python.array_record_module import ArrayRecordReader
 
 from stream import make_loader
+from stream.batch.assemble import Assembler
 from stream.format.names import HOLE, decode_record
 from stream.storage.errors import ArgumentError
 from tests.fixtures.datasets.oxe29_sample import SELECTED
@@ -307,7 +308,15 @@ def test_random_frames_are_the_same_on_any_number_of_workers_and_ranks(
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"horizon": 7}, {"action": "mean"}, {"samples_per_episode": 1}, {"metadata": "none"}], ids=str
+    "options",
+    [
+        {},
+        {"horizon": 7},
+        {"action": "mean", "action_space": "oxe", "unmapped": "drop"},
+        {"samples_per_episode": 1},
+        {"metadata": "none"},
+    ],
+    ids=str,
 )
 def test_a_pair_from_frames_is_bitwise_the_stored_pair(
     options: dict[str, Any], oxe_root: Path, frames_root: Path
@@ -374,6 +383,34 @@ def test_every_frame_that_needs_the_same_hole_is_black_and_masked(frames_root: P
     np.testing.assert_array_equal(batch["frames_mask"], ~np.isin(wanted, holes) & (wanted < 10))
     lost = np.isin(np.minimum(wanted, 9), holes)
     assert lost.any() and not batch["frames"][lost].any() and batch["frames"][~lost].any(axis=(1, 2, 3)).all()
+
+
+def test_the_pictures_of_a_missing_camera_are_black_in_memory_that_held_others(frames_root: Path) -> None:
+    cameras = ("primary", "wrist")
+    data = make_loader(frames_root, {"bridge": 1, "viola": 1}, batch_size=16, cameras=cameras).data
+    rows = data.plan.rows(np.arange(16))
+    assembler = Assembler(data.spec)
+    out = assembler.empty(len(rows))
+    for values in out.values():
+        values.view(np.uint8)[...] = 255
+    assembler.assemble(rows, out)
+    has_wrist = rows.member == data.names.index("viola")
+    assert 0 < has_wrist.sum() < 16
+    np.testing.assert_array_equal(out["frames_mask/wrist"], has_wrist[:, None].repeat(2, axis=1))
+    assert not out["frames/wrist"][~has_wrist].any()
+    assert (out["frames/wrist"][has_wrist] != 255).any(axis=(2, 3, 4)).all()
+
+
+def test_a_repeated_frame_is_that_of_its_own_camera(frames_root: Path) -> None:
+    """bridge has no wrist camera, so its first camera has no frame to repeat."""
+    cameras = ("wrist", "primary")
+    loader = make_loader(frames_root, {"bridge": 1, "viola": 1}, batch_size=16, cameras=cameras, frames=(0, 1, 1))
+    batch = loader.batch_at(0)
+    for camera in cameras:
+        has = batch[f"frames_mask/{camera}"].all(axis=1)
+        frames = batch[f"frames/{camera}"][has]
+        assert has.any() and (frames[:, 0] != frames[:, 1]).any(axis=(1, 2, 3)).all()
+        np.testing.assert_array_equal(frames[:, 1], frames[:, 2])
 
 
 # taco_play has 15 steps a second, bridge 5, rt1 3.

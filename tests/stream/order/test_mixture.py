@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -326,7 +325,7 @@ def test_a_yaml_file_with_a_fault_is_refused(catalog: Catalog, tmp_path: Path, t
 
 
 @pytest.mark.parametrize("place", ["weight", "splits", "merge"])
-def test_a_yaml_bomb_is_refused_at_once(catalog: Catalog, tmp_path: Path, place: str) -> None:
+def test_a_yaml_bomb_is_refused_unexpanded(catalog: Catalog, tmp_path: Path, place: str) -> None:
     levels = range(1, 12)
     if place == "merge":
         lines = ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in levels]
@@ -335,10 +334,9 @@ def test_a_yaml_bomb_is_refused_at_once(catalog: Catalog, tmp_path: Path, place:
         lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in levels]
         member = "{weight: *a11}" if place == "weight" else "{weight: 1, splits: *a11}"
     path = write(tmp_path, "\n".join([*lines, f"members: {{bridge: {member}}}"]))
-    began = time.monotonic()
+    # Expanded, it has 9^11 nodes: neither time nor memory would do.
     with pytest.raises(ArgumentError, match=r"aliases \(\*\) are not allowed"):
         resolve_mixture(path, "train", catalog)
-    assert time.monotonic() - began < 5
 
 
 def test_a_file_too_large_for_a_mixture_is_refused_unread(catalog: Catalog, tmp_path: Path) -> None:

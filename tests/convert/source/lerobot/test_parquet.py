@@ -1,0 +1,153 @@
+"""Parquet files that stand for more than memory lose their own episodes, or pictures, and end no process."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from convert.errors import CorruptFrame, DamagedEpisode, SourceError
+from convert.source.episode import Episode
+from convert.source.lerobot import episodes, parquet, reader
+from convert.source.lerobot.dataset import find
+from convert.source.lerobot.parquet import check_claim
+from convert.source.protocol import Wanted
+from tests.fixtures.datasets.lerobot_dataset import copy_dataset, edit_info
+
+DATA = "data/chunk-000/file-000.parquet"
+LIMIT = 1 << 20
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower the limits to 1 MiB."""
+    monkeypatch.setattr(reader, "MOST", LIMIT)
+    monkeypatch.setattr(episodes, "MOST_METADATA", LIMIT)
+
+
+def read(folder: Path) -> Iterator[tuple[int, Episode | DamagedEpisode]]:
+    """Yield all episodes, whose pictures can be read until the next is taken."""
+    source = find(str(folder), [], {})
+    features = list(source.features.values())
+    wanted = Wanted(
+        cameras=tuple(each for each in features if each.kind == "image"),
+        features=tuple(each for each in features if each.kind != "image"),
+    )
+    for shard in source.shards("train"):
+        with shard.open(wanted, [shard.every]) as opened:
+            for position, _, content in opened:
+                yield position, content
+
+
+def damaged(folder: Path) -> dict[int, str]:
+    return {number: f"{each.reason}: {each}" for number, each in read(folder) if isinstance(each, DamagedEpisode)}
+
+
+def widen(folder: Path, values: int) -> None:
+    """Give the first file's steps a vector of zeros, declared for all."""
+    edit_info(folder, lambda info: info["features"].update(wide={"dtype": "float64", "shape": [values]}))
+    table = pq.read_table(folder / DATA)
+    zeros = pa.FixedSizeListArray.from_arrays(np.zeros(len(table) * values), values)
+    pq.write_table(table.append_column("wide", zeros.cast(pa.list_(pa.float64()))), folder / DATA)
+
+
+def test_numbers_that_are_far_more_than_their_file_make_its_episodes_damaged(small: None, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    widen(folder, 20_000)
+    assert (folder / DATA).stat().st_size < 50_000
+    found = damaged(folder)
+    assert set(found) == {0, 1}
+    assert found[1].startswith(f"unreadable: {DATA}: cannot be read as parquet (2,4")
+    assert " bytes in memory, most of wide; expected at most 1,048,576 of a file of " in found[1]
+    assert found[1].endswith("; write it again)")
+
+
+def test_an_episode_in_many_row_groups_counts_with_all_of_them(small: None, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    widen(folder, 20_000)
+    pq.write_table(pq.read_table(folder / DATA), folder / DATA, row_group_size=3)
+    assert set(damaged(folder)) == {0}
+
+
+def test_rows_that_are_far_more_than_their_file_are_not_even_counted(small: None, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    pq.write_table(pa.table({"episode_index": np.zeros(1_000_000, np.int64)}), folder / DATA)
+    assert (folder / DATA).stat().st_size < 100_000
+    found = damaged(folder)
+    assert set(found) == {0, 1}
+    assert "8,000,000 bytes in memory, most of episode_index; expected at most 1,048,576 of a file of " in found[0]
+
+
+def test_pictures_that_are_far_more_than_their_file_are_holes_of_their_camera(small: None, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_images", tmp_path)
+    table = pq.read_table(folder / DATA)
+    camera = next(name for name in table.schema.names if "image" in name)
+    stored = table.column(camera)
+    zeros = pa.array([{"bytes": bytes([row]) * 200_000, "path": None} for row in range(len(table))], stored.type)
+    place = table.schema.get_field_index(camera)
+    pq.write_table(table.set_column(place, camera, zeros), folder / DATA, compression="zstd")
+    for number, each in read(folder):
+        assert isinstance(each, Episode)
+        frames = list(each.frames)
+        assert len(frames) == each.num_steps
+        holes = [str(frame) for frame in frames if isinstance(frame, CorruptFrame)]
+        assert len(holes) == (each.num_steps if number < 2 else 0)
+        assert all(
+            "cannot be read (" in text and f"bytes in memory, most of {camera}; expected" in text for text in holes
+        )
+
+
+def test_pictures_that_fill_their_file_have_no_limit(small: None, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_images", tmp_path)
+    table = pq.read_table(folder / DATA)
+    camera = next(name for name in table.schema.names if "image" in name)
+    noise = np.random.default_rng(0).bytes(200_000)
+    rows = [{"bytes": bytes([row]) + noise, "path": None} for row in range(len(table))]
+    place = table.schema.get_field_index(camera)
+    pq.write_table(table.set_column(place, camera, pa.array(rows, table.schema.types[place])), folder / DATA)
+    for number, each in read(folder):
+        assert isinstance(each, Episode)
+        if number < 2:
+            assert all(isinstance(frame, bytes) and len(frame) == 200_001 for frame in each.frames)
+
+
+def test_metadata_that_are_far_more_than_their_file_are_refused(small: None, tmp_path: Path) -> None:
+    folder = copy_dataset("v3_av1", tmp_path)
+    path = next(folder.glob("meta/episodes/**/*.parquet"))
+    pq.write_table(pa.table({"episode_index": np.zeros(1_000_000, np.int64)}), path)
+    with pytest.raises(
+        SourceError, match=r"meta/episodes/.*: cannot be read \(.* bytes in memory, most of .*; expected"
+    ):
+        find(str(folder), [], {})
+
+
+def test_the_limits_are_those_of_real_files() -> None:
+    """A million episodes of three cameras, and half an hour of two arms in one row group."""
+    assert parquet.MOST_METADATA > 1_000_000 * 8 * (8 + 3 * 4)
+    assert parquet.MOST > 30 * 60 * 50 * 200 * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "claimed"),
+    [
+        (pa.uint8(), 1, 1000),
+        (pa.bool_(), True, 1000),
+        (pa.float64(), 1, 8000),
+        (pa.list_(pa.list_(pa.int16())), [[1]], 2000),
+        (pa.list_(pa.float32(), 3), [1, 1, 1], 12_000),
+    ],
+    ids=str,
+)
+def test_equal_values_count_as_the_bytes_they_take_in_memory(kind: pa.DataType, value: object, claimed: int) -> None:
+    target = io.BytesIO()
+    table = pa.table({"x": pa.array([value] * 1000, kind), "xy": pa.array([1] * 1000)})
+    pq.write_table(table, target)
+    file = pq.ParquetFile(io.BytesIO(target.getvalue()))
+    check_claim(file, ["x"], groups=[0], size=0, most=claimed)
+    with pytest.raises(pa.ArrowInvalid, match=f"{claimed:,} bytes in memory, most of x; "):
+        check_claim(file, ["x"], groups=[0], size=0, most=claimed - 1)
