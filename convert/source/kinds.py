@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
+from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
 from stream.storage.remote import is_remote
 
@@ -29,9 +30,10 @@ KINDS = {
     "rlds": "convert.source.rlds.dataset:find",
     "lerobot": "convert.source.lerobot.dataset:find",
     "python": "convert.source.python.dataset:find",
+    "arrays": "convert.source.arrays.dataset:find",
     "rosbag": "convert.source.rosbag.dataset:find",
 }
-"""Function of each kind."""
+"""Function of each kind; the presets of ``arrays`` are kinds too."""
 _GROUP = "pairstream.sources"
 _TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -102,6 +104,8 @@ def suggest_layout(text: str, roots: Sequence[str]) -> Mapping[str, Any]:
     Such a kind has a function ``suggest_layout(place, roots)`` beside its ``find``.
     """
     kind, place = split_source(text)
+    if kind in _presets():
+        return {}
     module = importlib.import_module(_places()[kind].partition(":")[0])
     found: Mapping[str, Any] = module.suggest_layout(place, roots) if hasattr(module, "suggest_layout") else {}
     return found
@@ -120,6 +124,10 @@ def recognise(path: str) -> str:
         return "rlds"
     if (place / "metadata.yaml").is_file() or any((*place.glob("*.bag"), *place.glob("*.mcap"), *place.glob("*.db3"))):
         return "rosbag"
+    from convert.source.arrays.preset import recognise_arrays
+
+    if found := recognise_arrays(place):
+        return found
     known = ", ".join(sorted(kinds()))
     raise ConfigError(f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}")
 
@@ -127,22 +135,27 @@ def recognise(path: str) -> str:
 @cache
 def kinds() -> dict[str, Find]:
     """Return the function of each kind, ours and those of other packages."""
-    return {name: _lazily(place) for name, place in _places().items()}
+    found: dict[str, Find] = {name: _lazily(place) for name, place in _places().items()}
+    return found | {name: partial(_lazily(KINDS["arrays"]), preset=name) for name in _presets()}
 
 
 def _places() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=_GROUP)} | KINDS
 
 
-def _lazily(place: str) -> Find:
+def _presets() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("layouts/*.yaml"))
+
+
+def _lazily(place: str) -> Callable[..., Source]:
     """Return a function that is imported when it is called, because some libraries take seconds."""
     module, _, name = place.partition(":")
 
-    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:
+    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any], **more: Any) -> Source:
         try:
-            function: Find = getattr(importlib.import_module(module), name)
+            function: Callable[..., Source] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{place}: {error}") from error
-        return function(path, roots, layout)
+        return function(path, roots, layout, **more)
 
     return find

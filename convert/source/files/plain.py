@@ -15,6 +15,8 @@ from convert.source.protocol import Wanted
 
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""
+_UNREADABLE = (OSError, RuntimeError, ValueError)
+"""What arrays on the disk raise for damage."""
 _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
 
@@ -154,7 +156,7 @@ def _dtype(array: np.ndarray, name: str) -> str:
 def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
     try:
         array = _numbers(values[:] if _is_array(values) and values.shape else values, feature.path)
-    except (OSError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise DamagedEpisode(
             f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
         ) from None
@@ -184,9 +186,9 @@ def _frames(values: Any, camera: Feature) -> Frames:
     return _blocks(values, camera)
 
 
-def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | CorruptFrame]:
+def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | np.ndarray | CorruptFrame]:
     for value in values:
-        if isinstance(value, bytes):
+        if isinstance(value, bytes | np.ndarray | CorruptFrame):
             yield value
         else:
             yield CorruptFrame(f"{camera.path}: {_describe(value)}, expected an encoded picture (bytes)")
@@ -194,15 +196,34 @@ def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | Corrupt
 
 def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]:
     """Yield the pictures of an array, which is read a few at a time, whole chunks of a file."""
-    rows = max(1, _BLOCK // max(1, int(np.prod(values.shape[1:]))))
-    if chunks := getattr(values, "chunks", None):
-        rows = -(-rows // chunks[0]) * chunks[0]
-    for start in range(0, len(values), rows):
+    chunks, size = getattr(values, "chunks", None), max(1, int(np.prod(values.shape[1:])))
+    chunk = chunks[0] if chunks else 1
+    rows = -(-max(1, _BLOCK // size) // chunk) * chunk
+    # The first step of a part of an array may lie within a chunk.
+    start, stop = 0, rows - getattr(values, "first", 0) % chunk
+    while start < len(values):
+        stop = min(stop, len(values))
         try:
-            yield from values[start : start + rows]
-        except (OSError, RuntimeError, ValueError) as error:
-            for _ in range(start, min(start + rows, len(values))):
-                yield CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
+            yield from values[start:stop]
+        except _UNREADABLE as error:
+            # Finds the frames that are damaged, unless each would read a large chunk.
+            if isinstance(error, ValueError) or (chunks and chunk * size <= _BLOCK):
+                yield from (_frame(values, step, camera) for step in range(start, stop))
+            else:
+                yield from [_corrupt(camera, error)] * (stop - start)
+        start, stop = stop, stop + rows
+
+
+def _frame(values: Any, step: int, camera: Feature) -> np.ndarray | CorruptFrame:
+    try:
+        frame: np.ndarray = values[step : step + 1][0]
+    except _UNREADABLE as error:
+        return _corrupt(camera, error)
+    return frame
+
+
+def _corrupt(camera: Feature, error: Exception) -> CorruptFrame:
+    return CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
 
 
 def _describe(value: Any) -> str:
