@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
+from stream.storage.extras import missing
 from stream.storage.remote import is_remote
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ KINDS = {
     "rosbag": "convert.source.rosbag.dataset:find",
 }
 """Function of each kind; the presets of ``arrays`` are kinds too."""
+_EXTRAS = {"rosbags": "rosbag"}
+"""Extra of each library that the module of a kind imports."""
 _GROUP = "pairstream.sources"
 _TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -106,7 +110,7 @@ def suggest_layout(text: str, roots: Sequence[str]) -> Mapping[str, Any]:
     kind, place = split_source(text)
     if kind in _presets():
         return {}
-    module = importlib.import_module(_places()[kind].partition(":")[0])
+    module = _import(_places()[kind])
     found: Mapping[str, Any] = module.suggest_layout(place, roots) if hasattr(module, "suggest_layout") else {}
     return found
 
@@ -149,13 +153,21 @@ def _presets() -> list[str]:
 
 def _lazily(place: str) -> Callable[..., Source]:
     """Return a function that is imported when it is called, because some libraries take seconds."""
-    module, _, name = place.partition(":")
 
     def find(path: str, roots: Sequence[str], layout: Mapping[str, Any], **more: Any) -> Source:
-        try:
-            function: Callable[..., Source] = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"{place}: {error}") from error
+        function: Callable[..., Source] | None = getattr(_import(place), place.partition(":")[2], None)
+        if function is None:
+            raise UsageError(f"{place}: the module has no such function")
         return function(path, roots, layout, **more)
 
     return find
+
+
+def _import(place: str) -> ModuleType:
+    """Return the module of a kind's function; raises UsageError that names what is missing."""
+    try:
+        return importlib.import_module(place.partition(":")[0])
+    except ImportError as error:
+        library = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(library)
+        raise UsageError(missing(library, extra, by=f"{extra}:") if extra else f"{place}: {error}") from error
