@@ -20,9 +20,10 @@ import pyarrow as pa
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
 from convert.index.table_writer import TableWriter
+from convert.jobs import ShardJob
 from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
-from convert.plan import DatasetPlan, PlannedCamera, ShardJob
+from convert.plan import DatasetPlan, PlannedCamera
 from convert.shard.counts import DAMAGE, total_counts
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
