@@ -42,9 +42,7 @@ def hub_requests(where: str, *, done: str) -> Iterator[None]:
         raise
     except errors.LocalEntryNotFoundError as error:
         offline = constants.is_offline_mode()
-        why = (
-            "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} cannot be reached ({_line(error.__cause__)})"
-        )
+        why = "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} does not give it: {_line(error.__cause__)}"
         raise RemoteError(f"{where}: is not in {constants.HF_HUB_CACHE}, and {why}", refused=offline) from error
     except Exception as error:
         for kind, sentence in sentences.items():

@@ -43,6 +43,11 @@ class LeRobotShard(SourceShard):
         """Count of the steps of each episode."""
         return tuple(episode.length for episode in self.episodes)
 
+    @property
+    def is_fetched(self) -> bool:
+        """Whether its files come from the Hub."""
+        return self.path.startswith(SCHEME)
+
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
         """Open the shard; files are opened when the first episode in them is read."""

@@ -78,7 +78,7 @@ def _fetch_metadata(name: str, revision: str) -> str:
     """Bring the folder ``meta`` and the list of all files into the cache, and return the commit."""
     with hub_requests(f"{SCHEME}{name}@{revision}", done="read"):
         from huggingface_hub import logging, snapshot_download
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
         # Workers would draw their bars and repeat their advice over each other.
         disable_progress_bars()

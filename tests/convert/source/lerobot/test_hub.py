@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convert.draft import main as draft
-from convert.errors import EXIT_FAILED, EXIT_USAGE, SourceError
+from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE, SourceError
 from convert.run.command import main as convert
 from convert.source.kinds import dataset_name, find_source
 from stream.format.names import MANIFEST_NAME
@@ -155,7 +155,7 @@ def test_a_hub_that_fails_is_no_damage_and_the_command_goes_on_later(
     repository = here.repositories["demo/v3_av1"]
     here.broken = f"/datasets/demo/v3_av1/resolve/{repository.refs['main']}/videos"
     assert convert(given) == EXIT_FAILED
-    assert "videos/" in (err := capsys.readouterr().err) and "503" in err
+    assert "videos/" in (err := capsys.readouterr().err) and "507" in err
     assert not list((tmp_path / "out").rglob(MANIFEST_NAME))
     here.broken = "nothing"
     assert convert(given) == 0
@@ -167,6 +167,10 @@ def test_a_file_that_the_dataset_lacks_is_damage(here: Hub, tmp_path: Path) -> N
     lost = "videos/observation.images.front/chunk-000/file-000.mp4"
     repository.commit({name: content for name, content in repository.files().items() if name != lost})
     assert any("files missing: 1 of" in remark for remark in find_source(PLACE, [], {}).remarks)
+    given = ["--datasets", PLACE, "--output", str(tmp_path / "out"), "--layout", "frames", "--num-workers", "1"]
+    assert convert(given) == EXIT_DAMAGED
+    (listed,) = (tmp_path / "out").rglob("quarantine.jsonl")
+    assert f"{lost}: missing" in listed.read_text()
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path) -> None:
