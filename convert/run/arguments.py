@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="folder with <tfds_name>/<version> or ORG/NAME below it, local, gs:// or s3://; may be repeated, the "
-        "first that has the dataset wins; for python: the files",
+        "first that has the dataset wins; for python: the files; without it lerobot:ORG/NAME comes from the Hub",
     )
     add("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
     add("--config", action="append", default=[], help="YAML with datasets, mixtures and declarations of your own")

@@ -92,7 +92,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(here: Hub) -> None:
         assert found.path == f"hf://datasets/demo/v3_av1@{commit}"
         assert found.entry["robot"] == ("new" if commit == new else "so101")
         assert dataset_name("lerobot", f"demo/v3_av1{revision}") == "demo_v3_av1"
-    assert find_source(f"lerobot:hf://datasets/demo/v3_av1@{old}", [], {}).entry["robot"] == "so101"
+    assert find_source(f"lerobot:hf://datasets/demo/v3_av1@{old}", ["/hub"], {}).entry["robot"] == "so101"
 
 
 @pytest.mark.parametrize("closed", ["private", "gated"])
