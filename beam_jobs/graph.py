@@ -15,8 +15,9 @@ from apache_beam.metrics import Metrics
 
 from beam_jobs.claims import Claims
 from convert.errors import ConvertError, ShardError, UsageError
+from convert.jobs import ShardJob, SplitJob
 from convert.journal.status import ShardFailure
-from convert.plan import DatasetPlan, ShardJob, SplitJob
+from convert.plan import DatasetPlan
 from convert.tasks.merge import merge_split
 from convert.tasks.shard import convert_shard
 from stream.storage.remote import RemoteError

@@ -23,8 +23,9 @@ from bench.measure.command import Command, Output, Result, say
 from bench.measure.options import option
 from bench.measure.tables import markdown_table
 from convert.errors import ConvertError, DamagedEpisode
+from convert.jobs import ShardJob
 from convert.journal.status import ShardStatus
-from convert.plan import Conversion, Options, ShardJob, plan_conversion
+from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import Selected, load_registry
 from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard

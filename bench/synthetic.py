@@ -23,8 +23,9 @@ import tensorflow_datasets as tfds
 import yaml
 
 from convert.index.table_writer import one_batch, write_table
+from convert.jobs import shard_stem
 from convert.journal.journal import Journal, part_file
-from convert.plan import Conversion, Options, plan_conversion, shard_stem
+from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import load_registry
 from convert.run.finish import finalise
 from convert.run.survey import survey

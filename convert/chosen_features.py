@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import numpy as np
+
 from convert.errors import SourceError, UsageError
 from convert.index.derived import vector_inputs
 from convert.registry.dataset import WIDE, Camera, DatasetSpec, Part
@@ -39,8 +41,10 @@ class FeatureFinder:
         raise SourceError(f"{self._spec.name}: {role} {path!r} is not in {self._file}; {hint}")
 
     def camera(self, camera: Camera) -> Feature:
-        """Return the feature of a camera, which must hold pictures."""
+        """Return the feature of a camera, which must hold pictures or depth."""
         feature = self.find(camera.path, "camera")
+        if camera.is_depth:
+            return self._depth(camera, feature)
         raw = feature.kind == "tensor" and len(feature.shape) in (2, 3) and feature.encoding == "none"
         if feature.dtype == "uint8" and (raw or (feature.kind == "image" and not feature.sequences)):
             return feature
@@ -50,6 +54,13 @@ class FeatureFinder:
             if other.kind == "image" and other.dtype == "uint8" and other.level == "step"
         ]
         raise self._unfit(f"camera {camera.path}", feature, f"not a picture; pictures are {', '.join(pictures)}")
+
+    def _depth(self, camera: Camera, feature: Feature) -> Feature:
+        dtype = np.dtype("uint8" if feature.dtype == "string" else feature.dtype)
+        flat = len(feature.shape) == 2 or feature.shape[2:] in ((1,), (3,))
+        if not flat or feature.sequences or dtype.kind not in "uif" or dtype.itemsize == 1:
+            raise self._unfit(f"depth camera {camera.path}", feature, "expected numbers of 16 bits or more, or a PNG")
+        return feature
 
     def language(self) -> tuple[Feature, ...]:
         """Return the features of the instruction."""

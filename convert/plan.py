@@ -5,39 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
+
 from convert.chosen_features import FeatureFinder, notation
-from convert.errors import UsageError
+from convert.errors import CorruptFrame, UsageError
 from convert.index.derived import vector_inputs
-from convert.journal.journal import Journal, piece_stem
+from convert.jobs import ShardJob, cut_jobs
+from convert.journal.journal import Journal
 from convert.registry.dataset import Camera, DatasetSpec, Vector
 from convert.registry.registry import Selected
-from convert.shard.images import FramePolicy
+from convert.shard.depth import convert_depth
+from convert.shard.images import EncodedFrame, FramePolicy, convert_frame
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.source.features import Feature
-from convert.source.protocol import Source, SourceShard, Span, Wanted, clip
+from convert.source.protocol import Source, Wanted
 from stream.format.episode_list import EpisodeList
-from stream.format.manifest import ShardEntry
 from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.storage.errors import closest
-from stream.storage.remote import is_remote
 
-_PIECES = 128
-"""Pieces of a dataset that are enough for any number of workers to end together."""
-_LEAST_BYTES = 256 << 20
-_LEAST_FRAMES = 1000
-"""Least size of a piece: in bytes, or in frames where the metadata tell the steps of each episode."""
-
-
-def shard_stem(split: str, index: int, count: int) -> str:
-    """Return the name of a shard.
-
-    >>> shard_stem("train", 7, 1024)
-    'train-00007-of-01024'
-    """
-    return f"{split}-{index:05d}-of-{count:05d}"
+_NO_UNIT = "nobody says its unit; write unit: m or mm, or scale, into the registry"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +33,7 @@ class Options:
     """The user's choices for all datasets; None means the registry's or mixture's own value.
 
     Attributes:
-        cameras: Roles, names or ``all``, for the layout ``frames``.
+        cameras: Roles and names, ``all`` for those of colour and ``depth``, for the layout ``frames``.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
         episodes: Episodes in TFDS's grammar.
         episode_lists: Episodes to keep or to leave out, by dataset.
@@ -74,12 +62,23 @@ class PlannedCamera:
     Attributes:
         name: Name in the registry; in the layout ``pairs`` the name of the feature.
         channels: Real order of the source's colours; rgb where it is not known.
+        is_depth: Whether it measures depth.
+        millimetres: Of depth, the millimetres of a stored 1; None where nobody knows.
     """
 
     name: str
     feature: Feature
     channels: Literal["rgb", "bgr"]
     policy: FramePolicy
+    is_depth: bool = False
+    millimetres: float | None = None
+
+    def convert(self, frame: bytes | np.ndarray | CorruptFrame) -> EncodedFrame:
+        """Return a frame of the source as it is stored; raise CorruptFrame if it cannot be decoded."""
+        if self.is_depth:
+            is_float = self.feature.dtype == "float32"
+            return convert_depth(frame, self.policy, scale=self.millimetres, is_float=is_float)
+        return convert_frame(frame, self.policy, channels=self.channels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,87 +134,13 @@ class DatasetPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardJob:
-    """One source shard to convert.
-
-    Attributes:
-        spans: Wanted ranges [start, stop) of its episodes.
-        entry: Entry of the manifest, if the shard of a complete dataset is converted again.
-        cut: Ranges of episodes of a large shard that are converted apart and joined; else empty.
-        piece: The one of these ranges that this job converts; None for the shard.
-    """
-
-    dataset: str
-    shard: SourceShard
-    spans: tuple[Span, ...]
-    entry: ShardEntry | None = None
-    cut: tuple[Span, ...] = ()
-    piece: Span | None = None
-
-    @property
-    def stem(self) -> str:
-        """The beginning of the names of the output files."""
-        return shard_stem(self.shard.split, self.shard.index, self.shard.count)
-
-    @property
-    def name(self) -> str:
-        """The stem, with the range of a piece: the name of the job in the journal and in messages."""
-        return self.stem if self.piece is None else piece_stem(self.stem, *self.piece)
-
-    def pieces(self) -> list[ShardJob]:
-        """Return the jobs of the ranges into which the shard is cut, or the shard itself."""
-        return [replace(self, piece=piece, spans=clip(self.spans, *piece)) for piece in self.cut] or [self]
-
-    @property
-    def episodes(self) -> int | None:
-        """Count of wanted episodes, None if only reading tells."""
-        return None if self.shard.records is None else sum(stop - start for start, stop in self.spans)
-
-    @property
-    def size(self) -> int:
-        """Estimated bytes of the wanted episodes."""
-        if self.episodes is None or not self.shard.records:
-            return self.shard.bytes
-        return self.shard.bytes * self.episodes // self.shard.records
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitJob:
-    """One split whose index is to be merged.
-
-    Attributes:
-        shards: Numbers of its converted shards, in order.
-        count: Count of the source's shards.
-    """
-
-    dataset: str
-    split: str
-    shards: tuple[int, ...]
-    count: int
-
-    @property
-    def stems(self) -> list[str]:
-        """The stems of its converted shards, in order."""
-        return [shard_stem(self.split, index, self.count) for index in self.shards]
-
-    @property
-    def name(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
-    def size(self) -> int:
-        """Count of its shards."""
-        return len(self.shards)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Conversion:
     """One dataset to convert.
 
     Attributes:
         parameters: Everything that changes the output; a folder with other parameters is not converted into.
         target: Folder that the complete conversion is moved to; usually the output itself.
+        without_unit: Depth cameras of floats that ``depth`` would choose, but nobody says their unit.
     """
 
     spec: DatasetSpec
@@ -224,6 +149,7 @@ class Conversion:
     parameters: Mapping[str, Any]
     jobs: tuple[ShardJob, ...] = field(repr=False)
     target: str
+    without_unit: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -254,6 +180,13 @@ class Conversion:
                 f"red and blue of {', '.join(unsure)} may be swapped, nobody says, and frames stay as they are; look "
                 "at some with stream.replay, and write channels: rgb or bgr into the registry"
             )
+        if unsure := [camera.name for camera in plan.cameras if camera.is_depth and camera.millimetres is None]:
+            found.append(
+                f"nobody says the unit of depth in {', '.join(unsure)}, so its numbers stay as they are; write "
+                "unit: mm or m, or scale, into the registry"
+            )
+        if self.without_unit:
+            found.append(f"depth of {', '.join(self.without_unit)} is left out: {_NO_UNIT}")
         if len(set(plan.offsets)) < count:
             found.append(
                 f"--frames {plan.frames} at offset {plan.offset} stores some frames of a record twice: {count} frames "
@@ -301,7 +234,7 @@ def plan_conversion(
     if options.leave_out is not None:
         spec = spec.model_copy(update={"leave_out": options.leave_out})
     finder = FeatureFinder(spec, source)
-    cameras = _planned_cameras(spec, finder, options)
+    cameras, without_unit = _planned_cameras(spec, finder, options)
     language = finder.language()
     for part in [part for vector in spec.vectors.values() for part in vector_inputs(vector)]:
         finder.check_part(part, part.path or "")
@@ -333,30 +266,54 @@ def plan_conversion(
         source=source,
         plan=plan,
         parameters=_parameters(plan, options) | ({"described_by": "source"} if source.entry else {}),
-        jobs=_cut(jobs, frames=len(cameras)),
+        jobs=cut_jobs(jobs, frames=len(cameras)),
         target=target or output,
+        without_unit=without_unit,
     )
 
 
-def _planned_cameras(spec: DatasetSpec, finder: FeatureFinder, options: Options) -> tuple[PlannedCamera, ...]:
-    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames`` in the order of the registry."""
+def _planned_cameras(
+    spec: DatasetSpec, finder: FeatureFinder, options: Options
+) -> tuple[tuple[PlannedCamera, ...], tuple[str, ...]]:
+    """Return the camera of the layout ``pairs``, or the chosen ones of ``frames``: those of colour, then depth.
+
+    The second item has the names of depth cameras that lack a unit and were not chosen by their names.
+    """
     if options.layout == "pairs":
         camera = spec.camera(options.camera) if options.camera else spec.primary
+        if camera.is_depth:
+            raise UsageError(f"{spec.name}: {options.camera} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
-        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),)
+        return (PlannedCamera(name=feature.name, feature=feature, channels=_order(camera), policy=options.policy),), ()
     wanted = set(options.cameras)
-    found = []
+    found, without_unit = [], []
     for name, camera in spec.cameras.items():
-        if not wanted & {"all", name, camera.role}:
+        keys = camera.keys(name)
+        if wanted.isdisjoint(keys):
             continue
-        sizes = [options.image_sizes[key] for key in (name, camera.role) if key in options.image_sizes]
-        policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
         feature = finder.camera(camera)
-        found.append(PlannedCamera(name=name, feature=feature, channels=_order(camera), policy=policy))
+        if camera.is_depth and camera.millimetres is None and feature.dtype.startswith("float"):
+            if name in wanted:
+                raise UsageError(f"{spec.name}: depth of {name} is {feature.dtype}, and {_NO_UNIT}")
+            without_unit.append(name)
+            continue
+        sizes = [options.image_sizes[key] for key in keys if key in options.image_sizes]
+        found.append(
+            PlannedCamera(
+                name=name,
+                feature=feature,
+                channels=_order(camera),
+                policy=replace(options.policy, size=sizes[0]) if sizes else options.policy,
+                is_depth=camera.is_depth,
+                millimetres=camera.millimetres,
+            )
+        )
+    if without_unit and not found:
+        raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
     if not found:
-        known = ", ".join(f"{name} ({camera.role})" for name, camera in spec.cameras.items())
-        raise UsageError(f"{spec.name}: has none of the cameras {', '.join(options.cameras)}; it has {known}")
-    return tuple(found)
+        chosen = ", ".join(options.cameras)
+        raise UsageError(f"{spec.name}: has none of the cameras {chosen}; it has {spec.listed_cameras}")
+    return tuple(sorted(found, key=lambda camera: camera.is_depth)), tuple(without_unit)
 
 
 def _order(camera: Camera) -> Literal["rgb", "bgr"]:
@@ -365,10 +322,10 @@ def _order(camera: Camera) -> Literal["rgb", "bgr"]:
 
 def check_cameras(selection: Sequence[Selected], options: Options) -> None:
     """Raise UsageError for the first camera that no dataset has."""
-    known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in (name, each.role)}
+    known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in each.keys(name)}
     for option, cameras in (("cameras", options.cameras), ("image-size", options.image_sizes)):
         for camera in cameras:
-            if camera not in known and (option, camera) != ("cameras", "all"):
+            if camera not in known:
                 raise UsageError(f"--{option}: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}")
 
 
@@ -399,35 +356,14 @@ def no_pair(dataset: str, split: str, offset: int, longest: int, *, how: str = "
     )
 
 
-def _cut(jobs: Sequence[ShardJob], *, frames: int) -> tuple[ShardJob, ...]:
-    """Return the shards of a dataset, large ones cut; ``frames`` are those of a step.
-
-    The ranges depend on the dataset alone, so that every process of every run has the same. Files in a bucket are not
-    cut, since each piece would copy them, nor those whose episodes only reading tells.
-    """
-    most = sum(job.size for job in jobs) // _PIECES
-    found = []
-    for job in jobs:
-        if job.episodes is None:
-            found.append(job)
-            continue
-        steps = sum(sum(job.shard.lengths[start:stop]) for start, stop in job.spans)
-        count = steps * frames // _LEAST_FRAMES if steps else job.size // _LEAST_BYTES
-        count = min(count, job.size // most if most else job.episodes, job.episodes)
-        if count > 1 and not is_remote(job.shard.path):
-            numbers = [number for span in job.spans for number in range(*span)]
-            edges = [len(numbers) * number // count for number in range(count + 1)]
-            job = replace(job, cut=tuple((numbers[start], numbers[stop - 1] + 1) for start, stop in pairwise(edges)))
-        found.append(job)
-    return tuple(found)
-
-
 def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
-    channels = {camera.name: camera.channels for camera in plan.cameras}
+    channels = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
+    depth = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
     sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
     pictures: dict[str, Any]
     if plan.layout == "frames":
         pictures = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
+        pictures |= {"depth": depth} if depth else {}
     else:
         (name,) = sizes
         pictures = {

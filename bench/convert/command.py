@@ -38,7 +38,7 @@ from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import known, option, several
 from bench.measure.tables import Table, megabytes
 from bench.synthetic import VERSION
-from convert.plan import shard_stem
+from convert.jobs import shard_stem
 from stream.format.names import decode_record, shard_file
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError

@@ -10,16 +10,11 @@ MB`` is the largest resident set of ours.
 from __future__ import annotations
 
 import json
-import multiprocessing
-import resource
 import shutil
 import statistics
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.convert.processes import timed
 from convert.journal.journal import Journal
 from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import load_registry
@@ -49,8 +45,6 @@ _ENCODERS = {
 }
 _JPEG = [cv2.IMWRITE_JPEG_QUALITY, _QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
 _JPEG += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
-
-_barrier: threading.Barrier
 
 
 def make_dataset(folder: Path, *, codec: str, cameras: int, units: int, frames: int) -> None:
@@ -143,33 +137,6 @@ def transcode(files: Sequence[Path], share: slice, *, size: int | None) -> None:
                 cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
 
 
-def timed(work: Callable[[slice], None], *, workers: int) -> dict[str, float]:
-    """Do the shares of some work in processes; returns seconds, CPU seconds and the largest resident set in bytes."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(workers)
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(barrier,)) as pool:
-        done = list(pool.map(_run, [work] * workers, [slice(number, None, workers) for number in range(workers)]))
-    began, ended, cpu, peak = zip(*done, strict=True)
-    return {"seconds": max(ended) - min(began), "cpu": sum(cpu), "peak": max(peak)}
-
-
-def _set_up(barrier: threading.Barrier) -> None:
-    global _barrier
-    _barrier = barrier
-    cv2.setNumThreads(1)
-    cv2.ipp.setUseIPP(False)
-
-
-def _run(work: Callable[[slice], None], share: slice) -> tuple[float, float, float, int]:
-    import convert.source.lerobot.video  # noqa: F401
-
-    _barrier.wait()
-    began, cpu = time.monotonic(), time.process_time()
-    work(share)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return began, time.monotonic(), time.process_time() - cpu, peak
-
-
 class _Convert:
     def __init__(self, folder: Path, output: Path, *, size: int | None) -> None:
         self._conversion = plan(folder, output, size=size)
@@ -212,7 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "bare": _Transcode(source, size=size),
             }
             order = sorted(works, reverse=number % 2 == 0)
-            runs.append({name: timed(works[name], workers=given.num_workers) for name in order})
+            video = "convert.source.lerobot.video"
+            runs.append({name: timed(works[name], workers=given.num_workers, imports=video) for name in order})
             shutil.rmtree(output)
     frames = given.frames * given.units * given.cameras
     result = {

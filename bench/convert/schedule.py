@@ -22,8 +22,9 @@ from beam_jobs.launch import run_pipeline
 from bench.measure.command import Command, Output, Result, work_folder
 from bench.measure.options import number, option, several
 from bench.synthetic import OFFSET, encode_episode, write_source
+from convert.jobs import ShardJob
 from convert.journal.journal import FOLDER
-from convert.plan import Options, ShardJob, plan_conversion
+from convert.plan import Options, plan_conversion
 from convert.registry.registry import load_registry
 from convert.source.protocol import Span, Wanted
 from convert.source.rlds.dataset import RldsReader, RldsShard, find_dataset

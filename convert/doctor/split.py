@@ -14,6 +14,7 @@ from convert.findings import Example, Notes
 from convert.index.derived import dimensions, read_vectors
 from convert.index.shards import list_shards
 from convert.registry.dataset import Part
+from convert.shard.depth import depth_cameras
 from convert.shard.images import decode_frame
 from stream.format.manifest import Manifest
 from stream.format.names import HOLE, TABLE_KINDS, VECTORS, TableKind, frame_views, table_file
@@ -74,6 +75,7 @@ class OpenSplit:
         self.dimensions = dict[str, list[tuple[str, Part]]]()
         for vector in VECTORS:
             self.dimensions[vector] = dimensions(getattr(self.vectors, vector))
+        self._depth = depth_cameras(manifest.parameters)
         self.shards = list_shards(folder, manifest.splits[self.name])
         self.broken = set[int]()
         self.tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
@@ -120,8 +122,10 @@ class OpenSplit:
     def pair(self, record: int) -> tuple[int, int] | None:
         """Return the records with the first and the last frame of a pair that can be looked at, None if it cannot.
 
-        In the layout ``frames`` the second is a later record of the same camera.
+        In the layout ``frames`` the second is a later record of the same camera. Depth is not looked at.
         """
+        if self.value("records", "camera", record) in self._depth:
+            return None
         last = record
         if not self.value("records", "offset", record):
             steps = self.value("episodes", "num_steps", self.value("records", "episode", record))

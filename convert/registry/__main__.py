@@ -24,7 +24,10 @@ def to_markdown(datasets: Iterable[DatasetSpec]) -> str:
 
 def _row(spec: DatasetSpec) -> list[str]:
     rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g}"
-    cameras = [name if camera.role == "other" else f"{name} ({camera.role})" for name, camera in spec.cameras.items()]
+    cameras = [
+        name if camera.role == "other" and not camera.is_depth else f"{name} ({camera.keys(name)[1]})"
+        for name, camera in spec.cameras.items()
+    ]
     words = [f"text: {spec.action_text}"] if spec.action_text else []
     license_, _, source = (spec.license or "unknown").partition(" [")
     return [
@@ -72,7 +75,7 @@ def _grippers(parts: Sequence[Part]) -> list[str]:
 
 
 def _unknown(spec: DatasetSpec) -> list[str]:
-    """Return the facts that no source tells, with the quantities of the parts that lack them."""
+    """Return the facts that no source tells, with the quantities that lack them."""
     found: dict[str, list[str]] = {}
     for vector, parts in (("action", spec.action), ("state", spec.state)):
         for part in parts:
@@ -80,6 +83,8 @@ def _unknown(spec: DatasetSpec) -> list[str]:
                 if getattr(part, fact) in (None, "unknown"):
                     where = f"{vector} {part.quantity.removeprefix('ee_')}"
                     found.setdefault({"order": "rotation order"}.get(fact, fact), []).append(where)
+    if any(camera.unit == "unknown" for camera in spec.cameras.values()):
+        found.setdefault("unit", []).append("depth")
     return [f"{fact}: {', '.join(dict.fromkeys(parts))}" for fact, parts in found.items()]
 
 

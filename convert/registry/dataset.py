@@ -42,11 +42,16 @@ Quantity = Literal[_Pose, _Effort, _Joint, "base_position", "base_rotation", "te
 
 
 class Camera(Entry):
-    """A colour camera. Depth and segmentation images are not cameras.
+    """A camera of colour or depth. Segmentation images are not cameras.
 
     Attributes:
         path: Feature of the steps, such as observation/image.
-        role: Use of the camera in Octo and OpenVLA; every dataset has one primary camera.
+        role: Use of the camera in Octo and OpenVLA; every dataset has one primary colour camera. That of a depth camera
+            says which view it shares.
+        kind: ``depth`` is stored without loss, as uint16 millimetres; --cameras names it by ``depth`` or its name.
+        unit: Unit of stored depth; numbers of an ``unknown`` unit are kept, with a warning.
+        scale: Millimetres of a stored 1, where it is another unit.
+        note: Remark, with the source of the unit.
         channels: Order of the stored colours; the conversion turns bgr into rgb. ``unknown`` is kept, with a warning.
         storage: Encoding that features.json declares. Information only: the reader trusts the first bytes.
         shape: Height, width and channels as published. Information only.
@@ -54,9 +59,37 @@ class Camera(Entry):
 
     path: StepPath
     role: Literal["primary", "secondary", "wrist", "other"]
+    kind: Literal["colour", "depth"] = "colour"
+    unit: Literal["mm", "m", "unknown"] | None = None
+    scale: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    note: Text | None = None
     channels: Literal["rgb", "bgr", "unknown"] = "rgb"
     storage: Literal["jpeg", "png", "undeclared", "raw"] = "undeclared"
     shape: tuple[Int, Int, Int] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Camera:
+        given = [name for name in ("unit", "scale") if getattr(self, name) is not None]
+        if len(given) != (self.kind == "depth"):
+            raise ValueError(
+                f"is of kind {self.kind} and has {' and '.join(given) or 'no unit'}; a depth camera has `unit: mm`, "
+                "`m` or `unknown`, or else `scale`, the millimetres of a stored 1; a colour camera has neither"
+            )
+        return self
+
+    @property
+    def is_depth(self) -> bool:
+        """Whether it measures depth."""
+        return self.kind == "depth"
+
+    @property
+    def millimetres(self) -> float | None:
+        """Millimetres of a stored 1, None if nobody knows."""
+        return {"mm": 1.0, "m": 1000.0}.get(self.unit or "", self.scale)
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """Return what --cameras and --image-size call a camera with a name, the closest first."""
+        return (name, f"depth/{self.role}", "depth") if self.is_depth else (name, self.role, "all")
 
 
 class Gripper(Entry):
@@ -314,10 +347,10 @@ class DatasetSpec(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetSpec:
-        primary = [name for name, camera in self.cameras.items() if camera.role == "primary"]
+        primary = [name for name, each in self.cameras.items() if each.role == "primary" and not each.is_depth]
         if len(primary) != 1:
             raise ValueError(
-                f"has {len(primary)} cameras with role primary; give it to one of {', '.join(self.cameras)}"
+                f"has {len(primary)} colour cameras with role primary; give it to one of {', '.join(self.cameras)}"
             )
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
@@ -335,15 +368,19 @@ class DatasetSpec(Entry):
         Raises:
             ConfigError: No camera or several cameras match.
         """
-        keys = {name: {name, camera.role, camera.path} for name, camera in self.cameras.items()}
+        keys = {name: {*camera.keys(name)[:2], camera.path} for name, camera in self.cameras.items()}
         wanted = name_or_role.removeprefix("steps/")
         hits = [wanted] if wanted in keys else [name for name in keys if wanted in keys[name]]
         if len(hits) > 1:
             raise ConfigError(f"{self.name} has {len(hits)} cameras with role {wanted}: {', '.join(hits)}; name one")
         if not hits:
-            known = ", ".join(f"{name} ({camera.role})" for name, camera in self.cameras.items())
-            raise ConfigError(f"{self.name} has no camera {name_or_role!r}; it has {known}")
+            raise ConfigError(f"{self.name} has no camera {name_or_role!r}; it has {self.listed_cameras}")
         return self.cameras[hits[0]]
+
+    @property
+    def listed_cameras(self) -> str:
+        """The names of the cameras with their roles, for people."""
+        return ", ".join(f"{name} ({camera.keys(name)[1]})" for name, camera in self.cameras.items())
 
     def leaves_out(self, path: str) -> bool:
         """Return whether the converter leaves a feature out; ``path`` in the notation of this module."""

@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
         "(default: pairs)",
     )
     add("--camera", help="camera of the pairs by role, name or path (default: primary)")
-    add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name, or all (default: primary)")
+    add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name; all, or depth (default: primary)")
     add(
         "--image-size",
         default="256",
@@ -105,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--leave-out",
         action="append",
         metavar="PATTERN",
-        help="feature not to convert, e.g. 'observation/depth_*'; replaces the registry's list, which has depth and "
+        help="feature not to convert, e.g. 'observation/masks_*'; replaces the registry's list, which has "
         "sentence embeddings ('*language_embedding'); 'none' keeps all, wide features too",
     )
 

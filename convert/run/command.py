@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from convert.command import print_result, run_command
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, ConvertError, ShardError, UsageError
+from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal
-from convert.plan import Conversion, Options, ShardJob, SplitJob, check_cameras, check_rates, plan_conversion
+from convert.plan import Conversion, Options, check_cameras, check_rates, plan_conversion
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
 from convert.run.arguments import build_parser, check_arguments, read_episode_lists

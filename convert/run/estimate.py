@@ -11,7 +11,6 @@ import pyarrow as pa
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.index.derived import vector_field
 from convert.plan import Conversion, PlannedCamera
-from convert.shard.images import convert_frame, decode_frame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows
@@ -102,11 +101,8 @@ def _frame_bytes(camera: PlannedCamera, frames: Frames | DamagedEpisode | None, 
     """Return the bytes of the first frame of a camera, and note its size."""
     if isinstance(frames, DamagedEpisode | None):
         return 0
-    first = next(iter(frames))
-    if isinstance(first, CorruptFrame):
-        raise first
-    frame = convert_frame(first, camera.policy, channels=camera.channels)
-    (height, width), (old_height, old_width) = frame.size, decode_frame(first).shape[:2]
+    frame = camera.convert(next(iter(frames)))
+    (height, width), (old_height, old_width) = frame.size, frame.source_size
     sizes[camera.name] = f"{height}x{width}"
     if height * old_width != width * old_height:
         sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"

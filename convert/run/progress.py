@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from convert.jobs import ShardJob
 from convert.journal.journal import Journal
-from convert.plan import ShardJob
 from convert.report import human_bytes, human_seconds
 from stream.storage.remote import RemoteError, is_remote
 

@@ -92,7 +92,7 @@ def _understood(conversion: Conversion) -> list[str]:
     """Return a line for each thing that a dataset says of itself, as its registry entry has it."""
     spec = conversion.spec
     shapes = {name: "x".join(map(str, (each.shape or ("unknown size",))[:2])) for name, each in spec.cameras.items()}
-    cameras = [f"{name} ({each.role}, {shapes[name]})" for name, each in spec.cameras.items()]
+    cameras = [f"{name} ({each.keys(name)[1]}, {shapes[name]})" for name, each in spec.cameras.items()]
     rate = "no fixed rate" if spec.control_frequency is None else f"{spec.control_frequency:g} Hz"
     vectors = {"action": part_names(spec.action), "state": part_names(spec.state)}
     splits = [f"{name} ({count})" for name, count in conversion.source.describe_splits().items()]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from convert.errors import ConflictError, UsageError
+from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal, check_parameters
 from convert.journal.status import IndexStatus, ShardStatus
-from convert.plan import Conversion, ShardJob, SplitJob, no_pair
+from convert.plan import Conversion, no_pair
 from convert.tasks.merge import index_inputs
 from convert.tasks.shard import count_damage
 from stream.format.manifest import Manifest, SplitEntry

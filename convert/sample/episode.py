@@ -103,7 +103,8 @@ class Episode:
         if feature.dtype != "uint8":
             # Darker is farther. A multiple of 1/1024 m is exact in float32 and, as maniskill stores it, in uint16.
             depth = np.uint16(1200) - picture[:, :, 1].reshape(shape)
-            return depth if feature.dtype == "uint16" else depth.astype(np.float32) / np.float32(1024)
+            in_mm = path in self._cameras and self._cameras[path].millimetres == 1
+            return depth if feature.dtype == "uint16" else depth.astype(np.float32) / np.float32(1 if in_mm else 1024)
         swapped = path in self._cameras and self._cameras[path].channels == "bgr"
         return np.ascontiguousarray(picture[:, :, ::-1]) if swapped else picture
 

@@ -7,7 +7,7 @@ checksums, and WebP by libwebp, both through OpenCV. OpenCV encodes, because sim
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from convert.errors import CorruptFrame
 from convert.source.episode import MAX_PIXELS
 
 _JPEG = b"\xff\xd8\xff"
-_PNG = b"\x89PNG\r\n\x1a\n"
+PNG = b"\x89PNG\r\n\x1a\n"
 _CHUNK = struct.Struct(">I4s")
 _PICTURE_HEIGHT = 128
 _PICTURE_WIDTH = 512
@@ -48,10 +48,16 @@ class FramePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedFrame:
-    """A frame as stored, a JPEG of ``size`` (height, width); ``passed`` is True if the bytes are the source's own."""
+    """A frame as stored, a JPEG or a depth map.
+
+    Attributes:
+        size, source_size: Height and width of the stored frame, and of the frame in the source.
+        passed: Whether the bytes are the source's own.
+    """
 
     data: bytes
     size: tuple[int, int]
+    source_size: tuple[int, int]
     passed: bool
 
 
@@ -79,9 +85,11 @@ def convert_frame(
         if channels == "rgb" and colours == "YCbCr" and policy.size in (None, (height, width)):
             # Damage shows when the entropy-coded data is read; gray at an eighth of the size skips most of the rest.
             decode_jpeg(frame, colorspace="GRAY", min_height=1, min_width=1)
-            return EncodedFrame(data=frame, size=(height, width), passed=True)
-    pixels = resize(decode_frame(frame, channels=channels), policy)
-    return EncodedFrame(data=encode_jpeg(pixels, policy.quality), size=pixels.shape[:2], passed=False)
+            return EncodedFrame(data=frame, size=(height, width), source_size=(height, width), passed=True)
+    decoded = decode_frame(frame, channels=channels)
+    pixels = resize(decoded, policy)
+    data = encode_jpeg(pixels, policy.quality)
+    return EncodedFrame(data=data, size=pixels.shape[:2], source_size=decoded.shape[:2], passed=False)
 
 
 def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
@@ -99,8 +107,8 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
     if frame.startswith(_JPEG):
         _jpeg_header(frame)
         return decode_jpeg(frame, colorspace=channels.upper())
-    if frame.startswith(_PNG):
-        _check_png(frame)
+    if frame.startswith(PNG):
+        check_png(frame)
         return _decode(frame, "PNG", channels)
     if frame.startswith(b"RIFF") and frame[8:12] == b"WEBP":
         _check_webp(frame)
@@ -123,20 +131,20 @@ def _check_webp(webp: bytes) -> None:
     """Raise CorruptFrame if a WebP claims too many pixels."""
     chunk, bits = webp[12:16], int.from_bytes(webp[20:30].ljust(10, b"\0"), "little")
     if chunk == b"VP8X":
-        _check_size((bits >> 56 & 0xFFFFFF) + 1, (bits >> 32 & 0xFFFFFF) + 1)
+        check_size((bits >> 56 & 0xFFFFFF) + 1, (bits >> 32 & 0xFFFFFF) + 1)
     elif chunk == b"VP8L":
-        _check_size((bits >> 22 & 0x3FFF) + 1, (bits >> 8 & 0x3FFF) + 1)
+        check_size((bits >> 22 & 0x3FFF) + 1, (bits >> 8 & 0x3FFF) + 1)
     else:
-        _check_size(bits >> 64 & 0x3FFF, bits >> 48 & 0x3FFF)
+        check_size(bits >> 64 & 0x3FFF, bits >> 48 & 0x3FFF)
 
 
-def _check_png(png: bytes) -> None:
+def check_png(png: bytes) -> None:
     """Raise CorruptFrame if a PNG claims a size or a chunk for which OpenCV would allocate too much."""
     if len(png) < 24 or png[12:16] != b"IHDR":
         raise CorruptFrame(f"PNG of {len(png)} bytes begins with the chunk {png[12:16]!r}, expected b'IHDR'")
     width, height = struct.unpack_from(">II", png, 16)
-    _check_size(height, width)
-    place, kind = len(_PNG), b""
+    check_size(height, width)
+    place, kind = len(PNG), b""
     while kind != b"IEND" and place + 8 <= len(png):
         length, kind = _CHUNK.unpack_from(png, place)
         if length > len(png) - place - 12:
@@ -183,8 +191,23 @@ def thumbnail(frames: Sequence[np.ndarray]) -> bytes | None:
     return encode_jpeg(np.concatenate(columns, axis=1), _PICTURE_QUALITY)
 
 
-def resize(pixels: np.ndarray, policy: FramePolicy) -> np.ndarray:
-    """Resize uint8 [H, W, 3] to the policy's size: area filter along axes that shrink, linear where they grow."""
+def scale_smoothly(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Resize uint8 [H, W, 3]: area filter along axes that shrink, linear where they grow."""
+    pixels = np.ascontiguousarray(pixels)
+    shrunk = (min(height, pixels.shape[0]), min(width, pixels.shape[1]))
+    if shrunk != pixels.shape[:2]:
+        pixels = cv2.resize(pixels, (shrunk[1], shrunk[0]), interpolation=cv2.INTER_AREA)
+    if shrunk != (height, width):
+        pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
+    return pixels
+
+
+def resize(
+    pixels: np.ndarray,
+    policy: FramePolicy,
+    scale: Callable[[np.ndarray, int, int], np.ndarray] = scale_smoothly,
+) -> np.ndarray:
+    """Fit an array [H, W, ...] to the policy's size; ``scale`` takes an array, height and width."""
     if policy.size is None or pixels.shape[:2] == policy.size:
         return pixels
     height, width = policy.size
@@ -195,23 +218,13 @@ def resize(pixels: np.ndarray, policy: FramePolicy) -> np.ndarray:
         top, left = (have_height - keep_height) // 2, (have_width - keep_width) // 2
         pixels = pixels[top : top + keep_height, left : left + keep_width]
     elif policy.resize == "pad":
-        scale = min(height / have_height, width / have_width)
-        inner = _scale(pixels, max(1, round(have_height * scale)), max(1, round(have_width * scale)))
-        framed = np.zeros((height, width, 3), np.uint8)
+        factor = min(height / have_height, width / have_width)
+        inner = scale(pixels, max(1, round(have_height * factor)), max(1, round(have_width * factor)))
+        framed = np.zeros((height, width, *pixels.shape[2:]), pixels.dtype)
         top, left = (height - inner.shape[0]) // 2, (width - inner.shape[1]) // 2
         framed[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
         return framed
-    return _scale(pixels, height, width)
-
-
-def _scale(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
-    pixels = np.ascontiguousarray(pixels)
-    shrunk = (min(height, pixels.shape[0]), min(width, pixels.shape[1]))
-    if shrunk != pixels.shape[:2]:
-        pixels = cv2.resize(pixels, (shrunk[1], shrunk[0]), interpolation=cv2.INTER_AREA)
-    if shrunk != (height, width):
-        pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
-    return pixels
+    return scale(pixels, height, width)
 
 
 def _jpeg_header(data: bytes) -> tuple[int, int, str]:
@@ -219,11 +232,12 @@ def _jpeg_header(data: bytes) -> tuple[int, int, str]:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
         raise CorruptFrame(f"JPEG of {len(data)} bytes: {error}") from None
-    _check_size(height, width)
+    check_size(height, width)
     return height, width, colours
 
 
-def _check_size(height: int, width: int) -> None:
+def check_size(height: int, width: int) -> None:
+    """Raise CorruptFrame for a frame without pixels, or with too many."""
     if not 0 < height * width <= MAX_PIXELS:
         raise CorruptFrame(f"image claims {width}x{height}; more than {MAX_PIXELS} pixels or none")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from convert.source.features import Feature
@@ -48,11 +48,17 @@ def describe_features(
     return entry
 
 
-def describe_cameras(sizes: Mapping[str, Sequence[int | None]]) -> dict[str, dict[str, Any]]:
-    """Return the entries of cameras by name, from their shapes by path."""
+def describe_cameras(
+    sizes: Mapping[str, Sequence[int | None]], depth: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the entries of cameras by name, from their shapes by path and the units of those of depth."""
+    depth = depth or {}
     found: dict[str, dict[str, Any]] = {}
-    for (camera, path), role in zip(camera_names(list(sizes)).items(), camera_roles(list(sizes)), strict=True):
+    roles = camera_roles(list(sizes), depth)
+    for (camera, path), role in zip(camera_names(list(sizes)).items(), roles, strict=True):
         found[camera] = {"path": path, "role": role}
+        if path in depth:
+            found[camera] |= {"kind": "depth", "unit": depth[path]}
         if len(sizes[path]) == 3 and None not in sizes[path]:
             found[camera]["shape"] = list(sizes[path])
     return found
@@ -86,17 +92,34 @@ def valid_name(text: str, *, default: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip("_.-") or default
 
 
-def camera_roles(paths: Sequence[str]) -> list[str]:
+def camera_roles(paths: Sequence[str], depth: Container[str] = ()) -> list[str]:
     """Return the role of each camera, in order.
 
     A camera with wrist, hand or gripper in its name has the role ``wrist``. Of the others the first is ``primary``, the
     second ``secondary`` and the rest ``other``. Where all are of the wrist, the first is ``primary``.
+
+    A camera of ``depth`` has the role of the colour camera of the same name but for "depth", or else ``wrist`` or
+    ``other``.
     """
-    wrist = [bool(_WRIST.search(path.lower())) for path in paths]
+    colour = [path for path in paths if path not in depth]
+    wrist = [bool(_WRIST.search(path.lower())) for path in colour]
     if all(wrist) and wrist:
         wrist[0] = False
     free = iter(["primary", "secondary"])
-    return ["wrist" if each else next(free, "other") for each in wrist]
+    roles = {path: "wrist" if each else next(free, "other") for path, each in zip(colour, wrist, strict=True)}
+    views = {_view(path): role for path, role in roles.items()}
+    return [
+        roles.get(path) or views.get(_view(path), "wrist" if _WRIST.search(path.lower()) else "other") for path in paths
+    ]
+
+
+def _view(path: str) -> str:
+    """Return what a camera and its depth have in common.
+
+    >>> _view("observation.images.top_depth") == _view("observation.images.top")
+    True
+    """
+    return re.sub("depth|[^a-z0-9]", "", path.lower())
 
 
 def describe_parts(features: Mapping[str, Feature], paths: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -46,8 +46,8 @@ class Episode:
         steps: Columns of step features by name (``Feature.name``).
         episode: Columns of episode features by name.
         cameras: Frames of each wanted camera, None or the reason where the episode lacks one. One entry per step, to
-            be taken once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], or the
-            reason why there is no frame.
+            be taken once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], numbers of
+            depth [H, W], or the reason why there is no frame.
         spare: A message for each camera that has frames of no step.
     """
 

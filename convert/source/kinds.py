@@ -9,15 +9,18 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
 from convert.source.lerobot.hub import PLACE
+from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
+from stream.storage.extras import missing
 from stream.storage.remote import is_remote
 
 if TYPE_CHECKING:
@@ -30,13 +33,17 @@ KINDS = {
     "rlds": "convert.source.rlds.dataset:find",
     "lerobot": "convert.source.lerobot.dataset:find",
     "python": "convert.source.python.dataset:find",
+    "arrays": "convert.source.arrays.dataset:find",
+    "rosbag": "convert.source.rosbag.dataset:find",
 }
-"""Function of each kind."""
+"""Function of each kind; the presets of ``arrays`` are kinds too."""
+_EXTRAS = {"rosbags": "rosbag"}
+"""Extra of each library that the module of a kind imports."""
 _GROUP = "pairstream.sources"
 _TEXT = re.compile(r"([a-z][a-z0-9_]*):(?!/{2})(.*)", re.DOTALL)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _ENDINGS = re.compile(r"(\.(py|hdf5|h5|zarr|zip|bag|mcap|db3|tar|gz))+$")
-_SUFFIXES: Mapping[str, str] = {".py": "python"}
+_SUFFIXES: Mapping[str, str] = {".py": "python", ".bag": "rosbag", ".mcap": "rosbag"}
 """Kind of a file by the end of its name."""
 
 
@@ -104,7 +111,9 @@ def suggest_layout(text: str, roots: Sequence[str]) -> Mapping[str, Any]:
     Such a kind has a function ``suggest_layout(place, roots)`` beside its ``find``.
     """
     kind, place = split_source(text)
-    module = importlib.import_module(_places()[kind].partition(":")[0])
+    if kind in _presets():
+        return {}
+    module = _import(_places()[kind])
     found: Mapping[str, Any] = module.suggest_layout(place, roots) if hasattr(module, "suggest_layout") else {}
     return found
 
@@ -120,6 +129,12 @@ def recognise(path: str) -> str:
         return "lerobot"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
         return "rlds"
+    if (place / "metadata.yaml").is_file() or any((*place.glob("*.bag"), *place.glob("*.mcap"), *place.glob("*.db3"))):
+        return "rosbag"
+    from convert.source.arrays.preset import recognise_arrays
+
+    if found := recognise_arrays(place):
+        return found
     known = ", ".join(sorted(kinds()))
     raise ConfigError(f"{path}: is no dataset whose kind its content tells; write KIND:{path} with one of {known}")
 
@@ -127,22 +142,35 @@ def recognise(path: str) -> str:
 @cache
 def kinds() -> dict[str, Find]:
     """Return the function of each kind, ours and those of other packages."""
-    return {name: _lazily(place) for name, place in _places().items()}
+    found: dict[str, Find] = {name: _lazily(place) for name, place in _places().items()}
+    return found | {name: partial(_lazily(KINDS["arrays"]), preset=name) for name in _presets()}
 
 
 def _places() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=_GROUP)} | KINDS
 
 
-def _lazily(place: str) -> Find:
-    """Return a function that is imported when it is called, because some libraries take seconds."""
-    module, _, name = place.partition(":")
+def _presets() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("layouts/*.yaml"))
 
-    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:
-        try:
-            function: Find = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"{place}: {error}") from error
-        return function(path, roots, layout)
+
+def _lazily(place: str) -> Callable[..., Source]:
+    """Return a function that is imported when it is called, because some libraries take seconds."""
+
+    def find(path: str, roots: Sequence[str], layout: Mapping[str, Any], **more: Any) -> Source:
+        function: Callable[..., Source] | None = getattr(_import(place), place.partition(":")[2], None)
+        if function is None:
+            raise UsageError(f"{place}: the module has no such function")
+        return function(path, roots, layout, **more)
 
     return find
+
+
+def _import(place: str) -> ModuleType:
+    """Return the module of a kind's function; raises UsageError that names what is missing."""
+    try:
+        return importlib.import_module(place.partition(":")[0])
+    except ImportError as error:
+        library = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(library)
+        raise UsageError(missing(library, extra, by=f"{extra}:") if extra else f"{place}: {error}") from error

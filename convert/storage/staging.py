@@ -44,11 +44,14 @@ def stage(base: Path, *, prefix: str = STAGING, suffix: str = "") -> Iterator[Pa
     sweep(base, prefix=prefix, suffix=suffix)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{machine()}-{os.getpid()}-", suffix=suffix, dir=base))
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        # Another process may sweep the folder before it is locked.
+        try:
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
         # A file system without locks has no sweeping either.
         with contextlib.suppress(OSError):
             fcntl.flock(held, fcntl.LOCK_EX)
-        # Another process may have swept the folder before it was locked.
         if folder.is_dir():
             break
         os.close(held)

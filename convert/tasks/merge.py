@@ -14,9 +14,10 @@ from convert.errors import ConvertError, ShardError
 from convert.index.shards import Shard, list_shards
 from convert.index.statistics import split_statistics
 from convert.index.tables import extract_part, merge_index
+from convert.jobs import SplitJob
 from convert.journal.journal import INDEX, Journal
 from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
-from convert.plan import DatasetPlan, SplitJob
+from convert.plan import DatasetPlan
 from convert.storage.durable import describe_durably, writing
 from stream.format.manifest import SplitEntry
 from stream.format.names import TABLE_KINDS, table_file

@@ -20,11 +20,11 @@ import pyarrow as pa
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
 from convert.index.table_writer import TableWriter
+from convert.jobs import ShardJob
 from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
-from convert.plan import DatasetPlan, PlannedCamera, ShardJob
+from convert.plan import DatasetPlan, PlannedCamera
 from convert.shard.counts import DAMAGE, total_counts
-from convert.shard.images import convert_frame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows, episode_id
@@ -323,7 +323,7 @@ class _ShardWriter:
     ) -> bytes | None:
         """Return the frame of a step as it is stored, None if it is corrupt."""
         try:
-            frame = convert_frame(raw, camera.policy, channels=camera.channels)
+            frame = camera.convert(raw)
         except CorruptFrame as error:
             detail = f"{camera.name}: {error}" if self._plan.layout == "frames" else str(error)
             self._leave_out("corrupt_frame", position, detail, step=step)

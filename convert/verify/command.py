@@ -21,6 +21,7 @@ from convert.errors import UsageError
 from convert.findings import Notes, Report
 from convert.index.shards import list_shards
 from convert.pool import Crashed, WorkerPool, progress_bar
+from convert.shard.depth import depth_cameras
 from convert.shard.pairs import record_offsets
 from convert.verify.dataset import Surveyed, survey
 from convert.verify.index import check_index
@@ -112,13 +113,14 @@ def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_
     """Yield the check of the index of each split, or, after these checks, of each shard."""
     if (manifest := report.manifest) is None:
         return
-    offsets = record_offsets(manifest.layout, manifest.parameters)
+    offsets, depth = record_offsets(manifest.layout, manifest.parameters), depth_cameras(manifest.parameters)
     wrong = {damage.file for damage in report.notes.damage}
     for split, entry in manifest.splits.items():
         folder, records = report.folder / split, report.folder / split / table_file("records")
         if of_shards and folder.is_dir():
             for shard in list_shards(folder, entry):
-                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=str(records) not in wrong)
+                sound = str(records) not in wrong
+                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=sound, depth=depth)
                 yield _Check(report, run, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
             size = sum(table.bytes for table in entry.index.values())

@@ -15,6 +15,7 @@ from convert.findings import Notes
 from convert.index.shards import Shard
 from convert.report import first_line
 from convert.shard.images import decode_jpeg
+from stream.format.depth import DEPTH_MAGIC, decode_depth, depth_shape
 from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile
 from stream.format.table import open_table
@@ -27,7 +28,14 @@ Record = tuple[str, dict[str, int], bytes]
 """Name of a record for messages, its row in the index (empty if the index is damaged), and its bytes."""
 
 
-def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, index_sound: bool) -> Notes:
+def check_shard(
+    shard: Shard,
+    *,
+    offsets: Sequence[int] | None,
+    deep: bool,
+    index_sound: bool,
+    depth: Collection[int] = (),
+) -> Notes:
     """Check one shard; never raises, whatever its file holds.
 
     Args:
@@ -35,6 +43,7 @@ def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, inde
         offsets: Distances from t of the frames of a record, None if the manifest does not say.
         deep: Read every record and decode every frame, of a damaged file too, to name the damaged records.
         index_sound: Whether ``records`` has the locations of the records.
+        depth: Numbers of the cameras of depth.
     """
     findings = Notes(shard.folder.name)
     try:
@@ -48,7 +57,8 @@ def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, inde
             elif deep:
                 table = open_table(shard.folder / table_file("records"), "records") if index_sound else None
                 rows = {} if table is None else {name: table.array(name)[shard.rows("records")] for name in _COLUMNS}
-                sizes = _check_frames(shard, _read_records(shard, reader, rows, findings), offsets, findings)
+                records = _read_records(shard, reader, rows, findings)
+                sizes = _check_frames(shard, records, offsets, findings, depth=depth)
                 # With missing or broken frames, their count says nothing new.
                 if rows and offsets is not None and not findings.damage:
                     _check_sizes(shard, sizes, findings)
@@ -58,7 +68,12 @@ def check_shard(shard: Shard, *, offsets: Sequence[int] | None, deep: bool, inde
 
 
 def _check_frames(
-    shard: Shard, records: Iterator[Record], offsets: Sequence[int] | None, findings: Notes
+    shard: Shard,
+    records: Iterator[Record],
+    offsets: Sequence[int] | None,
+    findings: Notes,
+    *,
+    depth: Collection[int],
 ) -> Counter[str]:
     """Decode every frame and return the number of frames by size ("HxW").
 
@@ -93,8 +108,10 @@ def _check_frames(
                     findings.add_file(shard.path, text)
                 seen[key] = digest
             try:
-                sizes[_decode(frame, shard.entry.sizes)] += 1
-            except CorruptFrame as error:
+                # Without the index the first bytes tell.
+                is_depth = row["camera"] in depth if row else bool(depth) and frame.startswith(DEPTH_MAGIC)
+                sizes[_decode(frame, shard.entry.sizes, is_depth=is_depth)] += 1
+            except (CorruptFrame, FormatError) as error:
                 findings.add_file(shard.path, f"{place}: frame {number} of {len(frames)}: {error}")
     return sizes
 
@@ -125,16 +142,22 @@ def _read_records(
         yield place, row, record
 
 
-def _decode(frame: bytes, allowed: Collection[str]) -> str:
-    """Decode a frame and return its size, "HxW"; raises CorruptFrame."""
-    try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(frame)
-    except ValueError as error:
-        raise CorruptFrame(f"{len(frame)} bytes that are no JPEG: {error}") from None
+def _decode(frame: bytes, allowed: Collection[str], *, is_depth: bool) -> str:
+    """Decode a frame and return its size, "HxW"; raises CorruptFrame, for depth FormatError."""
+    if is_depth:
+        height, width = depth_shape(frame)
+    else:
+        try:
+            height, width, _, _ = simplejpeg.decode_jpeg_header(frame)
+        except ValueError as error:
+            raise CorruptFrame(f"{len(frame)} bytes that are no JPEG: {error}") from None
     size = f"{height}x{width}"
     if size not in allowed:
         raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
-    decode_jpeg(frame)
+    if is_depth:
+        decode_depth(frame, np.empty((height, width), np.uint16))
+    else:
+        decode_jpeg(frame)
     return size
 
 

@@ -93,7 +93,7 @@ def open_loader(
     if settings is None and (own_ones := [each for each in transforms if isinstance(each, Normalize)]):
         raise ArgumentError(f"transforms: {own_ones[0]!r}, and the trainer normalises by itself; leave it out")
     fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
-    stored = {name for each in fields for camera in each.stored_cameras for name in (camera.name, camera.role)}
+    stored = {name for each in fields for camera in each.stored_cameras for name in camera.keys}
     black = [camera for camera in own["cameras"] if camera in optional and camera not in stored]
     given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
     if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
@@ -101,6 +101,8 @@ def open_loader(
     given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))
     opened = make_loader(root, mixture, **given)
     data = opened.data
+    if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
+        raise ArgumentError(f"cameras: {', '.join(depth)}: this trainer takes pictures of colour; leave depth out")
     for key in needs:
         sizes = {name: vector.size for name, vector in zip(data.names, data.spec.vectors(key), strict=True)}
         if lacking := [name for name, size in sizes.items() if not size]:

@@ -1,4 +1,4 @@
-"""Assembly of one batch: looks up its rows, reads the records and decodes their JPEGs into the arrays."""
+"""Assembly of one batch: looks up its rows, reads the records and decodes their frames into the arrays."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
+from stream.format.depth import decode_depth
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows
@@ -151,8 +152,8 @@ class Assembler:
             out["sample_mask"][:] = rows.sample < self.spec.num_samples
         if "dataset" in out:
             out["dataset"][:] = rows.member
-        if "frames_mask" in out and not self.spec.chooses_frames:
-            out["frames_mask"][:] = self.spec.window_table.used[rows.member]
+        if (mask := self.spec.cameras[0].mask) in out and not self.spec.chooses_frames:
+            out[mask][:] = self.spec.window_table.used[rows.member]
         frames, done.texts = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
         done.work.metadata_s += time.perf_counter() - began
         failed = {row for row, _ in done.failed}
@@ -234,12 +235,16 @@ class Assembler:
         return file
 
     def _decode(self, encoded: Sequence[EncodedRow], rows: Rows, images: Sequence[np.ndarray], done: Assembled) -> None:
-        """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] for each camera."""
+        """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] or of depth uint16 [b, F, H, W]."""
         began = time.perf_counter()
         decode, shapes = simplejpeg.decode_jpeg, [each.shape[2:] for each in images]
+        is_depth = [camera.is_depth for camera in self.spec.cameras]
         for row, jpegs in encoded:
             try:
                 for camera, frame, jpeg in jpegs:
+                    if is_depth[camera]:
+                        decode_depth(jpeg, images[camera][row, frame])
+                        continue
                     decoded = decode(jpeg, buffer=images[camera][row, frame])
                     if decoded.shape != shapes[camera]:
                         raise ValueError(f"it is {decoded.shape}, the manifest says {shapes[camera]}")

@@ -20,21 +20,28 @@ class LoadedCamera:
         suffix: Ending of its keys: nothing, or ``/wrist``.
         shape: (height, width) of its frames in pixels.
         stored: Number of the camera among the stored ones of each member, -1 where a member lacks it.
+        is_depth: Whether its frames are depth.
     """
 
     suffix: str
     shape: tuple[int, int]
     stored: tuple[int, ...]
+    is_depth: bool = False
 
     @property
     def frames(self) -> str:
         """Key of its frames."""
-        return f"frames{self.suffix}"
+        return f"{'depth' if self.is_depth else 'frames'}{self.suffix}"
 
     @property
     def mask(self) -> str:
         """Key of the mask of its frames."""
-        return f"frames_mask{self.suffix}"
+        return f"{'depth' if self.is_depth else 'frames'}_mask{self.suffix}"
+
+    @property
+    def field(self) -> tuple[str, tuple[int, ...]]:
+        """dtype and shape of one frame."""
+        return ("u2", self.shape) if self.is_depth else ("u1", (*self.shape, 3))
 
 
 def canonical_cameras(cameras: Any) -> str | list[str] | None:
@@ -60,12 +67,13 @@ def find_cameras(
 
     Args:
         cameras: One role or name, whose key is ``frames``; or several, with keys such as ``frames/wrist``; None takes
-            the primary camera of each dataset, or its first one.
+            the primary camera of each dataset, or its first one. ``depth/`` in front of a role asks for depth, whose
+            keys are ``depth`` and such as ``depth/wrist``.
         fields: Manifest's fields of each member.
         names: Names of the members.
 
     Raises:
-        ArgumentError: No dataset has a camera, or the frames of one have several sizes.
+        ArgumentError: No dataset has a camera, or the frames of one have several sizes or are colour and depth.
     """
     wanted = [cameras] if cameras is None or isinstance(cameras, str) else list(cameras)
     stored = [each.stored_cameras for each in fields]
@@ -73,14 +81,21 @@ def find_cameras(
     for camera in wanted:
         numbers = tuple(_find(camera, each) for each in stored)
         if max(numbers) < 0:
-            known = sorted({name for each in stored for one in each for name in (one.role, one.name) if name})
+            known = sorted({name for each in stored for one in each for name in one.keys if name})
             hint = "; pairs have one camera, `--layout frames --cameras all` stores all"
             hint = hint if any(each.layout == "pairs" for each in fields) else ""
             raise ArgumentError(
                 f"cameras: no dataset of the mixture stores {camera!r}; they store {', '.join(known)}{hint}"
             )
-        suffix = "" if len(wanted) == 1 and not isinstance(cameras, list | tuple) else f"/{camera}"
-        loaded.append(LoadedCamera(suffix, _shape(camera or "primary", numbers, stored, names), numbers))
+        suffix = "" if camera is None or isinstance(cameras, str) else f"/{camera.removeprefix('depth/')}"
+        kinds = {each[number].is_depth for each, number in zip(stored, numbers, strict=True) if number >= 0}
+        if len(kinds) > 1:
+            raise ArgumentError(
+                f"cameras: {camera or 'the first camera'!r} is colour in some datasets and depth in others; name "
+                "cameras of one kind, such as 'primary' or 'depth/primary'"
+            )
+        shape = _shape(camera or "primary", numbers, stored, names)
+        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop()))
     if cameras is not None:
         missing = [name for member, name in enumerate(names) if all(each.stored[member] < 0 for each in loaded)]
         if missing:
@@ -95,9 +110,9 @@ def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
     """Return the number of a camera: the first with this name, else the first with this role, else -1."""
     if camera is None:
         return max(_find("primary", stored), 0)
-    for attribute in ("name", "role"):
+    for key in (0, 1):
         for number, each in enumerate(stored):
-            if getattr(each, attribute) == camera:
+            if each.keys[key] == camera:
                 return number
     return -1
 

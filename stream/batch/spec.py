@@ -127,13 +127,14 @@ class BatchSpec:
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the dtype of each array of a batch and the shape of one row, in order."""
         frames = max(self.num_frames)
-        fields: dict[str, tuple[str, tuple[int, ...]]] = {
-            camera.frames: ("u1", (frames, *camera.shape, 3)) for camera in self.cameras
-        }
+        fields: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for camera in self.cameras:
+            dtype, shape = camera.field
+            fields[camera.frames] = dtype, (frames, *shape)
         if self.chooses_frames:
             fields |= {camera.mask: ("?", (frames,)) for camera in self.cameras} | {"frame_step": ("i8", (frames,))}
         elif len(set(self.num_frames)) > 1:
-            fields["frames_mask"] = ("?", (frames,))
+            fields[self.cameras[0].mask] = ("?", (frames,))
         fields["sample"] = ("i8", ())
         if self.num_samples is not None:
             fields["sample_mask"] = ("?", ())

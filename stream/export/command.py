@@ -70,7 +70,7 @@ def export(
         dataset: Name of a dataset of the root, or ``name:version``.
         split: Episodes in TFDS's grammar, such as ``train[:10]``.
         episodes: Numbers, ranges or ids of episodes, see ``stream.export.selection.select``; by default all.
-        cameras: Roles or names of cameras; by default all that are stored.
+        cameras: Roles or names of cameras; by default all of colour that are stored.
         fps: Steps per second of a dataset that declares none.
         video: Encode frames as H.264, instead of copying the stored JPEGs.
         repo_id: ``ORG/NAME`` to open it with.
@@ -108,6 +108,7 @@ def export(
         "features": list(layout.features),
         "frames_mask": holes,
         "left_out": dict(selection.left_out),
+        "depth": [camera.name for camera in selection.dataset.fields.stored_cameras if camera.is_depth],
     }
 
 
@@ -214,6 +215,8 @@ def _export(parsed: argparse.Namespace) -> None:
     if done["left_out"]:
         counts = ", ".join(f"{status} {count:,}" for status, count in done["left_out"].items())
         print(f"left out: episodes without steps or frames ({counts})")
+    if done["depth"]:
+        print(f"not exported: depth ({', '.join(done['depth'])})")
     if done["frames_mask"]:
         print(f"some steps lack frames: {done['frames_mask']} is False there, and the frame is black")
     if "pushed" in done:

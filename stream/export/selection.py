@@ -95,7 +95,7 @@ def select(
         split: Split expression in TFDS's grammar.
         episodes: Numbers (``3``), ranges (``0:10``) or ids of episodes, with commas between, or a file of ids; all of
             the split by default.
-        cameras: Roles or names of cameras; by default all that are stored.
+        cameras: Roles or names of cameras; by default all of colour that are stored.
         fps: Steps per second of a dataset that declares none.
 
     Raises:
@@ -106,9 +106,11 @@ def select(
     opened = Catalog(root).open(dataset)
     fields = opened.fields
     is_frames = fields.layout == "frames"
-    every = [camera.name for camera in fields.stored_cameras] if is_frames else None
-    options = Options(cameras=list(cameras) if cameras else every, frames=[0] if is_frames else None)
+    every = [camera.name for camera in fields.stored_cameras if is_frames and not camera.is_depth]
+    options = Options(cameras=list(cameras or every) or None, frames=[0] if is_frames else None)
     data = open_mixture(root, {dataset: 1}, split=split, options=options)
+    if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
+        raise ArgumentError(f"dataset {opened.name}: {', '.join(depth)} cannot be exported; choose --cameras of colour")
     chosen = [fields.stored_cameras[camera.stored[0]] for camera in data.cameras]
     data.check.start()
     rate = _rate(opened, fps)

@@ -67,18 +67,25 @@ class StoredCamera:
     Attributes:
         name, role: Name and role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
+        is_depth: Whether they are depth maps (``stream.format.depth``), not JPEGs.
     """
 
     name: str
     role: str
     sizes: tuple[tuple[int, int], ...]
+    is_depth: bool = False
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """What ``cameras`` of a loader calls it: its name, and its role, of depth as ``depth/<role>``."""
+        return self.name, f"depth/{self.role}" if self.is_depth else self.role
 
 
 class Fields(BaseModel):
     """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
 
-    The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras`` and
-    ``camera_sizes``.
+    The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras``, ``camera_sizes``
+    and, for the cameras of depth, the millimetres of a 1 in the source.
     """
 
     layout: Layout
@@ -88,6 +95,7 @@ class Fields(BaseModel):
     )
     camera: str = Field(default="", validation_alias=AliasPath("parameters", "camera"))
     cameras: tuple[str, ...] = Field(default=(), max_length=100, validation_alias=AliasPath("parameters", "cameras"))
+    depth: dict[str, float | None] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "depth"))
     spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
     action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
     state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
@@ -105,7 +113,7 @@ class Fields(BaseModel):
         """The cameras with stored frames, in the order of the column ``camera`` of ``records``."""
         if self.layout == "frames":
             return tuple(
-                StoredCamera(name, self.spec_cameras[name].role, _pixels(self.camera_sizes[name]))
+                StoredCamera(name, self.spec_cameras[name].role, _pixels(self.camera_sizes[name]), name in self.depth)
                 for name in self.cameras
             )
         name = next((name for name, each in self.spec_cameras.items() if each.path == self.camera), self.camera)

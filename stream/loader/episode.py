@@ -27,7 +27,10 @@ _ROWS = 256
 
 
 class CameraFrames(NamedTuple):
-    """Stored frames of one camera: ``frames`` uint8 [n, H, W, 3], RGB, and the step of each, ``steps`` int64 [n]."""
+    """Stored frames of one camera.
+
+    ``frames`` is uint8 [n, H, W, 3], RGB, or of depth uint16 [n, H, W]; ``steps`` int64 [n] has the step of each.
+    """
 
     frames: np.ndarray
     steps: np.ndarray
@@ -62,7 +65,7 @@ class StoredEpisode:
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        frames: JPEG of each step, by number of the camera in ``data.cameras``; None for a step without a frame.
+        frames: JPEG or depth map of each step, by number of the camera in ``data.cameras``; None for a hole.
     """
 
     table: pa.Table

@@ -95,7 +95,8 @@ def make_loader(
             one of several then refuses to iterate. ``rank=0, world_size=1`` gives all rows in any case.
         world_size: Number of ranks that share the global batch.
         cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
-            (``frames/primary``, ``frames/wrist``); by default the primary camera, or else the first.
+            (``frames/primary``, ``frames/wrist``); by default the primary camera, or else the first. A depth camera has
+            its name or ``depth/<role>``; its key is ``depth``, or in a list such as ``depth/wrist``.
         frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate (``"0.6s"``),
             a random distance (``"1..10"``), ``"offset"`` (the dataset's own), ``"goal"`` (a random later step of the
             episode) or ``"last"`` (its last step). By default the frames of a pair.
@@ -167,6 +168,8 @@ class Loader(grain.IterDataset[Batch]):
     - ``frames`` uint8 [b, F, H, W, 3], RGB; F is 2 for pairs (t, t + offset). With ``decode="device"`` the batch has
       ``frames_jpeg`` and ``frames_span`` instead (``stream.batch.encoded``).
       With several cameras each has its own, such as ``frames/wrist``.
+    - ``depth`` (``depth/wrist``) uint16 [b, F, H, W], millimetres, 0 where nothing was measured, if you choose a depth
+      camera; with ``depth_mask`` (``depth_mask/wrist``) as ``frames_mask``.
     - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose frames, cameras or ``bounds="clamp"``, or
       datasets differ in F. False for a repeated edge of the episode, a damaged frame, and a camera that the dataset
       lacks.

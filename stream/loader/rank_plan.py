@@ -47,6 +47,8 @@ class RankPlan:
             raise ArgumentError(
                 "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
             )
+        if running.decode == "device" and data.cameras[0].is_depth:
+            raise ArgumentError("decode='device' is for JPEGs, and the camera is depth; take decode='host'")
         _ = data.check  # raises now, not in the first batch
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -70,8 +71,8 @@ def draw_sheets(
     are written as ``\\u628a``.
 
     Args:
-        batch: Batch of a loader without transforms; ``frames`` and ``frames_mask`` of all cameras, ``action`` and
-            ``action_mask`` are drawn.
+        batch: Batch of a loader without transforms; the frames of all cameras with their masks, ``action`` and
+            ``action_mask`` are drawn. Depth is gray: what is near is light, what was not measured black.
         refs: Origin of each row.
         title: Line at the top of each page.
         replaced: Rows to mark in red.
@@ -95,9 +96,9 @@ def draw_sheets(
 
 def _draw_cell(batch: Mapping[str, Any], row: int, ref: SampleRef, *, replaced: bool) -> Image.Image:
     """Draw a row; texts are cut at the edge of the cell."""
-    keys = [key for key in batch if key == "frames" or key.startswith("frames/")]
-    pixels = [frame for key in keys for frame in np.asarray(batch[key][row])]
-    masks = [key.replace("frames", "frames_mask", 1) for key in keys]
+    keys = [key for key in batch if key.partition("/")[0] in ("frames", "depth")]
+    pixels = [frame for key in keys for frame in _picture(np.asarray(batch[key][row]))]
+    masks = [re.sub("^(frames|depth)", r"\1_mask", key) for key in keys]
     is_real = [real for mask in masks for real in batch[mask][row]] if masks[0] in batch else [True] * len(pixels)
     width = max(_CELL, 100 * len(pixels))
     step = (width + _GAP) // len(pixels)
@@ -125,6 +126,16 @@ def _draw_cell(batch: Mapping[str, Any], row: int, ref: SampleRef, *, replaced: 
     if "action" in batch:
         _draw_action(draw, plots, width, np.asarray(batch["action"][row]), np.asarray(batch["action_mask"][row]))
     return cell
+
+
+def _picture(frames: np.ndarray) -> np.ndarray:
+    """Return frames as colours, uint8 [F, H, W, 3]; all depth maps of a camera have the same scale."""
+    if frames.dtype == np.uint8:
+        return frames
+    measured = frames[frames > 0]
+    near, far = np.percentile(measured, (1, 99)) if measured.size else (0, 0)
+    light = 255 - 225 * np.clip((frames - near) / max(far - near, 1), 0, 1)
+    return np.repeat(np.where(frames, light, 0).astype(np.uint8)[..., None], 3, axis=3)
 
 
 def _draw_action(draw: ImageDraw.ImageDraw, top: int, width: int, action: np.ndarray, mask: np.ndarray) -> None:

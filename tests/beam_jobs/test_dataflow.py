@@ -17,8 +17,9 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, open_runner, temporary_files_in
 from convert.errors import EXIT_USAGE
+from convert.jobs import SplitJob
 from convert.journal.journal import Journal
-from convert.plan import Conversion, SplitJob
+from convert.plan import Conversion
 from convert.run.command import main
 from convert.run.finish import finalise
 from tests.fixtures.command import write_damaged_dataset

@@ -125,7 +125,7 @@ def test_a_dataset_is_what_is_published(name: str) -> None:
         next(camera for camera in spec.cameras if spec.cameras[camera] == spec.primary),
         f"{height}x{width}",
         spec.primary.storage,
-        str(len(spec.cameras)),
+        str(sum(not camera.is_depth for camera in spec.cameras.values())),
         spec.instruction.path,
         *("-" if value is None else f"{value:g}" for value in numeric),
         splits,
@@ -141,9 +141,20 @@ def test_cameras_are_the_colour_images_of_the_features(name: str) -> None:
         if leaf.level == "step" and leaf.dtype == "uint8" and len(leaf.shape) == 3 and leaf.shape[-1] == 3
     }
     prompt = {path for path in images if path.startswith("multimodal_instruction_assets/")}
-    assert {camera.path for camera in spec.cameras.values()} == images.keys() - prompt
+    cameras = {camera.path: camera.shape for camera in spec.cameras.values() if not camera.is_depth}
+    assert cameras.keys() == images.keys() - prompt
     if name != "bridge_dataset":  # the tree is that of the 64x64 test fixture
-        assert {camera.path: camera.shape for camera in spec.cameras.values()}.items() <= images.items()
+        assert cameras.items() <= images.items()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cameras_of_depth_are_the_depth_of_the_features(name: str) -> None:
+    depth = {
+        path: (*leaf.shape[:2], 1)
+        for path, leaf in features(name).items()
+        if leaf.level == "step" and "depth" in path and leaf.dtype in ("uint16", "float32")
+    }
+    assert {camera.path: camera.shape for camera in REGISTRY.dataset(name).cameras.values() if camera.is_depth} == depth
 
 
 @pytest.mark.parametrize("name", NAMES)

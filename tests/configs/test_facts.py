@@ -31,7 +31,7 @@ def test_a_dataset_agrees_with_the_facts(name: str, facts: dict[str, dict[str, A
     assert spec.instruction is not None
     cameras: dict[str, list[str]] = {}
     for key, camera in spec.cameras.items():
-        cameras.setdefault(camera.role, []).append(key)
+        cameras.setdefault("depth" if camera.is_depth else camera.role, []).append(key)
     published = {role: [key] for role in ("primary", "secondary", "wrist") if (key := fact["cameras"][role])}
     assert {
         "tfds_name": spec.tfds_name,
@@ -51,7 +51,10 @@ def test_a_dataset_agrees_with_the_facts(name: str, facts: dict[str, dict[str, A
         "steps": fact["mean_steps_per_episode"],
         "hz": fact["control_frequency_hz"],
         "offset": view["pair_offset_steps"],
-        "cameras": published | ({"other": other} if (other := fact["cameras"]["other_color"]) else {}),
+        "cameras": published
+        | {
+            role: keys for role, key in (("other", "other_color"), ("depth", "depth")) if (keys := fact["cameras"][key])
+        },
         "primary": view["image_path"],
         "shape": view["image_shape"],
         "instruction": view["instruction"]["path"],

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from convert import plan as planning
 from convert.errors import SourceError, UsageError
 from convert.plan import Conversion, Options, check_rates
 from convert.registry.registry import load_registry
@@ -389,17 +388,17 @@ def cuts(tmp_path: Path, sizes: Sequence[int]) -> list[int]:
 
 
 def test_a_shard_is_cut_into_pieces_of_the_least_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "_LEAST_BYTES", 1 << 40)
+    monkeypatch.setattr("convert.jobs._LEAST_BYTES", 1 << 40)
     assert cuts(tmp_path / "a", (8,)) == [0]
     folder = write_dataset(tmp_path / "b", splits={"train": [[demo_episode(5, seed=number) for number in range(8)]]})
-    monkeypatch.setattr(planning, "_LEAST_BYTES", folder.shard().stat().st_size // 3)
+    monkeypatch.setattr("convert.jobs._LEAST_BYTES", folder.shard().stat().st_size // 3)
     assert len(folder.conversion(tmp_path / "out").jobs[0].cut) == 3
 
 
 def test_shards_of_a_dataset_that_has_enough_of_them_are_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(planning, "_PIECES", 4)
+    monkeypatch.setattr("convert.jobs._LEAST_BYTES", 1)
+    monkeypatch.setattr("convert.jobs._PIECES", 4)
     assert cuts(tmp_path, (2, 2, 2, 2, 2)) == [0] * 5
     assert cuts(tmp_path / "uneven", (1, 1, 7)) == [0, 0, 3]

@@ -12,7 +12,10 @@ from tests.reference.samples import Member, of_split
 from tests.reference.source import Source
 
 _FRAMES: list[int | str] = [*range(-3, 4), "offset", "goal", "last", "0..2", "-2..1", "1..1", "0.2s", "-0.4s", "0.1s"]
-_CAMERAS = (None, None, "primary", ["primary"], ["primary", "wrist"], ["wrist", "primary"], ["hand", "side", "primary"])
+_CAMERAS = (
+    *(None, None, "primary", ["primary"], ["primary", "wrist"], ["wrist", "primary"], ["hand", "side", "primary"]),
+    *("depth/primary", ["primary", "depth/primary"], ["far", "hand", "image"]),
+)
 _SPLITS = ("train", "train", "train[:50%]", "train[40%:]", "train[1:-1]", "train[1shard:]", "train[:2]+train[3:]")
 _CONDITIONS: list[tuple[str, str, Any]] = [
     ("step", ">=", 2),

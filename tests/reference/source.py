@@ -17,6 +17,7 @@ from tests.fixtures.datasets.rlds_dataset import (
     convert_dataset,
     jpeg,
     picture,
+    png,
     serialise,
     write_dataset,
 )
@@ -24,7 +25,7 @@ from tests.fixtures.datasets.rlds_dataset import (
 DAMAGED = b"\xff\xd8\xffdamaged"
 WORDS = ("open the drawer", "close the drawer", "wipe the table", "pick up é", "")
 ROOTS: dict[str, Options] = {
-    "frames": Options(layout="frames", cameras=("all",), policy=FramePolicy(size=None)),
+    "frames": Options(layout="frames", cameras=("all", "depth"), policy=FramePolicy(size=None)),
     "pairs": Options(policy=FramePolicy(size=None)),
     "clips": Options(frames="all", policy=FramePolicy(size=None)),
     "wrists": Options(layout="frames", cameras=("wrist",), policy=FramePolicy(size=None)),
@@ -38,7 +39,7 @@ class Episode:
 
     steps: values by column of ``steps``, a list with an entry a step; None for a value that the source lacks.
     facts: values by column of ``episodes``.
-    pictures: JPEG of each step by camera; None for one that is missing or damaged.
+    pictures: JPEG of each step by camera, of depth a PNG; None for one that is missing or damaged.
     """
 
     length: int
@@ -59,9 +60,9 @@ class Vector:
 class Source:
     """A dataset.
 
-    cameras: role of each camera, in the order of the registry. joint: vectors in the space ``joint``. without:
-    the steps at either end of an episode that have no action there. features, entry: the feature tree and the
-    registry's entry. splits: shards of episodes, by split.
+    cameras: role of each camera, in the order of the registry; ``depth/primary`` is one of depth. joint: vectors in the
+    space ``joint``. without: the steps at either end of an episode that have no action there. features, entry: the
+    feature tree and the registry's entry. splits: shards of episodes, by split.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Source:
 
     def stored_cameras(self, root: str) -> list[str]:
         """The cameras whose frames a root has, in the order of their numbers."""
-        wanted = {"frames": ("primary", "wrist"), "wrists": ("wrist",)}.get(root, ("primary",))
+        wanted = {"frames": ("primary", "wrist", "depth/primary"), "wrists": ("wrist",)}.get(root, ("primary",))
         return [camera for camera, role in self.cameras.items() if role in wanted]
 
 
@@ -95,18 +96,28 @@ _CAMERAS: dict[str, dict[str, Any]] = {
     "image": {"path": "observation/image", "role": "primary", "storage": "jpeg", "shape": [16, 16, 3]},
     "hand": {"path": "hand", "role": "wrist", "storage": "jpeg", "shape": [8, 8, 3]},
     "side": {"path": "side", "role": "primary", "storage": "jpeg", "shape": [16, 16, 3]},
+    "far": {"path": "far", "role": "primary", "kind": "depth", "unit": "mm", "storage": "png", "shape": [16, 16, 1]},
 }
-_PATHS = {"image": "observation/image", "hand": "hand", "side": "side"}
+_PATHS = {"image": "observation/image", "hand": "hand", "side": "side", "far": "far"}
 
 
 def make_sources() -> dict[str, Source]:
-    """The datasets: two cameras, one, and two; with and without a state, a rate and a space."""
+    """The datasets: two cameras and depth, one, and two and depth; with and without a state, a rate and a space."""
     return {
         "alpha": _source(
-            "alpha", 2, 5.0, ("hand", "image"), action=("displacement", "velocity", "flag"), state=3, first=1, last=0
+            "alpha",
+            2,
+            5.0,
+            ("hand", "image", "far"),
+            action=("displacement", "velocity", "flag"),
+            state=3,
+            first=1,
+            last=0,
         ),
         "beta": _source("beta", 3, 10.0, ("image",), action=("absolute", "displacement"), state=0, first=0, last=1),
-        "gamma": _source("gamma", 1, None, ("hand", "side"), action=("displacement",) * 4, state=2, first=0, last=0),
+        "gamma": _source(
+            "gamma", 1, None, ("hand", "side", "far"), action=("displacement",) * 4, state=2, first=0, last=0
+        ),
     }
 
 
@@ -148,7 +159,7 @@ def _source(
         name,
         offset,
         rate,
-        {camera: _CAMERAS[camera]["role"] for camera in cameras},
+        {camera: "depth/primary" if camera == "far" else _CAMERAS[camera]["role"] for camera in cameras},
         Vector(action, lambda episode, t: episode.steps["action_"][t]),
         Vector(("absolute",) * state, lambda episode, t: episode.steps["observation/state"][t]),
         joint,
@@ -177,6 +188,7 @@ def _source(
 def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> dict[str, Any]:
     """The feature tree. Columns of one name differ in type between datasets, and ``three`` in width."""
     image = tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg")
+    depth = tfds.features.Image(shape=(None, None, 1), dtype=np.uint16, encoding_format="png")
     observation = {"image": image} if "image" in cameras else {}
     if state:
         observation["state"] = tfds.features.Tensor(shape=(state,), dtype=np.float32)
@@ -190,7 +202,7 @@ def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> d
         "count": np.int64,
         "note": tfds.features.Text(),
         **({"three": three[name]} if name in three else {}),
-        **{camera: image for camera in cameras if camera != "image"},
+        **{camera: depth if camera == "far" else image for camera in cameras if camera != "image"},
     }
     facts = ("file_path", "recording_folderpath") if name == "alpha" else ("file_path",)
     return {
@@ -228,11 +240,11 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
         size = (8, 8) if camera == "hand" else (16, 16)
         # The last picture of an episode is missing more often.
         missing = rng.random(length) < np.where(np.arange(length) == length - 1, 0.25, 0.05)
-        pictures[camera] = [None if each else jpeg(picture(rng, size)) for each in missing]
+        pictures[camera] = [None if each else _picture(rng, camera, size) for each in missing]
         if rng.random() < 0.1:
             pictures[camera] = [None] * length
     if not any(frame for frames in pictures.values() for frame in frames):
-        pictures[camera][0] = jpeg(picture(rng, size))
+        pictures[camera][0] = _picture(rng, camera, size)
     folder = ("success", "failure", "other")[rng.integers(3)]
     facts: dict[str, Any] = {
         "episode_id": f"{file}__{place}",
@@ -245,6 +257,10 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
     if source.name == "alpha":
         facts["episode_metadata/recording_folderpath"] = f"gs://{folder}_{place % 2}"
     return Episode(length, steps, facts, pictures)
+
+
+def _picture(rng: np.random.Generator, camera: str, size: tuple[int, int]) -> bytes:
+    return png(rng.integers(0, 1 << 16, size, dtype=np.uint16)) if camera == "far" else jpeg(picture(rng, size))
 
 
 def _records(source: Source, episodes: list[Episode]) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ import simplejpeg
 
 from convert.index.table_writer import describe_table
 from convert.index.tables import merge_index
-from convert.plan import shard_stem
+from convert.jobs import shard_stem
 from convert.registry.dataset import Part
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.storage.durable import describe_file

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,30 @@ from convert.source.episode import Column, Episode, Frames, absent_column
 from convert.source.features import STEPS, Feature
 from convert.source.protocol import Wanted
 
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
+PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""
+_UNREADABLE = (OSError, RuntimeError, ValueError)
+"""What arrays on the disk raise for damage."""
 _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of an episode that are read while they are taken, one after the other.
+
+    Attributes:
+        shape: Count of pictures and shape of each, None where only decoding tells.
+        dtype: Of their pixels; other than uint8 for depth.
+        read: Returns their iterator: encoded ones, pixels, or the reason why there is none.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+    read: Callable[[], Frames]
+
+    def __len__(self) -> int:
+        return self.shape[0] or 0
 
 
 class PlainEpisode(NamedTuple):
@@ -23,8 +44,8 @@ class PlainEpisode(NamedTuple):
 
     Attributes:
         steps: By name, a value for each step: an array [n, ...] or what has its shape, dtype and slices (a dataset of
-            h5py, an array of zarr), or a list of encoded pictures (JPEG, PNG, WebP), texts or numbers. Mappings may be
-            nested; the names are then joined with a slash.
+            h5py, an array of zarr), a list of encoded pictures (JPEG, PNG, WebP), texts or numbers, or ``Pictures``.
+            Mappings may be nested; the names are then joined with a slash.
         episode: Values of the whole episode by name: numbers, arrays, texts.
     """
 
@@ -58,8 +79,9 @@ def infer_features(episode: PlainEpisode) -> dict[str, Feature]:
         path = f"{STEPS}/{name}"
         if _is_array(values):
             shape = tuple(values.shape[1:])
-            if values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4):
-                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype="uint8"))
+            colours = values.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+            if colours or isinstance(values, Pictures):
+                found.append(Feature(path=path, kind="image", level="step", shape=shape, dtype=values.dtype.name))
                 continue
         elif len(values) and isinstance(values[0], bytes):
             found.append(Feature(path=path, kind="image", level="step", shape=(None, None, 3), dtype="uint8"))
@@ -134,7 +156,7 @@ def _dtype(array: np.ndarray, name: str) -> str:
 def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
     try:
         array = _numbers(values[:] if _is_array(values) and values.shape else values, feature.path)
-    except (OSError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise DamagedEpisode(
             f"{feature.path}: cannot be read ({' '.join(str(error).split())[:200]})", reason="unreadable"
         ) from None
@@ -155,16 +177,18 @@ def _column(values: Any, feature: Feature) -> np.ndarray | list[str]:
 
 
 def _frames(values: Any, camera: Feature) -> Frames:
+    if isinstance(values, Pictures):
+        return values.read()
     if not _is_array(values):
         return _encoded(values, camera)
-    if values.dtype != np.uint8 or len(values.shape) not in (3, 4):
-        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of uint8 [n, H, W, C]")
+    if values.dtype.name != camera.dtype or len(values.shape) not in (3, 4):
+        raise MalformedEpisode(f"{camera.path} is {_describe(values)}, expected pixels of {camera.dtype} [n, H, W, C]")
     return _blocks(values, camera)
 
 
-def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | CorruptFrame]:
+def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | np.ndarray | CorruptFrame]:
     for value in values:
-        if isinstance(value, bytes):
+        if isinstance(value, bytes | np.ndarray | CorruptFrame):
             yield value
         else:
             yield CorruptFrame(f"{camera.path}: {_describe(value)}, expected an encoded picture (bytes)")
@@ -172,15 +196,34 @@ def _encoded(values: Iterable[Any], camera: Feature) -> Iterator[bytes | Corrupt
 
 def _blocks(values: Any, camera: Feature) -> Iterator[np.ndarray | CorruptFrame]:
     """Yield the pictures of an array, which is read a few at a time, whole chunks of a file."""
-    rows = max(1, _BLOCK // max(1, int(np.prod(values.shape[1:]))))
-    if chunks := getattr(values, "chunks", None):
-        rows = -(-rows // chunks[0]) * chunks[0]
-    for start in range(0, len(values), rows):
+    chunks, size = getattr(values, "chunks", None), max(1, int(np.prod(values.shape[1:])))
+    chunk = chunks[0] if chunks else 1
+    rows = -(-max(1, _BLOCK // size) // chunk) * chunk
+    # The first step of a part of an array may lie within a chunk.
+    start, stop = 0, rows - getattr(values, "first", 0) % chunk
+    while start < len(values):
+        stop = min(stop, len(values))
         try:
-            yield from values[start : start + rows]
-        except (OSError, RuntimeError, ValueError) as error:
-            for _ in range(start, min(start + rows, len(values))):
-                yield CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
+            yield from values[start:stop]
+        except _UNREADABLE as error:
+            # Finds the frames that are damaged, unless each would read a large chunk.
+            if isinstance(error, ValueError) or (chunks and chunk * size <= _BLOCK):
+                yield from (_frame(values, step, camera) for step in range(start, stop))
+            else:
+                yield from [_corrupt(camera, error)] * (stop - start)
+        start, stop = stop, stop + rows
+
+
+def _frame(values: Any, step: int, camera: Feature) -> np.ndarray | CorruptFrame:
+    try:
+        frame: np.ndarray = values[step : step + 1][0]
+    except _UNREADABLE as error:
+        return _corrupt(camera, error)
+    return frame
+
+
+def _corrupt(camera: Feature, error: Exception) -> CorruptFrame:
+    return CorruptFrame(f"{camera.path}: cannot be read ({' '.join(str(error).split())[:200]})")
 
 
 def _describe(value: Any) -> str:

@@ -32,15 +32,17 @@ _RUN = 20_000
 """Frames of a shard of several files."""
 _HASHED = 64 << 20
 """Bytes of a file, or of samples of a larger one, that its digest covers."""
+_LONGEST = 200
+"""Most letters of the name of a shard."""
 _SPLITS = ("train", "val", "valid", "validation", "test")
 """Names of folders that are splits."""
 
 
 class FileEpisode(NamedTuple):
-    """An episode of a file: its number there, and its count of steps."""
+    """An episode of a file: its number there, and its count of steps, None if only reading tells."""
 
     number: int
-    length: int
+    length: int | None
 
 
 Found = tuple[int, PlainEpisode | DamagedEpisode]
@@ -105,7 +107,9 @@ class FilesShard(SourceShard):
     @property
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode, empty where only reading tells."""
-        return tuple(episode.length for file in self.files for episode in file.episodes or ())
+        episodes = [episode for file in self.files for episode in file.episodes or ()]
+        found = tuple(episode.length for episode in episodes if episode.length is not None)
+        return found if len(found) == len(episodes) else ()
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[FilesReader]:
@@ -242,7 +246,7 @@ def open_files(
     features = _first_features(root, surveys, kind, faults)
     cameras = sum(feature.kind == "image" for feature in features.values())
     units = {split: list(_cut(files, max(cameras, 1))) for split, files in surveys.items()}
-    lengths = [each.length for files in surveys.values() for file in files for each in file.episodes or ()]
+    lengths = [each.length or 0 for files in surveys.values() for file in files for each in file.episodes or ()]
     splits = {split: tuple(map(_count, found)) for split, found in units.items()}
     entry = describe_features(features, name=name, splits=splits, lengths=lengths) | dict(facts)
     names = sorted({file.name for files in surveys.values() for file in files})
@@ -312,9 +316,12 @@ def _first_features(
     for file in (file for files in surveys.values() for file in files):
         try:
             with kind.open(Path(root, file.name)) as reader:
-                for _, found in reader.episodes(None if file.episodes is None else [file.episodes[0].number]):
+                for _, found in reader.episodes(
+                    None if file.episodes is None else [each.number for each in file.episodes]
+                ):
                     if isinstance(found, DamagedEpisode):
-                        raise found
+                        faults.append(f"{file.name}: {found}")
+                        continue
                     return infer_features(found._replace(episode={**found.episode, FILE: file.name}))
         except DamagedEpisode as error:
             faults.append(f"{file.name}: {error}")
@@ -329,7 +336,7 @@ def _cut(files: Sequence[SourceFile], cameras: int) -> Iterator[list[SourceFile]
         frames = 0
         for file in group:
             unit.append(file)
-            frames += sum(episode.length for episode in file.episodes or ()) * cameras
+            frames += sum(_RUN if each.length is None else each.length for each in file.episodes or ()) * cameras
             if not counted or frames >= _RUN:
                 yield unit
                 unit, frames = [], 0
@@ -344,7 +351,10 @@ def _count(unit: Sequence[SourceFile]) -> int | None:
 
 def _unit_name(unit: Sequence[SourceFile]) -> str:
     first, last = (name.name.replace("/", "__") for name in (unit[0], unit[-1]))
-    return first if len(unit) == 1 else f"{first}--{last}"
+    name = first if len(unit) == 1 else f"{first}--{last}"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST - 18]}--{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _size(path: Path) -> int:
@@ -356,7 +366,13 @@ def _size(path: Path) -> int:
 def digest_path(path: Path) -> str:
     """Return a SHA-256 in hex of a file or of all files of a folder: of large ones of their size and samples."""
     found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    parts = [f"{each.relative_to(path)} {_digest(each, *_stamp(each))}" for each in found]
+    stamps = [_stamp(each) for each in found]
+    # Of a large folder, the content of evenly spaced files, and the size of all.
+    every = max(1, sum(size for size, _ in stamps) // _HASHED)
+    parts = [
+        f"{each.relative_to(path)} {_digest(each, *stamp) if number % every == 0 else stamp[0]}"
+        for number, (each, stamp) in enumerate(zip(found, stamps, strict=True))
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

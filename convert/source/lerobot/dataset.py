@@ -138,7 +138,7 @@ def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRobot
 def _open(folder: Folder, *, name: str) -> LeRobotSource:
     path = str(folder)
     info = _read_info(folder)
-    if not info.cameras:
+    if all(map(info.is_depth, info.cameras)):
         raise SourceError(f"{path}: has no colour camera, so no frame to convert")
     if info.videos and importlib.util.find_spec("av") is None:
         raise UsageError(missing("av", "lerobot", by=f"lerobot:{name}"))

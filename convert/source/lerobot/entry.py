@@ -27,7 +27,8 @@ def describe(
         name: Name of the dataset for people.
         lengths: Count of the steps of each episode, by split.
     """
-    cameras = describe_cameras({path: info.features[path].size for path in info.cameras})
+    depth = {path: info.depth_unit(path) for path in info.cameras if info.is_depth(path)}
+    cameras = describe_cameras({path: info.features[path].size for path in info.cameras}, depth)
     for camera in cameras.values():
         camera["storage"] = "raw" if info.features[camera["path"]].dtype == "video" else "undeclared"
     steps = [length for split in lengths.values() for length in split]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
+from convert.source.lerobot.depth import DEEP_PIXELS, DepthCodes
 from convert.source.protocol import SPLIT
 from stream.format.schema import feature_column
 from stream.storage.errors import first_fault
@@ -87,21 +88,42 @@ class Info(_Model):
 
     @property
     def cameras(self) -> dict[str, LeRobotFeature]:
-        """Colour cameras by the name of their feature, in the order of the file."""
+        """Cameras by the name of their feature, in the order of the file."""
         return {
             name: feature
             for name, feature in self.features.items()
-            if feature.dtype in _PICTURES and not self._depth(name)
+            if feature.dtype in _PICTURES and not self._is_picture_of_depth(name)
         }
 
     @property
     def videos(self) -> tuple[str, ...]:
-        """Colour cameras whose frames are in video files."""
+        """Cameras whose frames are in video files."""
         return tuple(name for name, camera in self.cameras.items() if camera.dtype == "video")
 
-    def _depth(self, name: str) -> bool:
+    def is_depth(self, name: str) -> bool:
+        """Return whether a camera has depth: LeRobot marks it, or its name says so."""
+        feature = self.features[name]
+        marks = {**(feature.video_info or {}), **(feature.info or {})}
+        return "depth" in name.lower() or any(marks.get(key) is True for key in _DEPTH)
+
+    def _is_picture_of_depth(self, name: str) -> bool:
+        """Return whether depth is stored as a picture of 8 bits or of colours, from which it cannot be told."""
+        feature = self.features[name]
+        pixels = str(feature.about.get("video.pix_fmt", feature.about.get("pix_fmt", "gray12le")))
+        return self.is_depth(name) and (feature.size[2] == 3 or not DEEP_PIXELS.fullmatch(pixels))
+
+    def depth_unit(self, name: str) -> str:
+        """Return the unit of what ``LeRobotReader`` gives of a depth camera: mm, m or unknown."""
+        if self.features[name].dtype == "video" and self.depth_codes(name):
+            return "mm"
+        unit = self.features[name].about.get("depth_unit")
+        return unit if unit in ("mm", "m") else "unknown"
+
+    def depth_codes(self, name: str) -> DepthCodes | None:
+        """Return what the values of a depth video mean, None where they are plain numbers."""
         about = self.features[name].about
-        return "depth" in name.lower() or any(about.get(key) is True for key in _DEPTH)
+        given = {key: about[f"video.{key}"] for key in DepthCodes.model_fields if f"video.{key}" in about}
+        return DepthCodes.model_validate(given) if given else None
 
     def split_features(self) -> tuple[dict[str, Feature], dict[str, str]]:
         """Return the features that can be converted by path, and why not by name for the others."""
@@ -111,10 +133,14 @@ class Info(_Model):
         for name, feature in self.features.items():
             path = f"{STEPS}/{name}"
             if feature.dtype in _PICTURES:
-                if self._depth(name):
-                    others[name] = "depth"
+                dtype = "uint8"
+                if self.is_depth(name):
+                    is_float = feature.dtype == "image" and self.depth_unit(name) == "m"
+                    dtype = "float32" if is_float else "uint16"
+                if self._is_picture_of_depth(name):
+                    others[name] = "a picture of depth, in 8 bits or colours"
                 else:
-                    found.append(Feature(path=path, kind="image", level="step", shape=feature.size, dtype="uint8"))
+                    found.append(Feature(path=path, kind="image", level="step", shape=feature.size, dtype=dtype))
             elif feature.dtype not in (*_NUMBERS, "string"):
                 others[name] = f"dtype {feature.dtype}"
             elif name in renamed:
@@ -152,6 +178,8 @@ def parse_info(content: bytes, *, where: str) -> Info:
     """
     try:
         info = Info.model_validate_json(content)
+        for name in filter(info.is_depth, info.cameras):
+            info.depth_codes(name)
     except ValidationError as error:
         raise SourceError(f"{where}/{INFO}: {first_fault(error)}; is this a LeRobot dataset?") from None
     if info.codebase_version not in VERSIONS:

@@ -151,6 +151,8 @@ class LeRobotReader:
         numbers, others = match_rows(video.times, part, times, fps=self.info.fps, listed=video.listed)
         if others:
             spare.append(f"{part.name}: {others} frames more than the {files.length} rows, which have theirs by time")
+        if self.info.is_depth(camera):
+            return video.depth(numbers, self.info.depth_codes(camera))
         return video.frames(numbers)
 
     def _video(self, camera: str, name: str) -> VideoFile:

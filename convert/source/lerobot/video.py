@@ -10,6 +10,7 @@ import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.episode import MAX_PIXELS
+from convert.source.lerobot.depth import DEEP_PIXELS, DepthCodes
 from stream.storage.extras import imports_of
 
 with imports_of("lerobot", by="reading videos of LeRobot datasets"):
@@ -74,6 +75,32 @@ class VideoFile:
 
     def frames(self, numbers: np.ndarray) -> Iterator[np.ndarray | CorruptFrame]:
         """Yield the frames with some ascending numbers, uint8 [H, W, 3] in RGB; for -1, that there is none."""
+        for frame in self._decoded_frames(numbers):
+            if isinstance(frame, CorruptFrame):
+                yield frame
+            else:
+                yield self._reformatter.reformat(frame, format="rgb24").to_ndarray()
+
+    def depth(self, numbers: np.ndarray, codes: DepthCodes | None) -> Iterator[np.ndarray | CorruptFrame]:
+        """Yield depth, uint16 [H, W], as ``frames`` does: the values of the pixels, or what their codes mean."""
+        for frame in self._decoded_frames(numbers):
+            yield frame if isinstance(frame, CorruptFrame) else self._read_depth(frame, codes)
+
+    def _read_depth(self, frame: av.VideoFrame, codes: DepthCodes | None) -> np.ndarray | CorruptFrame:
+        if not (found := DEEP_PIXELS.fullmatch(frame.format.name)):
+            return CorruptFrame(f"{self._name}: pixels of {frame.format.name}, depth has gray ones of more than 8 bits")
+        # The plane itself: FFmpeg's conversions stretch the range of values.
+        plane = frame.planes[0]
+        dtype = np.dtype(np.uint16).newbyteorder("<" if found[1] == "le" else ">")
+        values = np.frombuffer(memoryview(plane), dtype).reshape(-1, plane.line_size // 2)
+        depth = values[: frame.height, : frame.width]
+        if codes is None:
+            return depth.astype(np.uint16)
+        if (most := int(depth.max())) >= len(codes.millimetres):
+            return CorruptFrame(f"{self._name}: a pixel is {most}, and codes have 12 bits")
+        return codes.millimetres[depth]
+
+    def _decoded_frames(self, numbers: np.ndarray) -> Iterator[av.VideoFrame | CorruptFrame]:
         for number in numbers.tolist():
             if number < 0:
                 yield CorruptFrame(f"{self._name}: has no frame of this step")
@@ -86,7 +113,7 @@ class VideoFile:
             if self._frame is None or self._frame.pts != pts:
                 yield CorruptFrame(f"{self._name}: frame {number}, at {self.times[number]:.3f} s, cannot be decoded")
             else:
-                yield self._reformatter.reformat(self._frame, format="rgb24").to_ndarray()
+                yield self._frame
 
     def _start(self, number: int) -> None:
         """Go to the last key frame at or before a frame."""

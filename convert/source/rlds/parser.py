@@ -24,7 +24,7 @@ _NONE = np.zeros(0, np.int64)
 class EpisodeParser:
     """A parser of the records of one dataset, for the frames of cameras and for other features.
 
-    A camera is an image feature, or a raw uint8 tensor [H, W, C].
+    A camera is an image feature, or a raw tensor: of colours uint8 [H, W, C], of depth any numbers [H, W] or [H, W, 1].
     """
 
     def __init__(self, cameras: Iterable[Feature], features: Iterable[Feature]) -> None:
@@ -70,17 +70,29 @@ def _read_frames(camera: Feature, protos: Mapping[str, Any]) -> tuple[int, Frame
         if proto.HasField("int64_list") or proto.HasField("float_list"):
             raise MalformedEpisode(f"{camera.path}: expected encoded images, found numbers")
         frames: Sequence[bytes] = proto.bytes_list.value
-        return len(frames), frames
-    if proto.HasField("float_list"):
-        raise MalformedEpisode(f"{camera.path}: expected {camera.dtype}, found floats")
-    count, size = count_integers(proto.int64_list, name=camera.path), camera.size or 0
+        return len(frames), frames if camera.encoding == "none" else _encoded_tensors(camera, frames)
+    size, floats = camera.size or 0, np.zeros(0, np.float32)
+    if is_float := proto.HasField("float_list"):
+        if np.dtype(camera.dtype).kind != "f":
+            raise MalformedEpisode(f"{camera.path}: expected {camera.dtype}, found floats")
+        floats = read_floats(proto.float_list, name=camera.path)
+    count = len(floats) if is_float else count_integers(proto.int64_list, name=camera.path)
     if not size or count % size:
         raise MalformedEpisode(f"{camera.path}: {count} values are not whole frames of {camera.shape}")
-    return count // size, _raw_frames(camera, size, proto.int64_list)
+    shape = [dim or 0 for dim in camera.shape]
+    return count // size, floats.reshape(-1, *shape) if is_float else _raw_frames(camera, size, proto.int64_list)
+
+
+def _encoded_tensors(camera: Feature, stored: Iterable[bytes]) -> Iterator[np.ndarray | CorruptFrame]:
+    for data in stored:
+        try:
+            yield _decode_tensors(camera, camera.size or 0, [data]).reshape([dim or 0 for dim in camera.shape])
+        except MalformedEpisode as error:
+            yield CorruptFrame(str(error))
 
 
 def _raw_frames(camera: Feature, size: int, numbers: Any) -> Iterator[np.ndarray | CorruptFrame]:
-    frame, filled, fault = np.empty(size, np.uint8), 0, None
+    frame, filled, fault = np.empty(size, camera.dtype), 0, None
     for block in read_integers(numbers, name=camera.path):
         while len(block):
             part, block = block[: size - filled], block[size - filled :]
@@ -90,7 +102,7 @@ def _raw_frames(camera: Feature, size: int, numbers: Any) -> Iterator[np.ndarray
             filled += len(part)
             if filled == size:
                 yield fault or frame.reshape([dim or 0 for dim in camera.shape])
-                frame, filled, fault = np.empty(size, np.uint8), 0, None
+                frame, filled, fault = np.empty(size, camera.dtype), 0, None
 
 
 def _read_column(feature: Feature, protos: Mapping[str, Any], *, rows: int) -> Column:

@@ -169,8 +169,8 @@ def test_a_space_that_is_like_another_has_its_terms_and_writes_what_differs(tmp_
     [
         ("role: primary", "rol: primary", "my.yaml: datasets.mine.cameras.front: unknown key 'rol'; did you mean 'role'?"),
         ("role: primary, ", "", "my.yaml: datasets.mine.cameras.front.role: Field required"),
-        ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 cameras with role primary"),
-        ("role: wrist", "role: primary", "has 2 cameras with role primary"),
+        ("role: primary", "role: secondary", "my.yaml: datasets.mine: has 0 colour cameras with role primary"),
+        ("role: wrist", "role: primary", "has 2 colour cameras with role primary"),
         ("channels: bgr", "channels: brg", "left.channels: Input should be 'rgb', 'bgr' or 'unknown', found 'brg'"),
         ("kind: displacement", "kind: delt", "my.yaml: datasets.mine.action.0.kind: Input should be 'displacement', 'velocity', 'target', 'absolute' or 'flag', found 'delt'"),
         ("control_frequency", "control_freqency", "unknown key 'control_freqency'; did you mean 'control_frequency'?"),

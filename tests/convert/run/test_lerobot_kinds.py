@@ -139,7 +139,8 @@ def test_several_instructions_of_a_step_are_one_and_all_stay_a_column(tmp_path: 
     path = folder / "data/chunk-000/file-000.parquet"
     rows = pq.read_table(path)
     pq.write_table(rows.append_column("texts", pa.array([["", "say this"], ["or that", ""]] * (len(rows) // 2))), path)
-    (tmp_path / "mine.yaml").write_text("lerobot: {robot: {instruction: {path: texts}}}")
+    declared = "source: 'lerobot:org/robot', instruction: {path: texts}"
+    (tmp_path / "mine.yaml").write_text(f"datasets: {{robot: {{{declared}}}}}")
     assert convert(folder, tmp_path / "out", "--config", str(tmp_path / "mine.yaml")) == 0
     steps = opened(folder, tmp_path / "out").splits["train"].steps
     assert steps["language"].to_pylist()[:3] == ["say this", "or that", "say this"]

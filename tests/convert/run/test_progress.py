@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from convert import plan
 from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.run import progress
@@ -100,7 +99,7 @@ def test_every_dataset_has_its_turn_while_the_largest_job_runs(tmp_path: Path, m
 
 
 def test_pieces_count_as_their_shard_when_it_is_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_LEAST_BYTES", 1)
+    monkeypatch.setattr("convert.jobs._LEAST_BYTES", 1)
     source = write_dataset(tmp_path, splits={"train": [[demo_episode(8, seed=seed) for seed in range(3)]]})
     conversion = source.conversion(tmp_path / "out")
     Journal(conversion.plan.output).begin(conversion.parameters)

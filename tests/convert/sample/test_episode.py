@@ -45,7 +45,11 @@ def test_seven_cameras_have_red_and_blue_swapped() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_red_and_blue_are_in_place_elsewhere(sample: Sample, name: str) -> None:
     for camera in REGISTRY.dataset(name).cameras.values():
-        if camera.channels == "rgb" and (name, camera.path) != ("bridge_dataset", "observation/image_3"):
+        if (
+            camera.channels == "rgb"
+            and not camera.is_depth
+            and (name, camera.path) != ("bridge_dataset", "observation/image_3")
+        ):
             picture = stored_picture(sample(name), camera.path)
             surplus = picture[:, :, 0].astype(int) - picture[:, :, 2]
             assert (surplus > RED).sum() > 10 * (surplus < -RED).sum() + 10, camera.path

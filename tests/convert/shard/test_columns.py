@@ -93,12 +93,12 @@ def test_a_shard_without_episodes_has_the_same_columns(path: str, parsed: list[E
     assert empty.schema.equals(full.schema, check_metadata=True)
 
 
-def test_the_shape_and_dtype_of_the_source_are_in_the_metadata(tmp_path: Path) -> None:
+def test_the_shape_and_dtype_of_a_feature_are_in_the_metadata(tmp_path: Path) -> None:
     feature = LEAVES["steps/matrix"]
     table = write_and_open(tmp_path / "x.arrow", feature, [absent(feature, 1)])
     metadata = table.schema.field("matrix").metadata
     assert json.loads(metadata[b"shape"]) == [4, 4]
-    assert metadata[b"dtype"] == b"float64"
+    assert metadata[b"dtype"] == b"float32"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_colour_jpeg_of_the_wanted_size_passes_through_byte_for_byte(
     policy: FramePolicy, options: dict[str, Any]
 ) -> None:
     data = with_pillow(Image.fromarray(PIXELS), "JPEG", **options)
-    assert convert(data, policy) == EncodedFrame(data=data, size=(48, 64), passed=True)
+    assert convert(data, policy) == EncodedFrame(data=data, size=(48, 64), source_size=(48, 64), passed=True)
 
 
 TRANSCODED: dict[str, tuple[bytes | np.ndarray, dict[str, Any]]] = {
@@ -397,7 +397,7 @@ def test_frames_of_real_episodes_pass_through(shared_data: Path) -> None:
     assert isinstance(record, bytes)
     for frame in parser.parse(record).frames:
         assert isinstance(frame, bytes)
-        assert convert(frame) == EncodedFrame(data=frame, size=(64, 64), passed=True)
+        assert convert(frame) == EncodedFrame(data=frame, size=(64, 64), source_size=(64, 64), passed=True)
 
 
 def test_opencv_stays_on_one_thread() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from convert.errors import ConfigError, UsageError
 from convert.source import kinds
-from convert.source.kinds import find_source, is_source, recognise
+from convert.source.kinds import find_source, is_source, recognise, suggest_layout
 from tests.fixtures.datasets.lerobot_dataset import DATA
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
@@ -73,6 +74,15 @@ def test_a_kind_whose_module_is_missing_is_one_error(monkeypatch: pytest.MonkeyP
             find_source("mine:place", [], {})
     finally:
         kinds.kinds.cache_clear()
+
+
+def test_a_library_that_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "rosbags" or "source.rosbag" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rosbags", None)
+    for ask in (lambda: find_source("rosbag:/data", [], {}), lambda: suggest_layout("rosbag:/data", [])):
+        with pytest.raises(UsageError, match=r"rosbag: needs rosbags.* install pairstream\[rosbag\]"):
+            ask()
 
 
 @pytest.mark.parametrize("kind", ["lerobot", "rlds"])

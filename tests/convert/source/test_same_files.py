@@ -10,10 +10,17 @@ import pytest
 
 from convert.errors import EXIT_INTERRUPTED
 from convert.run.command import main
+from tests.convert.source.rosbag.bags import write_bags
+from tests.fixtures.arrays.written import write_shards_of_hdf5, write_shards_of_zarr
 from tests.fixtures.command import start, tree, wait_until
 from tests.fixtures.datasets.own_files import write_files
 
-KINDS: dict[str, Callable[[Path], list[str]]] = {"python": write_files}
+KINDS: dict[str, Callable[[Path], list[str]]] = {
+    "python": write_files,
+    "rosbag": write_bags,
+    "robomimic": write_shards_of_hdf5,
+    "umi": write_shards_of_zarr,
+}
 """Writes a dataset of each kind, of several shards, to a folder, and returns the arguments of ``convert.run``."""
 RUNNERS = [("--num-workers", "2"), ("--runner", "DaskRunner", "--num-workers", "2")]
 OPTIONS = ("--layout", "frames", "--cameras", "all", "--image-size", "512")

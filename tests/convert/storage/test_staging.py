@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,28 @@ def test_a_prefix_is_swept_apart(tmp_path: Path) -> None:
         sweep(tmp_path, prefix="other-")
         assert len(list(tmp_path.iterdir())) == 3
         assert {folder, other} < set(tmp_path.iterdir())
+
+
+def test_a_folder_that_others_sweep_before_it_is_locked_is_made_anew(tmp_path: Path) -> None:
+    done = threading.Event()
+
+    def sweep_always() -> None:
+        while not done.is_set():
+            sweep(tmp_path)
+
+    sweepers = [threading.Thread(target=sweep_always) for _ in range(2)]
+    for sweeper in sweepers:
+        sweeper.start()
+    try:
+        for _ in range(300):
+            with stage(tmp_path) as folder:
+                (folder / "file").write_text("kept")
+                assert (folder / "file").read_text() == "kept"
+    finally:
+        done.set()
+        for sweeper in sweepers:
+            sweeper.join()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_system_says_where_if_nobody_else_does(tmp_path: Path) -> None:

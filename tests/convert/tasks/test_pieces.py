@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from convert import plan
 from convert.errors import EXIT_DAMAGED
+from convert.jobs import ShardJob
 from convert.journal.journal import FOLDER, Journal
 from convert.journal.status import ShardStatus
-from convert.plan import Conversion, Options, ShardJob
+from convert.plan import Conversion, Options
 from convert.run.command import main
 from convert.shard.images import FramePolicy
 from convert.tasks.pieces import join_pieces
@@ -29,8 +29,8 @@ STEM = "train-00000-of-00001"
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut shards as small as those of the tests."""
-    monkeypatch.setattr(plan, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(plan, "_LEAST_FRAMES", 1)
+    monkeypatch.setattr("convert.jobs._LEAST_BYTES", 1)
+    monkeypatch.setattr("convert.jobs._LEAST_FRAMES", 1)
 
 
 @pytest.fixture(scope="module")

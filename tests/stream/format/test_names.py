@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convert.plan import shard_stem
+from convert.jobs import shard_stem
 from convert.shard.record_file import encode_record
 from stream.format.names import (
     DERIVED,

@@ -129,8 +129,9 @@ def test_depth_and_unknown_features_are_left_out_and_said(tmp_path: Path) -> Non
     edit_info(folder, edit)
     source = find(folder)
     assert list(source.entry["cameras"]) == ["front"]
+    reason = "a picture of depth, in 8 bits or colours"
     assert source.remarks[-1] == (
-        "not converted: observation.images.left_wrist (depth), observation.images.depth_top (depth), "
+        f"not converted: observation.images.left_wrist ({reason}), observation.images.depth_top ({reason}), "
         "language_events (dtype language)"
     )
 

@@ -142,3 +142,31 @@ def test_episodes_in_tfds_grammar_are_refused_where_only_reading_tells_their_cou
 def test_files_without_any_episode_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(write_files(tmp_path, episodes=0), tmp_path / "out") in (EXIT_USAGE, EXIT_FAILED)
     assert "no episode can be read, so its features are not known; no file has an episode" in capsys.readouterr().err
+
+
+def test_depth_maps_are_cameras_where_the_yaml_says_so(tmp_path: Path) -> None:
+    code = FUNCTION.replace(
+        '"state": stored[f"state{number}"]}',
+        '"metres": (stored[f"front{number}"][..., 0] / 100).astype(np.float32), '
+        '"raw": stored[f"front{number}"][..., :1].astype(np.uint16)}',
+    )
+    given = write_files(tmp_path, code=code)
+    config = tmp_path / "mine.yaml"
+    fields = {"role": "other", "kind": "depth"}
+    cameras = {
+        name: {**fields, "path": f"observation/{name}", "unit": unit} for name, unit in (("metres", "m"), ("raw", "mm"))
+    }
+    config.write_text(json.dumps({"datasets": {"reader": {"source": given[1], "cameras": cameras}}}))
+    more = ["--config", str(config), "--layout", "frames", "--cameras", "all,depth", "--image-size", "native"]
+    assert (
+        main(["--datasets", "reader", *given[2:], "--output", str(tmp_path / "out"), "--num-workers", "1", *more]) == 0
+    )
+    loader = make_loader(tmp_path / "out", "reader", batch_size=4, cameras=("front", "metres", "raw"), frames=[-1, 0])
+    batch = loader.batch_at(0)
+    for row, ref in enumerate(loader.describe(0)):
+        with np.load(tmp_path / "files" / ref.source_file) as stored:
+            front = stored[f"front{ref.episode_id.rpartition('__')[2]}"]
+        for frame, step in enumerate(ref.frame_steps):
+            if batch["depth_mask/raw"][row, frame]:
+                assert np.array_equal(batch["depth/raw"][row, frame], front[step][..., 0])
+                assert np.array_equal(batch["depth/metres"][row, frame], front[step][..., 0].astype(np.uint16) * 10)

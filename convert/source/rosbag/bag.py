@@ -1,0 +1,192 @@
+"""An open bag: its topics and its messages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rosbags.highlevel import AnyReader
+from rosbags.typesys import Stores, get_typestore
+
+from convert.errors import ConfigError, DamagedEpisode, MalformedEpisode
+from convert.source.files.source import find_paths
+from convert.source.places import candidates
+from stream.storage.errors import closest
+
+METADATA = "metadata.yaml"
+"""File that makes a folder a ROS 2 bag."""
+PATTERNS = ("*.bag", "*.mcap", "*.db3", "*.bag.active")
+"""Names of the files that are bags, or parts of a folder that lacks its metadata."""
+_DISTRIBUTIONS = {
+    store.value.removeprefix("ros2_"): store for store in Stores if store.value.startswith(("ros1_", "ros2_"))
+}
+_OPEN = ("-wal", "-journal")
+"""Endings of the files that SQLite leaves beside a database that was not closed."""
+
+
+class Topic(NamedTuple):
+    """A topic of a bag; ``type`` is that of its messages, such as sensor_msgs/msg/Image, None if they differ."""
+
+    type: str | None
+    messages: int
+
+
+class Message(NamedTuple):
+    """A message: its topic, when it was received in nanoseconds, and its content."""
+
+    topic: str
+    received: int
+    content: Any
+
+
+class Bag:
+    """An open bag.
+
+    Attributes:
+        topics: Topics by name.
+        start, stop: When the first message was received, and the last one, in nanoseconds.
+    """
+
+    def __init__(self, reader: AnyReader, path: Path) -> None:
+        self._reader = reader
+        self._path = path
+        self.topics = {name: Topic(found.msgtype, found.msgcount) for name, found in sorted(reader.topics.items())}
+        self.start, self.stop = reader.start_time, reader.end_time - 1
+
+    @property
+    def types(self) -> Any:
+        """Store of the message types of the bag."""
+        return self._reader.typestore
+
+    def message_type(self, topic: str) -> str:
+        """Return the type of a topic's messages.
+
+        Raises:
+            MalformedEpisode: There is no such topic, its messages have several types, or a type without definition.
+        """
+        if topic not in self.topics:
+            raise MalformedEpisode(f"no topic {topic!r}; {closest(topic, self.topics, noun='topics')}")
+        found = self.topics[topic].type
+        if found is None:
+            raise MalformedEpisode(f"{topic} has messages of several types, expected one type")
+        if found not in self.types.fielddefs:
+            raise MalformedEpisode(
+                f"{topic}: the bag has no definition of {found}; record it anew as MCAP, which brings the definitions"
+            )
+        return found
+
+    def messages(self, topics: Collection[str], start: int | None = None, stop: int | None = None) -> Iterator[Message]:
+        """Yield the messages of some topics that were received in [start, stop), in this order.
+
+        Raises:
+            DamagedEpisode: The bag cannot be read further.
+        """
+        connections = [each for each in self._reader.connections if each.topic in topics]
+        if not connections:
+            return
+        with _readable(self._path):
+            for connection, received, raw in self._reader.messages(connections, start, stop):
+                yield Message(connection.topic, received, self._reader.deserialize(raw, connection.msgtype))
+
+
+@contextlib.contextmanager
+def open_bag(path: Path, *, distribution: str | None = None) -> Iterator[Bag]:
+    """Open a bag.
+
+    Args:
+        path: A file, or the folder of a ROS 2 bag.
+        distribution: ROS 2 distribution whose message types are taken where the bag brings none.
+
+    Raises:
+        DamagedEpisode: It cannot be read, was not closed, or has fewer messages than it says.
+        ConfigError: There is no such distribution.
+    """
+    if distribution is not None and distribution not in _DISTRIBUTIONS:
+        known = closest(distribution, _DISTRIBUTIONS, noun="distributions")
+        raise ConfigError(f"distribution {distribution!r}: {known}")
+    _check_closed(path)
+    store = get_typestore(_DISTRIBUTIONS[distribution]) if distribution else None
+    with contextlib.ExitStack() as stack:
+        with _readable(path):
+            reader = stack.enter_context(AnyReader([path], default_typestore=store))
+            bag = Bag(reader, path)
+        _check_count(path, reader)
+        yield bag
+
+
+def find_bags(place: str, roots: Sequence[str]) -> tuple[str, list[Path]]:
+    """Return the folder and the bags that a place names; raises SourceError if there are none."""
+    tried = candidates(place, roots) or [os.path.abspath(place)]
+    path = next((each for each in tried if set("*?[") & set(each) or Path(each).exists()), tried[0])
+    if Path(path).is_file() and (Path(path).parent / METADATA).exists():
+        path = str(Path(path).parent)
+    return find_paths(path, PATTERNS, stores=[METADATA])
+
+
+def list_topics(bag: Bag) -> list[str]:
+    """Return a line for each topic of a bag: name, type, count of messages and rate."""
+    seconds = max(bag.stop - bag.start, 1) / 1e9
+    return [
+        f"{name}: {topic.type or 'several types'}, {topic.messages:,} messages, {topic.messages / seconds:.1f} Hz"
+        for name, topic in bag.topics.items()
+    ]
+
+
+def _check_closed(path: Path) -> None:
+    """Raise DamagedEpisode if a recording was not ended, where its files tell that without being read."""
+    if path.suffix == ".active":
+        fault = f"was not closed; run `rosbag reindex {path.name}` and rename it to {path.stem}"
+        raise DamagedEpisode(fault, reason="unreadable")
+    if path.suffix == ".db3":
+        fault = f"is in a folder without {METADATA}; run `ros2 bag reindex {path.parent}`"
+        raise DamagedEpisode(fault, reason="unreadable")
+    for part in sorted(path.glob("*.db3")) if path.is_dir() else ():
+        for ending in _OPEN:
+            left = part.with_name(part.name + ending)
+            if left.exists() and left.stat().st_size:
+                fault = (
+                    f"{part.name} was not closed, as {left.name} has messages; run `sqlite3 {part.name} VACUUM` there, "
+                    f"then `ros2 bag reindex {path}`"
+                )
+                raise DamagedEpisode(fault, reason="unreadable")
+
+
+def _check_count(path: Path, reader: AnyReader) -> None:
+    """Raise DamagedEpisode if the files of a ROS 2 bag have another count of messages than its metadata say."""
+    storage: Any = getattr(reader.readers[0], "storage", None)
+    files = getattr(storage, "storages", None)
+    if files is None:
+        return
+    found, said = sum(file.metadata.message_count for file in files), storage.metadata.message_count
+    if found != said:
+        fault = f"{METADATA} says {said:,} messages, its files have {found:,}; run `ros2 bag reindex {path}`"
+        raise DamagedEpisode(fault, reason="unreadable")
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what reading a damaged bag raises into DamagedEpisode, with the command that mends such bags."""
+    try:
+        yield
+    except (DamagedEpisode, MemoryError):
+        raise
+    except Exception as error:
+        # The library raises assertions and errors of struct, lz4 and SQLite, too.
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DamagedEpisode(f"cannot be read ({reason}); {_remedy(path, error)}", reason="unreadable") from error
+
+
+def _remedy(path: Path, error: Exception) -> str:
+    """Return what to do about an error of the library."""
+    if "default_typestore" in str(error):
+        return f"give layout: distribution, one of {', '.join(_DISTRIBUTIONS)}"
+    if "Profile is not ros2" in str(error) or isinstance(error, KeyError):
+        return "only MCAP files with ROS 2 messages are read; write a function for others, python:FILE.py:FUNCTION"
+    if path.is_dir():
+        return f"if it was not closed, run `ros2 bag reindex {path}`"
+    if path.suffix == ".mcap":
+        return f"if it was not closed, run `mcap recover {path.name} -o recovered.mcap`"
+    return f"if it was not closed, run `rosbag reindex {path.name}`"
