@@ -43,6 +43,7 @@ LIBRARIES = {
     "lightning": ("stream.frameworks.lightning",),
     "jax": ("stream.frameworks.jax",),
     "av": ("stream.export.video",),
+    "huggingface_hub": ("stream.storage.hub", "stream.export.hub"),
     "tensorflow": (),
     "tensorflow_datasets": (),
     "apache_beam": (),

@@ -34,6 +34,7 @@ examples:
   python -m convert.run --datasets oxe29 --source gs://gresearch/robotics --output s3://bucket/oxe --staging /scratch
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
   python -m convert.run --datasets lerobot:lerobot/pusht --source /hub --output data/lerobot --layout frames
+  python -m convert.run --datasets lerobot:lerobot/pusht@v3.0 --output data/lerobot  # from the Hugging Face Hub
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
@@ -61,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="folder with <tfds_name>/<version> or ORG/NAME below it, local, gs:// or s3://; may be repeated, the "
-        "first that has the dataset wins; for python: the files",
+        "first that has the dataset wins; for python: the files; without it lerobot:ORG/NAME comes from the Hub",
     )
     add("--output", required=True, help="folder to write <dataset>/<version> into, local, gs:// or s3://")
     add("--config", action="append", default=[], help="YAML with datasets, mixtures and declarations of your own")

@@ -24,7 +24,7 @@ _NO_PLACES = {"position": np.int64, "num_bytes": np.int32, "xxh3_64": np.uint64}
 
 
 class Estimate(NamedTuple):
-    """Estimated result of a conversion; None if no episode could be read.
+    """Estimated result of a conversion; None if no episode was read.
 
     Attributes:
         records: Count of pairs, or of frames.
@@ -40,14 +40,15 @@ class Estimate(NamedTuple):
 def estimate(conversion: Conversion) -> Estimate:
     """Estimate from the first eight episodes of the largest shard, scaled by bytes; one frame is converted.
 
-    Pairs are exact where the metadata tell the length of each episode.
+    Pairs are exact where the metadata tell the length of each episode. Of a dataset that would have to be fetched for
+    this, the estimate has them alone.
     """
     plan = conversion.plan
     episode_bytes = frame_bytes = index_bytes = 0
     sizes: dict[str, str] = {}
     shard = max((job.shard for job in conversion.jobs), key=lambda shard: shard.bytes, default=None)
-    if shard is None:
-        return Estimate()
+    if shard is None or shard.is_fetched:
+        return Estimate(_exact_records(conversion))
 
     def measure(kind: TableKind, batch: pa.RecordBatch) -> None:
         nonlocal index_bytes
@@ -81,14 +82,19 @@ def estimate(conversion: Conversion) -> Estimate:
     derived = [vector_field(name, vector).type for name, vector in plan.vectors.items()]
     index_bytes += rows.num_steps * sum(getattr(kind, "list_size", 1) * 4 for kind in derived)
     scale = sum(job.size for job in conversion.jobs) / episode_bytes
-    records = round(rows.num_records * scale)
-    if all(len(job.shard.lengths) == job.shard.records for job in conversion.jobs):
-        lengths = [
-            length for job in conversion.jobs for span in job.spans for length in job.shard.lengths[slice(*span)]
-        ]
-        records = sum(len(first_steps(length, plan.offsets[-1])) for length in lengths) * len(plan.cameras)
+    exact = _exact_records(conversion)
+    records = round(rows.num_records * scale) if exact is None else exact
     stored = records // len(plan.cameras) * frame_bytes * len(plan.offsets)
     return Estimate(records, round(stored + index_bytes * scale), sizes)
+
+
+def _exact_records(conversion: Conversion) -> int | None:
+    """Return the count of pairs or frames, None where the metadata do not tell the length of each episode."""
+    plan, jobs = conversion.plan, conversion.jobs
+    if any(len(job.shard.lengths) != job.shard.records for job in jobs):
+        return None
+    lengths = [length for job in jobs for span in job.spans for length in job.shard.lengths[slice(*span)]]
+    return sum(len(first_steps(length, plan.offsets[-1])) for length in lengths) * len(plan.cameras)
 
 
 def _frame_bytes(camera: PlannedCamera, frames: Frames | DamagedEpisode | None, sizes: dict[str, str]) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
+from convert.source.lerobot.hub import PLACE
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
 from stream.storage.extras import missing
@@ -73,12 +74,14 @@ def split_source(text: str) -> tuple[str, str]:
 def dataset_name(kind: str, place: str) -> str:
     """Return the name of a dataset: ``ORG_NAME``, or of a path its last part without version and ending.
 
-    >>> dataset_name("lerobot", "lerobot/pusht/"), dataset_name("rlds", "/data/my_robot/1.0.0")
+    >>> dataset_name("lerobot", "lerobot/pusht@v3.0"), dataset_name("rlds", "/data/my_robot/1.0.0")
     ('lerobot_pusht', 'my_robot')
     >>> dataset_name("python", "./readers/my_arm.py:episodes")
     'my_arm'
     """
     path = place.rpartition(":")[0] if kind == "python" else place
+    if kind == "lerobot" and (on_hub := PLACE.fullmatch(place.rstrip("/"))):
+        path = on_hub["name"]
     parts = [part for part in path.rstrip("/").split("/") if part]
     if len(parts) > 1 and _VERSION.fullmatch(parts[-1]):
         parts.pop()

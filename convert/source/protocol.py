@@ -104,6 +104,11 @@ class SourceShard(ABC):
         """Count of the steps of each episode, empty where the metadata do not tell."""
         return ()
 
+    @property
+    def is_fetched(self) -> bool:
+        """Whether its files come to this machine when it is opened, and stay."""
+        return False
+
     @abstractmethod
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> AbstractContextManager[EpisodeReader]:
         """Open the shard to read some of its episodes once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import re
 from collections.abc import Sequence
@@ -13,22 +14,27 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from stream.export.lerobot import Layout, LeRobotWriter
+from stream.export.hub import push_slice
+from stream.export.lerobot import VERSION, Layout, LeRobotWriter
 from stream.export.selection import Selection, select
 from stream.loader.episode import StoredEpisode
 from stream.storage.arguments import Parser, interrupt_on_kill, run_command
 from stream.storage.errors import ArgumentError
+from stream.storage.extras import missing
 from stream.storage.files import new_folder
+from stream.storage.remote import RemoteError
 
 _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
 With --images frames are the stored JPEGs, byte for byte. With --video they are encoded again, as H.264.
 A step without a frame becomes a black frame, with False in observation.frames_mask. Episodes without steps or frames
-are left out and counted.
+are left out and counted. --push puts the complete slice on the Hugging Face Hub, with the token of `hf auth login` or
+HF_TOKEN, in place of a slice that is there.
 
 exit codes:
   0    done
   1    records or files of the data are damaged, or the output cannot be written; nothing is left of the output
+       with --push: the Hub did not take it; the output is complete
   2    a wrong name or option; nothing was written
   130  interrupted; nothing is left of the output
 
@@ -36,6 +42,7 @@ examples:
   python -m stream.export data/oxe --dataset bridge --split 'train[:10]' --output bridge_ten
   python -m stream.export data/oxe --dataset bridge --episodes 3,12:20 --video --output shared
   python -m stream.export data/oxe --dataset bridge --episodes ids.txt --repo-id me/bridge --output shared
+  python -m stream.export data/oxe --dataset bridge --split 'train[:10]' --output bridge_ten --push me/bridge_ten
 """
 _LINE_EVERY_S = 30.0
 """Seconds between lines of progress in a log."""
@@ -78,8 +85,8 @@ def export(
         OSError: The output cannot be written.
     """
     output = Path(output)
-    if repo_id is not None and not _REPOSITORY.fullmatch(repo_id):
-        raise ArgumentError(f"--repo-id {repo_id!r:.120}: expected ORG/NAME")
+    if repo_id is not None:
+        _check_repository("--repo-id", repo_id)
     selection = select(root, dataset, split, episodes=episodes, cameras=cameras, fps=fps)
     if not selection.episodes:
         counts = ", ".join(f"{status} {count:,}" for status, count in selection.left_out.items())
@@ -103,6 +110,11 @@ def export(
         "left_out": dict(selection.left_out),
         "depth": [camera.name for camera in selection.dataset.fields.stored_cameras if camera.is_depth],
     }
+
+
+def _check_repository(option: str, name: str) -> None:
+    if not _REPOSITORY.fullmatch(name):
+        raise ArgumentError(f"{option} {name!r:.120}: expected ORG/NAME")
 
 
 def _layout(selection: Selection, *, video: bool) -> Layout:
@@ -168,10 +180,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parsed = _parse(arguments)
     interrupt_on_kill()
-    return run_command(lambda: _export(parsed), interrupted="interrupted; nothing was written")
+    pushed = f"{parsed.output} is complete if it exists, and {parsed.push} on the Hub may not be"
+    left = "nothing was written" if parsed.push is None else pushed
+    return run_command(lambda: _export(parsed), interrupted=f"interrupted; {left}")
 
 
 def _export(parsed: argparse.Namespace) -> None:
+    if parsed.push is not None:
+        _check_repository("--push", parsed.push)
+        if importlib.util.find_spec("huggingface_hub") is None:
+            raise ArgumentError(missing("huggingface_hub", "hub", by="stream.export --push"))
+    elif parsed.private:
+        raise ArgumentError("--private: is for --push")
     try:
         done = export(
             parsed.root,
@@ -182,10 +202,12 @@ def _export(parsed: argparse.Namespace) -> None:
             cameras=parsed.cameras.split(",") if parsed.cameras else None,
             fps=parsed.fps,
             video=parsed.video,
-            repo_id=parsed.repo_id,
+            repo_id=parsed.repo_id or parsed.push,
         )
     except ModuleNotFoundError as error:
         raise ArgumentError(str(error)) from None
+    if parsed.push is not None:
+        done["pushed"] = _push(Path(parsed.output), parsed.push, private=parsed.private)
     if parsed.json:
         print(json.dumps(done, indent=1))
         return
@@ -197,7 +219,19 @@ def _export(parsed: argparse.Namespace) -> None:
         print(f"not exported: depth ({', '.join(done['depth'])})")
     if done["frames_mask"]:
         print(f"some steps lack frames: {done['frames_mask']} is False there, and the frame is black")
+    if "pushed" in done:
+        print(f"pushed: {done['pushed']}")
     print(f'open it with LeRobotDataset("{done["repo_id"]}", root="{done["output"]}")')
+
+
+def _push(output: Path, repository: str, *, private: bool) -> str:
+    try:
+        return push_slice(output, repository, private=private)
+    except RemoteError as error:
+        again = f"hf upload {repository} {output} --repo-type dataset"
+        tag = f"hf repos tag create {repository} {VERSION} --repo-type dataset"
+        hint = f"the slice is complete in {output}; to push it again: {again} && {tag}"
+        raise RemoteError(f"{error}; {hint}") from error
 
 
 def _rate(text: str) -> float:
@@ -227,6 +261,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--format", choices=("lerobot",), default="lerobot", help="lerobot (v3.0)")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder to make")
     parser.add_argument("--repo-id", metavar="ORG/NAME", help="name to open it with (default: local/NAME)")
+    parser.add_argument("--push", metavar="ORG/NAME", help="put the slice into this dataset of the Hugging Face Hub")
+    parser.add_argument("--private", action="store_true", help="a dataset that --push makes is private")
     parser.add_argument("--cameras", metavar="A,B", help="roles or names of cameras (default: all)")
     parser.add_argument("--fps", type=_rate, metavar="N", help="steps per second of a dataset that declares none")
     how = parser.add_mutually_exclusive_group()

@@ -21,15 +21,15 @@ from convert.source.lerobot.episodes import (
     read_tasks,
     tasks_file,
 )
-from convert.source.lerobot.files import LocalFiles, read_files
+from convert.source.lerobot.files import Folder, LocalFiles, open_files, read_files
+from convert.source.lerobot.hub import PLACE, HubFolder, find_dataset
 from convert.source.lerobot.info import INFO, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted, covers, join_digests
-from convert.storage.object_store import StoreFolder, open_folder
 from stream.storage.errors import closest
 from stream.storage.extras import missing
-from stream.storage.remote import LocalFolder
+from stream.storage.hub import SCHEME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,15 @@ class LeRobotShard(SourceShard):
         """Count of the steps of each episode."""
         return tuple(episode.length for episode in self.episodes)
 
+    @property
+    def is_fetched(self) -> bool:
+        """Whether its files come from the Hub."""
+        return self.path.startswith(SCHEME)
+
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[LeRobotReader]:
         """Open the shard; files are opened when the first episode in them is read."""
-        folder = open_folder(self.path)
+        folder = open_files(self.path)
         info = _read_info(folder)
         tasks = read_tasks(read_files(folder, tasks_file(info)), where=self.path)
         with ExitStack() as stack:
@@ -69,7 +74,7 @@ class LeRobotShard(SourceShard):
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotSource(Source):
-    """A LeRobot dataset in a folder with ``meta/info.json``."""
+    """A LeRobot dataset: a folder with ``meta/info.json``."""
 
     units: Mapping[str, Sequence[Sequence[EpisodeFiles]]] = field(repr=False)
     sizes: Mapping[str, int] = field(repr=False)
@@ -97,34 +102,40 @@ def _all_cameras(features: Mapping[str, Feature]) -> Wanted:
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRobotSource:
-    """Find a dataset below one of several roots; the first that has it wins.
+    """Find a dataset below one of several roots, the first that has it wins, or on the Hub where there are no roots.
 
     Args:
-        place: ``ORG/NAME``, or the path of the dataset itself.
+        place: ``ORG/NAME``, on the Hub with ``@REVISION`` behind it, or the path of the dataset itself.
         roots: Folders, local, ``gs://`` or ``s3://``, with ``ORG/NAME`` below.
         layout: Empty, as the files are as LeRobot writes them.
 
     Raises:
         SourceError: No root has the dataset, its metadata are damaged, or it is of another version of the format.
-        UsageError: PyAV is not installed.
-        stream.storage.remote.RemoteError: A bucket cannot be read.
+        UsageError: PyAV is not installed, or the place is none.
+        stream.storage.remote.RemoteError: A bucket or the Hub cannot be read.
     """
     refuse_layout("lerobot", layout)
+    place = place.rstrip("/")
+    if (not roots or place.startswith(SCHEME)) and (match := PLACE.fullmatch(place)):
+        dataset = find_dataset(match["name"], match["revision"])
+        if dataset.size(INFO) is None:
+            raise SourceError(f"{dataset}: has no {INFO}, so it is no LeRobot dataset")
+        return _open(dataset, name=match["name"])
     tried = candidates(place, roots)
     for path in tried:
-        folder = open_folder(path)
+        folder = open_files(path)
         if folder.size(INFO) is not None:
-            return _open(folder, name=place.rstrip("/"))
+            return _open(folder, name=place)
     if not tried:
-        raise UsageError(f"lerobot:{place}: give the folder with {place} below it as --source")
+        raise UsageError(f"lerobot:{place}: expected ORG/NAME of the Hub, a path, or a folder below --source")
     parent, _, name = tried[0].rstrip("/").rpartition("/")
     parent = parent or ("/" if tried[0].startswith("/") else ".")
-    there = open_folder(parent).folders()
+    there = open_files(parent).folders()
     hint = f"; {closest(name, there, noun='folders')}" if there else f"; {parent} has no folders"
     raise SourceError(f"lerobot:{place}: no {INFO} in {', '.join(tried)}{hint}")
 
 
-def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
+def _open(folder: Folder, *, name: str) -> LeRobotSource:
     path = str(folder)
     info = _read_info(folder)
     if all(map(info.is_depth, info.cameras)):
@@ -161,6 +172,7 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
         remarks=tuple(
             f"{what}: {text}"
             for what, text in (
+                ("commit", path if isinstance(folder, HubFolder) else ""),
                 ("format", f"{info.codebase_version}, {sum(map(sum, lengths.values())):,} steps, {stored}"),
                 ("tasks", _few([repr(text) for text in tasks.values()]) or "none"),
                 ("splits", "" if ranges or not info.splits else f"{info.splits!r:.200} does not fit, so all are train"),
@@ -176,7 +188,7 @@ def _open(folder: LocalFolder | StoreFolder, *, name: str) -> LeRobotSource:
     )
 
 
-def _read_info(folder: LocalFolder | StoreFolder) -> Info:
+def _read_info(folder: Folder) -> Info:
     return parse_info(read_files(folder, (INFO,))[INFO], where=str(folder))
 
 

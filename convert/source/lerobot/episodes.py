@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from convert.errors import MalformedEpisode, SourceError
-from convert.source.lerobot.files import list_files
+from convert.source.lerobot.files import Folder, list_files
 from convert.source.lerobot.info import INFO, Info, file_name
 from convert.source.lerobot.matching import VideoPart, share_files
 from convert.source.lerobot.parquet import MOST_METADATA, check_claim
-from convert.storage.object_store import StoreFolder
-from stream.storage.remote import LocalFolder
 
 _EPISODES = "meta/episodes"
 _RUN = 20_000
@@ -59,7 +57,7 @@ def tasks_file(info: Info) -> tuple[str, ...]:
     return ("meta/tasks.parquet" if info.codebase_version == "v3.0" else "meta/tasks.jsonl",)
 
 
-def episode_files(folder: LocalFolder | StoreFolder, info: Info) -> tuple[str, ...]:
+def episode_files(folder: Folder, info: Info) -> tuple[str, ...]:
     """Return the names of the files that list the episodes, in order. Raises SourceError if there are none."""
     if info.codebase_version != "v3.0":
         return (f"{_EPISODES}.jsonl",)

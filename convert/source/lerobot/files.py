@@ -8,16 +8,24 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from convert.errors import DamagedEpisode, SourceError
+from convert.source.lerobot.hub import HubFolder, open_dataset
 from convert.storage.object_store import StoreFolder, open_folder
 from convert.storage.staging import stage, staging_base
 from stream.storage.errors import closest
+from stream.storage.hub import SCHEME
 from stream.storage.remote import LocalFolder
 
+Folder = LocalFolder | StoreFolder | HubFolder
 _POINTER = b"version https://git-lfs"
 _NO_FILE = "a pointer of Git LFS, not the file itself; run `git lfs pull` in the dataset"
 
 
-def read_files(folder: LocalFolder | StoreFolder, names: Iterable[str]) -> dict[str, bytes]:
+def open_files(path: str) -> Folder:
+    """Return the folder of a dataset, local, in an object store, or on the Hub."""
+    return open_dataset(path) if path.startswith(SCHEME) else open_folder(path)
+
+
+def read_files(folder: Folder, names: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of metadata files by name. Raises SourceError if one is missing."""
     try:
         found = {name: folder.read(name) for name in names}
@@ -29,7 +37,7 @@ def read_files(folder: LocalFolder | StoreFolder, names: Iterable[str]) -> dict[
     return found
 
 
-def list_files(folder: LocalFolder | StoreFolder, below: str) -> dict[str, int]:
+def list_files(folder: Folder, below: str) -> dict[str, int]:
     """Return the sizes of the files one folder below a folder, such as ``data/chunk-000/file-000.parquet``."""
     inner = [f"{below}/{name}" for name in (folder / below).folders()]
     return {f"{each}/{name}": size for each in inner for name, size in (folder / each).sizes().items()}
@@ -38,13 +46,14 @@ def list_files(folder: LocalFolder | StoreFolder, below: str) -> dict[str, int]:
 class LocalFiles:
     """The files of a dataset on the local disk, each hashed when first opened.
 
-    Those of an object store are copied to ``staging``, and ``stack`` removes the copies.
+    Those of an object store are copied to ``staging``, and ``stack`` removes the copies. Those of the Hub stay in the
+    cache of its library.
     """
 
     def __init__(self, root: str, stack: ExitStack, *, staging: str | None) -> None:
-        self.folder = open_folder(root)
+        self.folder = open_files(root)
         self._copies: Path | None = None
-        if not isinstance(self.folder, LocalFolder):
+        if isinstance(self.folder, StoreFolder):
             self._copies = stack.enter_context(stage(staging_base(staging)))
         self._hashes: dict[str, str] = {}
 
@@ -55,6 +64,8 @@ class LocalFiles:
             raise DamagedEpisode(f"{self.folder}/{name}: {self._why_missing(name)}", reason="unreadable")
         if isinstance(self.folder, LocalFolder):
             path = self.folder.path / name
+        elif isinstance(self.folder, HubFolder):
+            path = self.folder.fetch(name)
         else:
             assert self._copies is not None
             path = self._copies / name.replace("/", "--")

@@ -343,8 +343,10 @@ def test_a_slash_behind_a_repository_changes_nothing() -> None:
 def test_a_dataset_that_is_not_there_names_what_is(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"lerobot:demo/v3_avi: no meta/info.json in .*; .*'?v3_av1"):
         find_source("demo/v3_avi", [str(DATA)], {})
-    with pytest.raises(UsageError, match="give the folder with demo/v3_av1 below it as --source"):
-        find_source("demo/v3_av1", [], {})
+    with pytest.raises(
+        UsageError, match=r"lerobot:v3_av1: expected ORG/NAME of the Hub, a path, or a folder below --s"
+    ):
+        find_source("v3_av1", [], {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""Requests to the Hugging Face Hub, by ``huggingface_hub``: ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE`` and
+``HF_ENDPOINT`` mean what they mean there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from stream.storage.extras import missing
+from stream.storage.remote import RemoteError
+
+SCHEME = "hf://datasets/"
+"""Begin of the URL of a dataset: ``hf://datasets/ORG/NAME@REVISION``."""
+_LOG_IN = "set HF_TOKEN or run `hf auth login`"
+_RETRIED = (408, 429)
+"""Answers of 4xx after which the same request may succeed."""
+
+
+@contextlib.contextmanager
+def hub_requests(where: str, *, done: str) -> Iterator[None]:
+    """Turn any exception of the library, and its absence, into one clear RemoteError.
+
+    Args:
+        where: The dataset, or a file of it.
+        done: What the request does: ``read`` or ``written``.
+    """
+    try:
+        from huggingface_hub import constants, errors
+    except ImportError as error:
+        raise RemoteError(f"{missing('huggingface_hub', 'hub', by=where)} ({error})", refused=True) from None
+    # Subclasses come before their bases.
+    sentences: dict[type[Exception], str] = {
+        errors.GatedRepoError: f"its owners grant access on request; ask on its page, then {_LOG_IN}",
+        errors.RepositoryNotFoundError: f"no such dataset on {constants.ENDPOINT}, or a private one that these "
+        f"credentials do not open; check the name, and {_LOG_IN} for a private one",
+        errors.RevisionNotFoundError: "no such branch, tag or commit",
+    }
+    try:
+        yield
+    except RemoteError:
+        raise
+    except errors.LocalEntryNotFoundError as error:
+        offline = constants.is_offline_mode()
+        why = "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} does not give it: {_line(error.__cause__)}"
+        raise RemoteError(f"{where}: is not in {constants.HF_HUB_CACHE}, and {why}", refused=offline) from error
+    except Exception as error:
+        for kind, sentence in sentences.items():
+            if isinstance(error, kind):
+                raise RemoteError(f"{where}: {sentence}", refused=True) from error
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        refused = isinstance(error, ValueError) or (400 <= status < 500 and status not in _RETRIED)
+        hint = f"; {_LOG_IN} with a token that allows it" if status in (401, 403) else ""
+        raise RemoteError(f"{where}: cannot be {done}: {_line(error)}{hint}", refused=refused) from error
+
+
+def _line(error: BaseException | None) -> str:
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}"
