@@ -19,6 +19,8 @@ from convert.chosen_features import notation
 from convert.command import print_result, run_command
 from convert.errors import SourceError
 from convert.registry.registry import Registry
+from convert.source.describe import valid_name
+from convert.source.features import Feature
 from convert.source.kinds import dataset_name, find_source, split_source, suggest_layout
 from convert.source.protocol import Source
 from stream.storage.arguments import Parser
@@ -28,6 +30,8 @@ _MEANING = (
     "quantity: joint_position, ee_position, ee_rotation_euler, gripper, ...; select: some of the values",
     "kind: absolute (measured), target (commanded), displacement or velocity (a change), flag",
 )
+_UNITS = ("mm", "m")
+_LEAST_SIDE = 16
 _DEFAULTS = {"quantity": "other", "kind": "absolute"}
 
 
@@ -90,6 +94,9 @@ def _lines(name: str, entry: Mapping[str, Any], source: Source) -> Iterator[str]
     yield "    cameras:"
     for camera, fields in entry["cameras"].items():
         yield f"      {_flow(camera)}: {_flow(fields)}"
+    for depth in (each.name for each in source.features.values() if _may_be_depth(each)):
+        fields = f"{{path: {depth}, role: other, kind: depth, unit: {' or '.join(_UNITS)}}}"
+        yield f"      # {valid_name(depth.rpartition('/')[2], default='depth')}: {fields}  # if these are depth maps"
     if instruction := entry.get("instruction"):
         yield f"    instruction: {_flow(instruction)}"
     else:
@@ -105,6 +112,13 @@ def _lines(name: str, entry: Mapping[str, Any], source: Source) -> Iterator[str]
     rest = {key: value for key, value in entry.items() if key in ("quirks", "leave_out", "spaces", "success_path")}
     if rest:
         yield from (f"    {line}" for line in yaml.safe_dump(rest, sort_keys=False).splitlines())
+
+
+def _may_be_depth(feature: Feature) -> bool:
+    """Return whether a feature of steps has the form of depth maps: [H, W] or [H, W, 1] of 16 bits or floats."""
+    flat = len(feature.shape) == 2 or (len(feature.shape) == 3 and feature.shape[2] == 1)
+    large = flat and all(side is None or side >= _LEAST_SIDE for side in feature.shape[:2])
+    return feature.level == "step" and large and feature.dtype in ("uint16", "float16", "float32", "float64")
 
 
 def _few(source: Source, *, texts: bool) -> str:

@@ -70,7 +70,7 @@ def test_comments_stand_where_a_person_decides(tmp_path: Path, capsys: pytest.Ca
     [
         ("nothing", "unknown"),
         ("/no/such/place", "no such file or folder; a dataset is a name, KIND:PLACE or a path"),
-        ("lerobt:demo/v3_av1", "no kind of source 'lerobt'; did you mean 'lerobot'?"),
+        ("lerobt:demo/v3_av1", "no kind of source 'lerobt'; did you mean 'lerobot'"),
         ("rlds:/no/such", "no dataset_info.json, nor a version with it; tried /no/such"),
     ],
 )
@@ -87,3 +87,13 @@ def test_a_dataset_without_a_camera_is_refused(tmp_path: Path, capsys: pytest.Ca
     module.write_text(module.read_text().replace('"front": stored[f"front{number}"], ', ""))
     assert draft([source, *more]) == EXIT_USAGE
     assert "has no camera; a camera is a feature of the steps with pictures" in capsys.readouterr().err
+
+
+def test_features_with_the_form_of_depth_maps_are_a_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, source, *more = write_files(tmp_path, files=1)
+    module = Path(source.split(":")[1])
+    depth = '"depth": stored[f"front{number}"][..., 0].astype(np.uint16), "state"'
+    module.write_text(module.read_text().replace('"state"', depth))
+    assert draft([source, *more]) == 0
+    line = "# depth: {path: observation/depth, role: other, kind: depth, unit: mm or m}  # if these are depth maps"
+    assert f"      {line}" in capsys.readouterr().out.splitlines()
