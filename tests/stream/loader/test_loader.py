@@ -219,8 +219,12 @@ def test_less_metadata_gives_the_same_frames(oxe_root: Path, metadata: Any, keys
 
 @pytest.mark.parametrize("how", ["sum", "mean", "first"])
 def test_reduced_actions_have_no_window(oxe_root: Path, how: Any) -> None:
-    # The stored action has a quaternion, which has no sum.
-    columns = {"furniture_bench_dataset_converted_externally_to_rlds": [("action", [0, 1, 2])]}
+    # Quaternions have no sum, and neither they nor angles that jump have a mean.
+    columns = {
+        "furniture_bench_dataset_converted_externally_to_rlds": [("action", [0, 1, 2])],
+        "ucsd_kitchen_dataset_converted_externally_to_rlds": [("action", [0, 1, 2])],
+        "vima_converted_externally_to_rlds": ["action/pose0_position"],
+    }
     windows, reduced = (
         loader_of(oxe_root, action=each, action_columns=columns).batch_at(2) for each in ("window", how)
     )
