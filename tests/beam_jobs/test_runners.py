@@ -106,7 +106,8 @@ def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_write
         assert tree(tmp_path / "out") == in_memory
         # In the same cluster, because one takes longer to start than all that is done on it.
         given[given.index("../out")] = "../pieces"
-        cut = stack.enter_context(start(*given, *cluster.options, cwd=here, module="tests.fixtures.convert_in_pieces"))
+        module, found = "tests.fixtures.convert_in_pieces", {"PYTHONPATH": str(REPOSITORY)}
+        cut = stack.enter_context(start(*given, *cluster.options, cwd=here, module=module, environment=found))
         assert_complete(cut.wait())
         assert tree(tmp_path / "pieces") == in_memory
         failing = stack.enter_context(

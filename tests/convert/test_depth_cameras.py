@@ -210,6 +210,7 @@ def test_sizes_are_chosen_for_depth_alone_and_take_the_nearest_value(dataset: Rl
         np.testing.assert_array_equal(batch["depth/raw"][row, 0], depth(episode + 1, step, "raw", (12, 16))[1::2, 1::2])
 
 
+@pytest.mark.long
 def test_workers_and_pieces_make_the_same_bytes(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:
     again = arguments(dataset, tmp_path, "--cameras", "all,depth")
     assert main([*again, "--num-workers", "2"]) == EXIT_DAMAGED

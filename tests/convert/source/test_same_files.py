@@ -63,6 +63,7 @@ def test_an_interrupted_conversion_goes_on(given: list[str], tmp_path: Path, ref
             lambda: any(tmp_path.rglob("*.status.json")) or command.process.poll() is not None, seconds=120
         )
         command.process.send_signal(signal.SIGINT)
-        assert command.wait().code in (0, EXIT_INTERRUPTED)
+        # Python ends by the signal itself where it came while a text was executed, as for a dataclass.
+        assert command.wait().code in (0, EXIT_INTERRUPTED, -signal.SIGINT)
     assert main([*given, "--output", str(tmp_path), "--num-workers", "1"]) == 0
     assert tree(tmp_path) == reference

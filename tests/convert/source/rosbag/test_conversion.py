@@ -20,6 +20,7 @@ def _content(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
+@pytest.mark.long
 def test_bags_convert_to_the_same_bytes_with_one_and_two_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
