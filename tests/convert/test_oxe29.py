@@ -218,7 +218,7 @@ def test_the_layout_frames_has_every_frame_of_every_camera_once(
 ) -> None:
     frames = read_converted(root, "frames", name)
     pairs = {(pair.episode_id, pair.step + at): frame for pair in converted.pairs for at, frame in pair.both}
-    cameras = list(spec.cameras.values())
+    cameras = [camera for camera in spec.cameras.values() if camera.kind == "colour"]
     wanted = [
         (e.tfds_id, number, step)
         for split in reference.splits
