@@ -277,7 +277,7 @@ def test_columns_have_the_declared_types_and_doubles_the_floats_that_are_stored(
             stored = np.dtype(np.float32) if declared == np.float64 else declared
             wanted = pa.large_string() if leaf.is_text else pa.from_numpy_dtype(stored)
             assert innermost(column.type) == wanted, leaf.name
-            assert column.metadata[b"dtype"].decode() == ("string" if leaf.is_text else declared.name)
+            assert column.metadata[b"dtype"].decode() == ("string" if leaf.is_text else stored.name)
             assert column.metadata[b"shape"].decode() == str(list(leaf.shape))
 
 
