@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import cv2
 import h5py
 import numpy as np
 
-from bench.convert.processes import timed
+from bench.convert.processes import JPEG, summarise, timed, to_table
 from convert.journal.journal import Journal
 from convert.plan import Options, plan_conversion
 from convert.registry.registry import load_registry
-from convert.report import format_table
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
 from convert.source.kinds import find_source
@@ -34,8 +31,6 @@ from stream.storage.arguments import Parser, whole
 
 _HEIGHT, _WIDTH = 480, 640
 _CAMERA = "obs/front_image"
-_JPEG = [cv2.IMWRITE_JPEG_QUALITY, 95, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-_JPEG += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
 
 
 def make_file(path: Path, *, chunk: str, compression: str | None, episodes: int, steps: int) -> None:
@@ -78,7 +73,7 @@ class _Transcode:
                 stored = file[f"data/{name}/{_CAMERA}"]
                 for pixels in stored[:] if self._chunk == "episode" else (stored[step] for step in range(len(stored))):
                     small = cv2.resize(pixels, (self._size, self._size), interpolation=cv2.INTER_AREA)
-                    cv2.imencode(".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
+                    cv2.imencode(".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), JPEG)[1].tobytes()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,33 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs.append({name: timed(works[name], workers=given.num_workers, imports=library) for name in order})
             shutil.rmtree(output)
     frames = given.steps * given.episodes
-    result: dict[str, Any] = {
-        "parameters": vars(given),
-        "frames": frames,
-        "frames_per_s": {
-            name: frames / statistics.median(run[name]["seconds"] for run in runs) for name in ("ours", "bare")
-        },
-        "ratio": statistics.median(run["bare"]["seconds"] / run["ours"]["seconds"] for run in runs),
-        "cpu_ratio": statistics.median(run["bare"]["cpu"] / run["ours"]["cpu"] for run in runs),
-        "peak_worker_bytes": max(run["ours"]["peak"] for run in runs),
-        "runs": runs,
-    }
-    print(json.dumps(result, indent=1) if given.json else _table(given.chunk, result))
+    result = {"parameters": vars(given), **summarise(runs, frames=frames)}
+    print(json.dumps(result, indent=1) if given.json else to_table(result, {"a chunk": given.chunk}))
     return 0
-
-
-def _table(chunk: str, result: dict[str, Any]) -> str:
-    rates = result["frames_per_s"]
-    row = {
-        "a chunk": chunk,
-        "frames": result["frames"],
-        "ours frames/s": round(rates["ours"]),
-        "bare frames/s": round(rates["bare"]),
-        "ratio": f"{result['ratio']:.3f}",
-        "CPU ratio": f"{result['cpu_ratio']:.3f}",
-        "worker MB": round(result["peak_worker_bytes"] / 1e6),
-    }
-    return format_table(list(row), [list(row.values())])
 
 
 if __name__ == "__main__":

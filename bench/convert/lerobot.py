@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,11 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.convert.processes import timed
+from bench.convert.processes import JPEG, summarise, timed, to_table
 from convert.journal.journal import Journal
 from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import load_registry
-from convert.report import format_table
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
 from convert.source.lerobot.dataset import find
@@ -36,15 +34,13 @@ from convert.tasks.shard import convert_shard
 from stream.storage.arguments import Parser, whole
 
 _HEIGHT, _WIDTH, _FPS = 480, 640, 30
-_QUALITY = 95
+_QUALITY = JPEG[1]
 # As LeRobot's recorder encodes: a key frame every second frame.
 _ENCODERS = {
     "av1": ("libsvtav1", {"crf": "30", "g": "2"}),
     "h264": ("libx264", {"crf": "23", "g": "2"}),
     "hevc": ("libx265", {"crf": "26", "g": "2", "x265-params": "log-level=none"}),
 }
-_JPEG = [cv2.IMWRITE_JPEG_QUALITY, _QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-_JPEG += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
 
 
 def make_dataset(folder: Path, *, codec: str, cameras: int, units: int, frames: int) -> None:
@@ -134,7 +130,7 @@ def transcode(files: Sequence[Path], share: slice, *, size: int | None) -> None:
                 pixels: Any = frame.to_ndarray(format="rgb24")
                 if size:
                     pixels = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
-                cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
+                cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), JPEG)[1].tobytes()
 
 
 class _Convert:
@@ -183,33 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs.append({name: timed(works[name], workers=given.num_workers, imports=video) for name in order})
             shutil.rmtree(output)
     frames = given.frames * given.units * given.cameras
-    result = {
-        "parameters": vars(given),
-        "frames": frames,
-        "frames_per_s": {
-            name: frames / statistics.median(run[name]["seconds"] for run in runs) for name in ("ours", "bare")
-        },
-        "ratio": statistics.median(run["bare"]["seconds"] / run["ours"]["seconds"] for run in runs),
-        "cpu_ratio": statistics.median(run["bare"]["cpu"] / run["ours"]["cpu"] for run in runs),
-        "peak_worker_bytes": max(run["ours"]["peak"] for run in runs),
-        "runs": runs,
-    }
-    print(json.dumps(result, indent=1) if given.json else _table(given.codec, result))
+    result = {"parameters": vars(given), **summarise(runs, frames=frames)}
+    print(json.dumps(result, indent=1) if given.json else to_table(result, {"codec": given.codec}))
     return 0
-
-
-def _table(codec: str, result: dict[str, Any]) -> str:
-    rates = result["frames_per_s"]
-    row = {
-        "codec": codec,
-        "frames": result["frames"],
-        "ours frames/s": round(rates["ours"]),
-        "bare frames/s": round(rates["bare"]),
-        "ratio": f"{result['ratio']:.3f}",
-        "CPU ratio": f"{result['cpu_ratio']:.3f}",
-        "worker MB": round(result["peak_worker_bytes"] / 1e6),
-    }
-    return format_table(list(row), [list(row.values())])
 
 
 if __name__ == "__main__":
