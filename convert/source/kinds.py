@@ -7,6 +7,7 @@ Kinds of other packages are entry points of the group ``pairstream.sources``: th
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -53,7 +54,7 @@ def is_source(text: str) -> bool:
     >>> is_source("lerobot:lerobot/pusht"), is_source("/data/mine"), is_source("bridge")
     (True, True, False)
     """
-    return bool(_TEXT.match(text)) or "/" in text or text.startswith(".") or Path(text).suffix in _SUFFIXES
+    return bool(_TEXT.match(text) or _ENDINGS.search(text)) or "/" in text or text.startswith(".")
 
 
 def split_source(text: str) -> tuple[str, str]:
@@ -62,8 +63,10 @@ def split_source(text: str) -> tuple[str, str]:
     Raises:
         ConfigError: No such kind, no place, or a path of no known kind; says what it looks like.
     """
-    match = _TEXT.match(text)
-    kind, place = (match[1], match[2].strip()) if match else (recognise(text), text)
+    if match := _TEXT.match(text):
+        kind, place = match[1], match[2].strip()
+    else:
+        kind, place = recognise(text), text if is_remote(text) else os.path.abspath(text)
     if kind not in kinds():
         raise ConfigError(f"{text!r:.200}: no kind of source {kind!r}; {closest(kind, kinds(), noun='kinds')}")
     if not place.rstrip("/"):
@@ -123,8 +126,8 @@ def recognise(path: str) -> str:
     place = Path(path)
     if not is_remote(path) and not place.exists():
         raise ConfigError(f"{path}: no such file or folder; a dataset is a name, KIND:PLACE or a path")
-    if place.suffix in _SUFFIXES and _SUFFIXES[place.suffix] in KINDS:
-        return _SUFFIXES[place.suffix]
+    if kind := _SUFFIXES.get(place.suffix):
+        return kind
     if (place / "meta" / "info.json").is_file():
         return "lerobot"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):

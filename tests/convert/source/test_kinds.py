@@ -11,7 +11,7 @@ import pytest
 
 from convert.errors import ConfigError, UsageError
 from convert.source import kinds
-from convert.source.kinds import find_source, is_source, recognise, suggest_layout
+from convert.source.kinds import find_source, is_source, recognise, split_source, suggest_layout
 from tests.fixtures.datasets.lerobot_dataset import DATA
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
@@ -27,6 +27,9 @@ from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
         ("/data", True),
         ("./data", True),
         ("reader.py", True),
+        ("lift.hdf5", True),
+        ("cup.zarr.zip", True),
+        ("both.yaml", False),
     ],
 )
 def test_a_source_is_told_from_a_name(text: str, expected: bool) -> None:
@@ -39,6 +42,14 @@ def test_folders_are_recognised_by_their_content(tmp_path: Path) -> None:
     assert recognise(str(written.path)) == recognise(str(written.path.parent)) == "rlds"
     with pytest.raises(ConfigError, match=r"its content tells; write KIND:.* with one of .*rlds"):
         recognise(str(tmp_path))
+
+
+def test_a_path_is_one_of_the_folder_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = write_dataset(tmp_path / "data", splits={"train": [[demo_episode(3, seed=1)]]})
+    monkeypatch.chdir(tmp_path)
+    for text in ("data/demo", "./data/demo"):
+        assert split_source(text) == ("rlds", str(written.path.parent))
+        assert find_source(text, [], {}).path == str(written.path)
 
 
 def test_the_newest_version_is_taken(tmp_path: Path) -> None:
