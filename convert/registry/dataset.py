@@ -79,7 +79,7 @@ class Camera(Entry):
 
     @property
     def is_depth(self) -> bool:
-        """Whether it measures depth."""
+        """True if it measures depth."""
         return self.kind == "depth"
 
     @property

@@ -106,7 +106,7 @@ class SourceShard(ABC):
 
     @property
     def is_fetched(self) -> bool:
-        """Whether its files come to this machine when it is opened, and stay."""
+        """True if its files come to this machine when it is opened, and stay."""
         return False
 
     @abstractmethod
@@ -117,7 +117,6 @@ class SourceShard(ABC):
             OSError, stream.storage.remote.RemoteError: A file cannot be read.
         """
 
-    @abstractmethod
     def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
         """Return whether the content has changed since it was read with damage.
 
@@ -126,6 +125,8 @@ class SourceShard(ABC):
             digest: ``join_digests`` of the reader's digests.
             left_out: Count of damaged episodes by reason.
         """
+        with self.open(wanted, spans) as reader:
+            return join_digests([reader.digests]) != digest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ class StoredCamera:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """What ``cameras`` of a loader calls it: its name, and its role, of depth as ``depth/<role>``."""
+        """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
         return self.name, f"depth/{self.role}" if self.is_depth else self.role
 
 

@@ -19,7 +19,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _DEEPEST = 16
 """Most levels of groups; links may form circles."""
 FAULTS = (OSError, RuntimeError, ValueError, KeyError, EOFError)
-"""What the libraries raise for damaged files."""
+"""Errors of the libraries for damaged files."""
 
 
 class Facts(NamedTuple):
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
 
 
 class Library(Protocol):
-    """What HDF5 and Zarr differ in."""
+    """The part in which HDF5 and Zarr differ."""
 
     def item(self, path: str) -> Any:
         """Return a group or array; raises KeyError if it does not exist."""

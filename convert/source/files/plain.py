@@ -16,7 +16,7 @@ from convert.source.protocol import Wanted
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF")
 """First bytes of JPEG, PNG and WebP."""
 _UNREADABLE = (OSError, RuntimeError, ValueError)
-"""What arrays on the disk raise for damage."""
+"""Errors of arrays on the disk for damage."""
 _BLOCK = 8 << 20
 """Bytes of pictures that are read at once from an array on the disk."""
 

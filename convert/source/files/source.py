@@ -12,7 +12,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -23,7 +23,7 @@ from convert.errors import DamagedEpisode, SourceError
 from convert.source.describe import describe_features
 from convert.source.features import Feature
 from convert.source.files.plain import PlainEpisode, infer_features, read_plain
-from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers, join_digests
+from convert.source.protocol import Source, SourceEpisode, SourceShard, Span, Wanted, covers
 from stream.storage.remote import is_remote
 
 FILE = "file"
@@ -67,7 +67,7 @@ class FileKind(ABC):
     @property
     @abstractmethod
     def recipe(self) -> Any:
-        """What the content of episodes depends on beside the files, for JSON."""
+        """All that the content of episodes depends on beside the files, for JSON."""
 
 
 class FileReader(ABC):
@@ -114,13 +114,7 @@ class FilesShard(SourceShard):
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[FilesReader]:
         """Open the shard; its files are opened one after the other."""
-        with ExitStack() as stack:
-            yield FilesReader(self, wanted, spans, stack)
-
-    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
-        """Return whether a file has changed."""
-        with self.open(wanted, spans) as reader:
-            return join_digests([reader.digests]) != digest
+        yield FilesReader(self, wanted, spans)
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,6 @@ class FilesReader:
     shard: FilesShard
     wanted: Wanted
     spans: Sequence[Span]
-    stack: ExitStack
 
     @property
     def digests(self) -> dict[str, str]:
@@ -153,17 +146,19 @@ class FilesReader:
     def _read(self, file: SourceFile, numbers: list[int] | None, places: Mapping[int, int]) -> Iterator[SourceEpisode]:
         """Yield the wanted episodes of a file; of several files, numbered in the shard."""
         left = None if numbers is None else list(numbers)
-        alone, done = len(self.shard.files) == 1, 0
+        alone, done, stop = len(self.shard.files) == 1, 0, max(stop for _, stop in self.spans)
         size = file.bytes // max(len(file.episodes or ()), 1) if file.episodes else 0
         try:
             with self.shard.kind.open(Path(self.shard.root, file.name)) as reader:
                 for number, found in reader.episodes(numbers):
                     done = number + 1
-                    if left is None and number >= max(stop for _, stop in self.spans):
+                    if left is None and number >= stop:
                         break
                     if left is not None:
                         left.remove(number)
                     yield SourceEpisode(number if alone else places[number], size, self._content(file, found))
+            if left:
+                raise DamagedEpisode(f"ends before episode {left[0]}", reason="unreadable")
         except DamagedEpisode as error:
             damage = DamagedEpisode(f"{file.name}: {error}", reason=error.reason)
             for number in [done] if left is None else left:

@@ -26,7 +26,7 @@ from convert.source.lerobot.hub import PLACE, HubFolder, find_dataset
 from convert.source.lerobot.info import INFO, Info, parse_info
 from convert.source.lerobot.reader import LeRobotReader, file_names
 from convert.source.places import candidates, refuse_layout
-from convert.source.protocol import Source, SourceShard, Span, Wanted, covers, join_digests
+from convert.source.protocol import Source, SourceShard, Span, Wanted, covers
 from stream.storage.errors import closest
 from stream.storage.extras import missing
 from stream.storage.hub import SCHEME
@@ -45,7 +45,7 @@ class LeRobotShard(SourceShard):
 
     @property
     def is_fetched(self) -> bool:
-        """Whether its files come from the Hub."""
+        """True if its files come from the Hub."""
         return self.path.startswith(SCHEME)
 
     @contextlib.contextmanager
@@ -65,11 +65,6 @@ class LeRobotShard(SourceShard):
             )
             stack.callback(reader.close)
             yield reader
-
-    def differs(self, wanted: Wanted, spans: Sequence[Span], *, digest: str, left_out: Mapping[str, int]) -> bool:
-        """Return whether a file has changed."""
-        with self.open(wanted, spans) as reader:
-            return join_digests([reader.digests]) != digest
 
 
 @dataclass(frozen=True, kw_only=True)

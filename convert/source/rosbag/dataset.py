@@ -78,7 +78,7 @@ class BagFiles(FileKind):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What else to tell in a dry run."""
+        """Further lines for a dry run."""
         layout = self.layout
         stamps = "those of headers" if layout.stamps == "header" else "times of receipt"
         if self.received and layout.stamps == "header":

@@ -1,0 +1,69 @@
+"""The reader that all kinds of files share: every wanted episode comes, whatever the reader of the kind does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convert.errors import DamagedEpisode
+from convert.source.files.plain import PlainEpisode
+from convert.source.files.source import FileEpisode, FileKind, FileReader, Found, open_files
+from convert.source.protocol import Wanted
+
+PICTURES = np.zeros((3, 4, 6, 3), np.uint8)
+
+
+@dataclass(frozen=True)
+class Short(FileKind):
+    """Files said to have four episodes, whose reader gives fewer."""
+
+    given: int
+
+    @property
+    def recipe(self) -> Any:
+        """Nothing."""
+        return []
+
+    def survey(self, path: Path) -> dict[str, list[FileEpisode]]:
+        """Return four episodes."""
+        return {"": [FileEpisode(number, 3) for number in range(4)]}
+
+    @contextlib.contextmanager
+    def open(self, path: Path) -> Iterator[ShortReader]:
+        """Open a file."""
+        yield ShortReader(self.given)
+
+
+@dataclass(frozen=True)
+class ShortReader(FileReader):
+    """The episodes of a file, of which the last are not given."""
+
+    given: int
+
+    def episodes(self, numbers: Sequence[int] | None) -> Iterator[Found]:
+        """Yield some."""
+        for number in numbers or ():
+            if number < self.given:
+                yield number, PlainEpisode({"front": PICTURES}, {})
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_an_episode_that_the_reader_does_not_give_is_damaged(files: int, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.bin" for number in range(files)]
+    for path in paths:
+        path.write_bytes(b"x")
+    source = open_files(str(tmp_path), paths, Short(2), name="short", facts={})
+    (shard,) = source.shards("train")
+    wanted = Wanted(cameras=tuple(each for each in source.features.values() if each.kind == "image"))
+    with shard.open(wanted, [shard.every]) as reader:
+        found = [(position, content) for position, _, content in reader]
+    assert [position for position, _ in found] == list(range(4 * files))
+    damaged = {position: str(content) for position, content in found if isinstance(content, DamagedEpisode)}
+    assert list(damaged) == [number for number in range(4 * files) if number % 4 >= 2]
+    assert damaged[2] == "0.bin: ends before episode 2"
