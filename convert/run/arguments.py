@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from convert.command import split_names
 from convert.errors import UsageError
@@ -13,11 +14,13 @@ from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
+from stream.format.frame import CODECS, Codec
 from stream.format.names import LAYOUTS
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, closest
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
+T = TypeVar("T")
 
 _EPILOG = """\
 Any other option goes to Apache Beam (--runner, --dask_client_address, --project, --region, ...).
@@ -94,7 +97,14 @@ def build_parser() -> argparse.ArgumentParser:
         default="stretch",
         help="how to fit another aspect ratio (default: stretch)",
     )
+    add(
+        "--codec",
+        default="jpeg",
+        help="jpeg, or raw: the pixels as they are, many times as large and read without decoding; by camera with "
+        "--layout frames: primary:raw,wrist:jpeg (default: jpeg)",
+    )
     add("--quality", type=int, default=95, help="JPEG quality of frames that are encoded again (default: 95)")
+    add("--subsampling", choices=("420", "444"), default="420", help="chroma of such frames (default: 420)")
     add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the mixture's, else the registry's")
     add(
         "--frames",
@@ -200,7 +210,16 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         raise UsageError(f"--staging {arguments.staging}: no such folder; make it on every machine that converts")
     if arguments.offset is not None:
         check_offset(arguments.offset)
-    size, sizes = _image_sizes(arguments.image_size, arguments.layout)
+    layout, default = arguments.layout, FramePolicy()
+    size, sizes = _by_camera(arguments.image_size, "image-size", layout, parse_size, default.size)
+    codec, codecs = _by_camera(arguments.codec, "codec", layout, _codec, default.codec)
+    policy = FramePolicy(
+        size=size,
+        resize=arguments.resize,
+        quality=arguments.quality,
+        subsampling=arguments.subsampling,
+        codec=codec,
+    )
     splits = split_names(arguments.splits, "splits")
     return Options(
         layout=arguments.layout,
@@ -209,7 +228,8 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         splits=None if splits is None else tuple(splits),
         episodes=None if _is_file(arguments.episodes) else arguments.episodes,
         camera=arguments.camera,
-        policy=FramePolicy(size=size, resize=arguments.resize, quality=arguments.quality),
+        codecs=codecs,
+        policy=policy,
         offset=arguments.offset,
         frames=check_frames(arguments.frames),
         leave_out=arguments.leave_out and tuple(pattern for pattern in arguments.leave_out if pattern != "none"),
@@ -237,21 +257,26 @@ def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[st
         raise UsageError(str(error)) from None
 
 
-def _image_sizes(text: str, layout: str) -> tuple[tuple[int, int] | None, dict[str, tuple[int, int] | None]]:
-    """Return ``--image-size`` as the size of all cameras, and the sizes by role or name."""
+def _by_camera(text: str, option: str, layout: str, parse: Callable[[str], T], default: T) -> tuple[T, dict[str, T]]:
+    """Return an option as its value for all cameras, and its values by role or name."""
     if ":" not in text:
-        return parse_size(text), {}
+        return parse(text), {}
     if layout == "pairs":
-        raise UsageError(f"--image-size {text!r}: sizes by camera go with --layout frames")
-    size: tuple[int, int] | None = FramePolicy().size
-    sizes = {}
+        raise UsageError(f"--{option} {text!r}: values by camera go with --layout frames")
+    values = {}
     for part in text.split(","):
         camera, colon, given = part.strip().partition(":")
         if colon:
-            sizes[camera] = parse_size(given)
+            values[camera] = parse(given)
         else:
-            size = parse_size(camera)
-    return size, sizes
+            default = parse(camera)
+    return default, values
+
+
+def _codec(text: str) -> Codec:
+    if text not in CODECS:
+        raise UsageError(f"--codec {text!r}: {closest(text, CODECS, noun='codecs')}")
+    return text
 
 
 def parse_size(text: str) -> tuple[int, int] | None:
