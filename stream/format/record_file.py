@@ -13,6 +13,8 @@ from stream.storage.errors import FormatError
 _GAP = 4096
 """Bytes between two records that are still read at once."""
 _MOST_AT_ONCE = 16 << 20
+_MOST_BUFFERS = 1024
+"""Linux's limit of one call."""
 _CHANGED = "cannot be read (its bytes are not those that were written)"
 
 
@@ -98,7 +100,9 @@ class RecordFile:
                 buffers.append(piece)
                 start += len(piece)
                 room -= len(piece)
-        found = os.preadv(self._fd, buffers, position)
+        found = 0
+        for first in range(0, len(buffers), _MOST_BUFFERS):
+            found += os.preadv(self._fd, buffers[first : first + _MOST_BUFFERS], position + found)
         for part in parts:
             digest.update(part)
         if found != size or digest.intdigest() != xxh3_64:
