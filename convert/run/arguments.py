@@ -13,6 +13,8 @@ from convert.errors import UsageError
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
+from convert.source.kinds import is_source, split_source
+from convert.source.root.dataset import open_dataset
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
 from stream.format.names import LAYOUTS
@@ -76,11 +78,12 @@ def build_parser() -> argparse.ArgumentParser:
         '{"droid": {"leave_out": ["*/failure/*"]}}',
     )
 
-    add = parser.add_argument_group("frames and pairs").add_argument
+    add = parser.add_argument_group(
+        "frames and pairs", "of root:PATH, a converted dataset, layout, cameras and sizes are kept unless given"
+    ).add_argument
     add(
         "--layout",
         choices=LAYOUTS,
-        default="pairs",
         help="pairs of one camera, or frames: each frame of each camera once, for windows chosen when loading "
         "(default: pairs)",
     )
@@ -88,7 +91,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name; all, or depth (default: primary)")
     add(
         "--image-size",
-        default="256",
         help="256, HxW or native; by camera with --layout frames: primary:256x256,wrist:128x128 (default: 256)",
     )
     add(
@@ -108,7 +110,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the mixture's, else the registry's")
     add(
         "--frames",
-        default="endpoints",
         help="which of [t, t+offset] to store: endpoints, all, stride:S or fixed:N (default: endpoints)",
     )
     add(
@@ -167,6 +168,33 @@ def build_parser() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="show the log of Beam and its runner")
     add("--json", action="store_true", help="print the result as JSON")
     return parser
+
+
+def fill_in(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given: for converted datasets what they have, which is looked up.
+
+    Raises:
+        UsageError: A converted dataset is not there, or they differ in their layouts.
+    """
+    found = {"layout": "pairs", "image_size": "256", "frames": "endpoints"}
+    names = [name.strip() for name in arguments.datasets.split(",")]
+    sources = [split_source(name) for name in names if is_source(name)]
+    if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
+        manifests = [open_dataset(place, arguments.source).manifest for _, place in sources]
+        layouts = sorted({manifest.layout for manifest in manifests})
+        if len(layouts) > 1 and arguments.layout is None:
+            raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
+        layout = arguments.layout or layouts[0]
+        found |= {"layout": layout, "image_size": "native"}
+        if layout == "frames":
+            found["cameras"] = ",".join(
+                dict.fromkeys(name for each in manifests for name in each.parameters.get("cameras", ("primary",)))
+            )
+        else:
+            found["frames"] = manifests[0].parameters.get("frames", "endpoints")
+    for name, value in found.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
 
 
 def check_arguments(arguments: argparse.Namespace) -> Options:

@@ -30,7 +30,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("raw")
     dataset = write_dataset(folder / "source", splits={"train": [EPISODES[:2], EPISODES[2:]]})
     for layout in ("pairs", "frames"):
-        options = Options(layout=layout, policy=FramePolicy(size=None, codec="raw"))  # type: ignore[arg-type]
+        options = Options(layout=layout, policy=FramePolicy(size=None, codec="raw"))
         convert_dataset(dataset.conversion(folder / layout, options))
     return {layout: folder / layout for layout in ("pairs", "frames")}
 
