@@ -80,7 +80,7 @@ def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(ro
 def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen.json"
     chosen.write_text('{"demo": ["demo-train.tfrecord-00000-of-00006__*"]}')
-    options = ("--episodes", str(chosen), "--image-size", "16x20")
+    options = ("--episodes", str(chosen), "--image-size", "16x20", "--splits", "train")
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "out", *options) in (0, EXIT_DAMAGED)
     loader = make_loader(tmp_path / "out", "demo", split="train", batch_size=4, num_workers=0)
     assert loader.batch_at(0)["frames"].shape[2:] == (16, 20, 3)
