@@ -29,9 +29,9 @@ from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
-from convert.shard.success import SUCCESS, episode_success
+from convert.shard.success import episode_success
 from convert.source.episode import Episode
-from convert.source.features import Feature
+from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
 from convert.tasks.pieces import join_pieces

@@ -17,7 +17,7 @@ in ``stream.format.schema``.
 The layout says what a record of an ArrayRecord file is:
 
 - ``pairs``: the frames of one pair (t, t + offset) of one camera.
-- ``frames``: one frame of one camera, a JPEG or a depth map (``stream.format.depth``). An episode of n steps and k
+- ``frames``: one frame of one camera, a JPEG or a depth map (``stream.format.frame``). An episode of n steps and k
   cameras has n * k records, camera after camera, each from step 0 to n - 1. A frame that the source lacks, or that is
   damaged, is a hole: a record without frames.
 """

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
-from convert.shard.success import SUCCESS
-from convert.source.features import STEPS, Feature
+from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted
 from convert.source.root.reader import RootReader, open_split
