@@ -36,8 +36,9 @@ class MappedIndex:
         # Labels have files of their own, of which those that batches need are mapped.
         paths = dict.fromkeys([*(table.path for table in tables), *(table.file_of(name) for table, name in needed)])
         region = Region(list(paths))
-        for file in {table.columns[name].file for table, name in needed} - {None}:
-            file.check()
+        for file in {table.columns[name].file for table, name in needed}:
+            if file is not None:
+                file.check()
         self._starts = dict(zip(paths, region.starts, strict=True))
         self.int32, self.int64, self.float32 = region.view("<i4"), region.view("<i8"), region.view("<f4")
         region.read_ahead(

@@ -250,10 +250,9 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
             path = label_path(target / split, name, file)
             if before.get(name) != file or not path.is_file() or path.stat().st_size != file.bytes:
                 place, waiting = folder / split / LABELS, waiting_label(name, file.sha256)
-                source = label_file(name) if place.size(waiting) is None else waiting
-                files.append(
-                    Download(folder=place, target=target / split / LABELS / waiting, entry=file, source=source)
-                )
+                stored = label_file(name) if place.size(waiting) is None else waiting
+                copy = target / split / LABELS / waiting
+                files.append(Download(folder=place, target=copy, entry=file, source=stored))
         known_labels = known_labels and before.items() >= entry.labels.items()
         _check_columns(target, split, before, entry)
     unfinished = fetched is not None and len(known) == len(names)

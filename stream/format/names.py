@@ -11,9 +11,9 @@ A converted dataset has these files::
     ROOT/<dataset>/<version>/<split>/labels/<name>.arrow                  columns added later, one row per step
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   the frames
 
-The three tables are the index of a split, and labels are further columns of ``steps``. Each table is an uncompressed Arrow IPC file of one record batch, so every column
-is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps. The columns are defined
-in ``stream.format.schema``.
+The three tables are the index of a split, and labels are further columns of ``steps``. Each table is an uncompressed
+Arrow IPC file of one record batch, so every column is one contiguous array that can be mapped. Rows follow the order of
+shards, episodes and steps. The columns are defined in ``stream.format.schema``.
 
 The layout says what a record of an ArrayRecord file is:
 

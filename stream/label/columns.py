@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stream.format.schema import TEXT
 from stream.format.table import number_type
@@ -63,7 +64,7 @@ class LabelColumn:
     def _open(self, shape: tuple[int, ...]) -> None:
         dtype = self._dtype
         size = self._steps * int(np.prod(shape)) * dtype.itemsize
-        file = self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))
+        file = self._stack.enter_context(tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115
         file.truncate(max(size, 1))
         self._map = mmap.mmap(file.fileno(), max(size, 1))
         self._values = np.frombuffer(self._map, dtype, self._steps * int(np.prod(shape))).reshape(self._steps, *shape)
@@ -109,15 +110,9 @@ class LabelColumn:
             return np.asarray(column.to_numpy(zero_copy_only=False))
         items = column.flatten()
         width, rest = divmod(len(items), max(1, len(column)))
-        lengths = column.value_lengths() if not pa.types.is_fixed_size_list(column.type) else None
-        if (
-            rest
-            or items.null_count
-            or (lengths is not None and len(lengths) and lengths.unique().to_pylist() != [width])
-        ):
-            raise ArgumentError(
-                f"{self._where} has lists of several lengths or without some numbers; expected one length"
-            )
+        is_even = pa.types.is_fixed_size_list(column.type) or pc.all(pc.equal(column.value_lengths(), width)).as_py()
+        if rest or items.null_count or is_even is False:
+            raise ArgumentError(f"{self._where} has lists of several lengths, or without some numbers; expected one")
         if not len(column):
             return np.zeros((0, 0), self._dtype)
         if not width:
