@@ -98,4 +98,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="replace labels of this name")
     parser.add_argument("--remove", metavar="N", help="take these labels away")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    return parser.parse_args(arguments)
+    # Options may stand before the table.
+    return parser.parse_intermixed_args(arguments)

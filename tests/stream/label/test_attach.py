@@ -345,7 +345,8 @@ def test_the_command_attaches_lists_and_removes(root: Path, tmp_path: Path, caps
     assert capsys.readouterr().out == "demo train: labels value: value float64 (missing at 3 steps)\n"
     assert main(arguments) == 0
     assert capsys.readouterr().out == "train value: value float64 (missing at 3 steps)\n"
-    assert main([*arguments, str(tmp_path / "value.csv"), "--split", "train"]) == 2
+    assert main([*arguments, "--split", "train", str(tmp_path / "value.csv")]) == 2
+    assert "labels 'value' exist" in capsys.readouterr().err
     assert main([*arguments, "--remove", "value"]) == 0
     assert main([*arguments, "--remove", "value"]) == 2
     assert main([*arguments, str(tmp_path / "none.csv")]) == 2
