@@ -22,9 +22,7 @@ def label_features(indexes: Sequence[SplitIndex]) -> dict[str, Label]:
         ArgumentError: A label is not in all of the splits, or LeRobot uses its name.
     """
     found: dict[str, Label] = {}
-    labelled = [
-        {name: column for name, column in index.steps.columns.items() if column.file is not None} for index in indexes
-    ]
+    labelled = [index.labels for index in indexes]
     for name in dict.fromkeys(name for own in labelled for name in own):
         columns = [own[name] for own in labelled if name in own]
         feature = _feature(name)

@@ -15,7 +15,7 @@ import xxhash
 
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.shards import SplitShards
-from stream.format.table import Table, open_table
+from stream.format.table import Column, Table, open_table
 from stream.storage.errors import FormatError
 from stream.storage.memory import available_memory
 
@@ -54,6 +54,11 @@ class SplitIndex:
         """Return the table of a kind."""
         table: Table = getattr(self, kind)
         return table
+
+    @property
+    def labels(self) -> dict[str, Column]:
+        """Columns of ``steps`` that were added after the conversion, by name."""
+        return {name: column for name, column in self.steps.columns.items() if column.file is not None}
 
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""

@@ -77,7 +77,7 @@ def add_labels(
         folders = {index.split: Path(index.folder, LABELS) for index in splits}
         for folder in folders.values():
             folder.mkdir(exist_ok=True)
-        places = Places(splits, opened.name, given)
+        places = Places(splits, opened, given)
         read = _read(given, chosen, places, folder=folders[splits[0].split], stack=stack)
         places.faults.raise_error(given.where, places.hint)
         present = {column.name: column.present(places.seen) for column in read}

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
+from stream.format.manifest import Manifest
 from stream.label.faults import SHOWN, Faults
 from stream.label.given import EPISODE_KEYS, RANGE_KEYS, STEP_KEYS, GivenTable
 from stream.storage.errors import ArgumentError
@@ -32,7 +34,7 @@ class Places:
 
     Args:
         splits: Splits.
-        dataset: Name of the dataset.
+        dataset: Dataset of the splits.
         table: Table with the keys.
 
     Attributes:
@@ -44,8 +46,8 @@ class Places:
         ArgumentError: The keys do not say which steps the rows are of.
     """
 
-    def __init__(self, splits: Sequence[SplitIndex], dataset: str, table: GivenTable) -> None:
-        self.splits, self.dataset = splits, dataset
+    def __init__(self, splits: Sequence[SplitIndex], dataset: Dataset, table: GivenTable) -> None:
+        self.splits, self.dataset = splits, dataset.name
         self.faults = Faults()
         self.starts = np.cumsum([0, *(len(split.steps) for split in splits)])
         self.seen = np.zeros(int(self.starts[-1]), bool)
@@ -53,6 +55,8 @@ class Places:
         firsts = [split.episodes.array("first_steps_row").astype(np.int64) for split in splits]
         self._first = np.concatenate([first + start for first, start in zip(firsts, self.starts, strict=False)])
         self.keys = self._check_keys(table)
+        if "index" in self.keys:
+            self._check_index(dataset.manifest, table.where)
 
     def _check_keys(self, table: GivenTable) -> list[str]:
         keys = table.keys()
@@ -67,7 +71,6 @@ class Places:
                     f"{where}; expected a key of the episode ({', '.join(EPISODE_KEYS)}), with one of the step "
                     f"({', '.join(STEP_KEYS)}) or start and stop; or LeRobot's index"
                 )
-            self._check_index(table.where)
             return [name for name in keys if name in ("dataset", "index")]
         several = [split.split for split in self.splits]
         numbers = [name for name in EPISODE_KEYS if name in keys and self._is_number_in_split(name)]
@@ -85,11 +88,15 @@ class Places:
     def _has_lerobot_numbers(self) -> bool:
         return all("episode_index" in split.episodes.columns for split in self.splits)
 
-    def _check_index(self, where: str) -> None:
+    def _check_index(self, manifest: Manifest, where: str) -> None:
         """Raise ArgumentError if LeRobot's number of a frame is not the number of its step here."""
         short = np.flatnonzero(self._count == 0)
-        if len(self.splits) > 1 or len(short):
-            why = f"episode {short[0]} has no steps here" if len(short) else "the dataset has several splits"
+        chosen = manifest.parameters.get("episodes")
+        if len(manifest.splits) > 1 or chosen or len(short):
+            why = (
+                "the dataset has several splits" if len(manifest.splits) > 1 else "some of its episodes were converted"
+            )
+            why = f"episode {short[0]} has no steps here" if len(short) else why
             raise ArgumentError(
                 f"{where}: index counts the frames of a whole LeRobot dataset, and {why}, so the steps cannot be told; "
                 "name them by episode_index and frame_index"

@@ -296,6 +296,7 @@ class Loader(grain.IterDataset[Batch]):
           ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
           that several would leave out counts for the first.
         - ``unknown_episodes``: how many of the named episodes its splits lack.
+        - ``labels``: columns that were added after the conversion (``stream.add_labels``).
         - ``damaged``: what the conversion left out, by reason.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones

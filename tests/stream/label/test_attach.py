@@ -153,21 +153,28 @@ def named(folder: Path) -> list[str]:
         ({"episode": [2, 0], "start": [1, 0], "stop": [4, 5], "x": [7, 8]}, [8] * 5 + [0] * 4 + [0, 7, 7, 7, 0, 0]),
         ({"episode_index": [1], "x": [9]}, [0] * 5 + [9] * 4 + [0] * 6),
         ({"episode_index": [2, 0], "frame_index": [5, 0], "x": [1, 2]}, [2] + [0] * 13 + [1]),
-        ({"index": [14, 0], "x": [1, 2]}, [2] + [0] * 13 + [1]),
         ({"episode": [2], "frame_index": [5], "index": [99], "dataset": ["demo"], "x": [1]}, [0] * 14 + [1]),
     ],
 )
 def test_steps_are_named_one_by_one_by_ranges_and_by_whole_episodes(
     root: Path, folder: Path, table: dict[str, Any], expected: list[int]
 ) -> None:
-    if "index" in table and len(table) == 2:
-        # A number of the whole dataset needs one split.
-        with pytest.raises(ArgumentError, match="has several splits"):
-            stream.add_labels(root, "demo", table)
     stream.add_labels(root, "demo", table, split="train")
     values, valid = column(folder, "x")
     assert values.tolist() == expected
     assert valid is not None and (valid == (np.array(expected) > 0)).all()
+
+
+def test_lerobots_index_counts_the_steps_of_a_dataset_of_one_split(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "demo", {"train": LENGTHS["train"]})
+    with pytest.raises(ArgumentError, match=r"1 row of no step \(index 15\)"):
+        stream.add_labels(tmp_path, "demo", {"index": [15, 0], "x": [1, 2]})
+    stream.add_labels(tmp_path, "demo", {"index": [14, 0], "x": [1, 2]})
+    assert column(folder, "x")[0].tolist() == [2] + [0] * 13 + [1]
+    assert stream.make_loader(tmp_path, "demo", batch_size=1).describe()["demo"]["labels"] == ["x"]
+    folder = write_dataset(tmp_path, "short", {"train": [[0, 3]]})
+    with pytest.raises(ArgumentError, match="episode 0 has no steps here"):
+        stream.add_labels(tmp_path, "short", {"index": [0], "x": [1]})
 
 
 def test_ids_name_episodes_of_all_splits_and_numbers_need_a_split(root: Path, folder: Path) -> None:
@@ -191,7 +198,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dataset": ["demo", "bridge"], "episode": [0, 1], "step": [1, 1], "x": [1, 2]}, "1 row of another dataset"),
     ({"episode": [0], "step": [1], "frame_index": [2], "x": [1]}, "1 row whose keys name different steps"),
     ({"episode_id": ["elsewhere"], "x": [1]}, r"1 row of unknown episodes.*with ids like 'demo-train"),
-    ({"index": [15], "x": [1]}, "1 row of no step"),
+    ({"index": [1], "x": [1]}, "the dataset has several splits"),
     ({"step": [1], "x": [1]}, "expected a key of the episode"),
     ({"episode": [0], "start": [1], "x": [1]}, "start and stop together"),
     ({"episode": [0]}, "no column to attach"),
