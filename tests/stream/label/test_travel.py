@@ -19,6 +19,7 @@ from stream.fetch.command import fetch
 from stream.format.catalog import Catalog
 from stream.format.index import open_index
 from stream.format.manifest import read_manifest
+from stream.format.names import waiting_label
 from tests.stream.index_root import write_dataset
 
 
@@ -139,3 +140,19 @@ def test_labels_go_through_a_lerobot_dataset_and_back_and_through_a_new_index(fr
         assert [v for v, b in zip(values, before[name], strict=True) if b != "None"] == [
             v for v in before[name] if v != "None"
         ]
+
+
+def test_labels_that_wait_for_their_name_are_read_verified_and_fetched(source: Path, tmp_path: Path) -> None:
+    expected = labels_of(source, "demo")
+    version = next(source.glob("demo/*"))
+    entry = read_manifest(version).splits["train"].labels["all"]
+    path = version / "train" / "labels" / "all.arrow"
+    path.rename(path.with_name(waiting_label("all", entry.sha256)))
+    path.write_bytes(b"what was there before")
+    assert labels_of(source, "demo") == expected
+    assert [each for each in verify_root(source, jobs=1).problems if "/labels/" in str(each.file)] == []
+    fetch(str(source), tmp_path / "copy", "demo", splits=["train"])
+    assert labels_of(tmp_path / "copy", "demo") == expected
+    stream.add_labels(source, "demo", {"episode": [0], "more": [1]}, split="train")
+    assert sorted(each.name for each in path.parent.iterdir()) == ["all.arrow", "more.arrow"]
+    assert labels_of(source, "demo", list(expected)) == expected
