@@ -26,6 +26,8 @@ from stream.storage.files import alone, sync_folder
 from stream.storage.remote import is_remote
 
 _PREFIXES = tuple(f"{kind}." for kind in TABLE_KINDS)
+Listed = dict[str, dict[str, dict[str, dict[str, Any]]]]
+"""Columns of labels by split, name of the labels, and name of the column."""
 
 
 @with_known_names
@@ -67,6 +69,8 @@ def add_labels(
         stream.storage.errors.FormatError: The dataset is damaged.
         OSError: The folder cannot be written.
     """
+    if columns is not None and (isinstance(columns, str) or not all(isinstance(each, str) for each in columns)):
+        raise ArgumentError(f"columns={columns!r:.100}; expected a list of names")
     given = open_given(table)
     chosen = given.chosen(columns)
     name = _check_name(name, chosen, table)
@@ -91,7 +95,9 @@ def add_labels(
         for place, entry in entries.items():
             labels[place][name] = entry
         commit_labels(opened.folder, labels)
-    return _described(root, opened, name, list(folders))
+        listed = _listed(_catalog(root).open(f"{opened.folder.parent.name}:{opened.version}"))
+        described = {place: listed[place][name] for place in folders}
+    return {"dataset": opened.name, "version": opened.version, "name": name, "splits": described}
 
 
 @with_known_names
@@ -133,7 +139,7 @@ def remove_labels(root: str | Path, dataset: str, name: str, *, split: str | Non
     return {"dataset": opened.name, "version": opened.version, "name": name, "splits": gone}
 
 
-def list_labels(root: str | Path, dataset: str) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+def list_labels(root: str | Path, dataset: str) -> Listed:
     """Return the labels of a dataset: by split and name, the ``type`` of each column and its ``missing`` steps.
 
     Raises:
@@ -143,8 +149,8 @@ def list_labels(root: str | Path, dataset: str) -> dict[str, dict[str, dict[str,
     return _listed(_catalog(root).open(dataset))
 
 
-def _listed(dataset: Dataset) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+def _listed(dataset: Dataset) -> Listed:
+    found: Listed = {}
     for split, entry in dataset.manifest.splits.items():
         if not entry.labels or not (dataset.folder / split / table_file("steps")).exists():
             continue
@@ -164,16 +170,6 @@ def _type(field: Any) -> str:
         return "text"
     is_list = hasattr(kind, "list_size")
     return f"{number_type(kind.value_type)}[{kind.list_size}]" if is_list else str(number_type(kind))
-
-
-def _described(root: str | Path, opened: Dataset, name: str, splits: Sequence[str]) -> dict[str, Any]:
-    listed = list_labels(root, f"{opened.folder.parent.name}:{opened.version}")
-    return {
-        "dataset": opened.name,
-        "version": opened.version,
-        "name": name,
-        "splits": {split: listed[split][name] for split in splits},
-    }
 
 
 def _catalog(root: str | Path) -> Catalog:
@@ -222,7 +218,7 @@ def _check_name(name: str | None, columns: Sequence[str], table: Any) -> str:
         name = columns[0]
     elif name is None and isinstance(table, str | os.PathLike):
         name = Path(table).stem
-    if name is None or not re.fullmatch(NAME, name) or len(name) > 100:
+    if not isinstance(name, str) or not re.fullmatch(NAME, name) or len(name) > 100:
         raise ArgumentError(
             f"name={name!r:.120}; name the labels of {', '.join(columns)} with letters, digits and _ . + - to begin "
             "with a letter or digit, such as 'progress'"

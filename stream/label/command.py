@@ -24,7 +24,7 @@ exit codes:
   0    done
   1    a file is damaged, or the root cannot be written; nothing was changed
   2    a wrong name or option, or a table that does not fit; nothing was changed
-  130  interrupted; nothing was changed
+  130  interrupted; the labels are those of before, or the new ones
 
 examples:
   python -m stream.label data/oxe bridge advantage.parquet
@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parsed = _parse(arguments)
     interrupt_on_kill()
-    return run_command(lambda: _label(parsed), interrupted="interrupted; nothing was changed")
+    return run_command(
+        lambda: _label(parsed), interrupted="interrupted; the labels are those of before, or the new ones"
+    )
 
 
 def _label(parsed: argparse.Namespace) -> None:

@@ -126,8 +126,10 @@ class Places:
             return
         if "index" in self.keys:
             number, known = self._whole(batch, "index")
-            known &= self._note_unknown(batch, "of no step", known & (number < 0), known & (number >= len(self.seen)))
-            rows = np.flatnonzero(known)
+            known &= self._of_dataset(batch)
+            is_step = (number >= 0) & (number < len(self.seen))
+            self._note(batch, "of no step", known & ~is_step)
+            rows = np.flatnonzero(known & is_step)
             yield self._once(Placed(rows, number[rows]), batch)
             return
         episode, known = self._episodes(batch)
@@ -149,12 +151,7 @@ class Places:
 
     def _episodes(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of each row's episode among all splits, int64 [n], and which rows have one."""
-        known = np.ones(batch.num_rows, bool)
-        if "dataset" in self.keys:
-            names = batch.column("dataset").cast(pa.large_string())
-            own = pc.equal(names, self.dataset).fill_null(False).to_numpy(zero_copy_only=False)
-            self._note(batch, "of another dataset", ~own)
-            known &= own
+        known = self._of_dataset(batch)
         episode: np.ndarray | None = None
         for key in (key for key in EPISODE_KEYS if key in self.keys):
             if key == "episode_id":
@@ -172,6 +169,15 @@ class Places:
             episode = number
         assert episode is not None
         return episode, known
+
+    def _of_dataset(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return which rows are of this dataset, as far as the table says, bool [n]."""
+        if "dataset" not in self.keys:
+            return np.ones(batch.num_rows, bool)
+        names = batch.column("dataset").cast(pa.large_string())
+        own = np.asarray(pc.equal(names, self.dataset).fill_null(False))
+        self._note(batch, "of another dataset", ~own)
+        return own
 
     def _of_ids(self, column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         texts = column.cast(pa.large_string()).dictionary_encode()
@@ -230,12 +236,6 @@ class Places:
         has = np.asarray(numbers.is_valid())
         self._note(batch, f"without {key}", ~has)
         return numbers.fill_null(-1).to_numpy(), has
-
-    def _note_unknown(self, batch: pa.RecordBatch, kind: str, *wrong: np.ndarray) -> np.ndarray:
-        """Note rows that are wrong in one of some ways; return the others."""
-        any_wrong = np.logical_or.reduce(wrong)
-        self._note(batch, kind, any_wrong)
-        return ~any_wrong
 
     def _note(self, batch: pa.RecordBatch, kind: str, wrong: np.ndarray) -> None:
         """Note the rows of a batch that are wrong, bool [n]."""

@@ -338,6 +338,36 @@ def test_verify_tells_of_damaged_missing_and_unknown_labels(root: Path, folder: 
         open_split(folder)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"columns": "x"}, "columns='x'; expected a list of names"),
+        ({"columns": ["z"]}, "no column 'z' to attach; columns there: x"),
+        ({"columns": ["episode"]}, "no column 'episode' to attach; is a key"),
+        ({"name": "../x"}, "name='../x'; name the labels"),
+        ({"name": 3}, "name=3; name the labels"),
+        ({"split": "tran"}, "no split 'tran'; did you mean 'train'"),
+        ({"overwrit": True}, "unknown argument 'overwrit'"),
+    ],
+)
+def test_wrong_arguments_are_refused(root: Path, arguments: dict[str, Any], message: str) -> None:
+    before = files(root)
+    with pytest.raises(ArgumentError, match=message):
+        stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, **{"split": "train", **arguments})
+    assert files(root) == before
+
+
+@pytest.mark.parametrize("table", ["none.parquet", "notes.txt", "broken.parquet", "s3://bucket/x.parquet", 7])
+def test_what_is_no_table_is_refused(root: Path, tmp_path: Path, table: Any) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
+    given = tmp_path / table if isinstance(table, str) and "s3" not in table else table
+    with pytest.raises(
+        ArgumentError, match=r"no such file|expected files|cannot be read|a local file|expected a parquet"
+    ):
+        stream.add_labels(root, "demo", given, split="train")
+
+
 def test_a_root_in_an_object_store_is_refused() -> None:
     with pytest.raises(ArgumentError, match="labels are attached to local roots"):
         stream.add_labels("s3://bucket/oxe", "demo", {"episode": [0], "x": [1]})
