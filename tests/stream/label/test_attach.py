@@ -363,7 +363,7 @@ def test_what_is_no_table_is_refused(root: Path, tmp_path: Path, table: Any) -> 
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
     given = tmp_path / table if isinstance(table, str) and "s3" not in table else table
     with pytest.raises(
-        ArgumentError, match=r"no such file|expected files|cannot be read|a local file|expected a parquet"
+        ArgumentError, match=r"no such file|expected a file|cannot be read|a local file|expected a parquet"
     ):
         stream.add_labels(root, "demo", given, split="train")
 
