@@ -229,10 +229,10 @@ def test_all_faults_are_counted_over_all_batches_and_five_are_shown(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(given, "_MOST_ROWS", 3)
-    table = {"episode": [*range(3, 13), 0, 0], "step": [0] * 12, "x": [1] * 12}
+    table = {"episode": [*range(3, 14), 0, 0], "step": [0] * 13, "x": [1] * 13}
     with pytest.raises(ArgumentError) as error:
         stream.add_labels(root, "demo", table, split="train")
-    assert "10 rows of unknown episodes (episode 3 step 0, episode 4 step 0, " in str(error.value)
+    assert "11 rows of unknown episodes (episode 3 step 0, episode 4 step 0, " in str(error.value)
     assert "episode 7 step 0, ...); 1 row that name a step again" in str(error.value)
 
 
