@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
-from convert.index.table_writer import TableWriter
 from convert.jobs import ShardJob
 from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
@@ -41,6 +40,7 @@ from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
+from stream.storage.table_writer import TableWriter
 
 
 def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:

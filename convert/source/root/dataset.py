@@ -149,7 +149,7 @@ def _open(dataset: Dataset) -> RootSource:
     codecs = ", ".join(f"{camera.name} ({camera.codec})" for camera in stored if not camera.is_depth)
     return RootSource(
         path=path,
-        fingerprint=manifest.checksum,
+        fingerprint=manifest.data,
         metadata=(MANIFEST_NAME,),
         features=features,
         splits={name: tuple(shard.episodes for shard in entry.shards) for name, entry in manifest.splits.items()},
