@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _browse(parsed: argparse.Namespace) -> None:
-    opened = Opened.open(parsed.root, takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"))
+    opened = Opened.open(parsed.root, marks=parsed.marks, takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"))
     with _bind(parsed.host, parsed.port) as listening, imports_of("browse", by="python -m stream.browse"):
         from stream.browse.app import serve
 
@@ -87,5 +87,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder that convert.run wrote to")
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: 127.0.0.1, this machine alone)")
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")
+    parser.add_argument(
+        "--marks", type=Path, default=Path("marks.json"), metavar="FILE", help="marked episodes (default: marks.json)"
+    )
     parser.add_argument("--no-open", action="store_true", help="do not open a browser window")
     return parser.parse_args(arguments)

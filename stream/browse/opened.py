@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from stream.browse.frames import EpisodeRows
+from stream.browse.marks import Marks
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.storage.errors import ArgumentError, FormatError, closest
@@ -19,38 +20,39 @@ class Opened:
 
     Attributes:
         catalog: Datasets below the root.
+        marks: Marked episodes.
+        names: Datasets that can be used.
         damaged: Datasets whose manifest cannot be used, and why.
         takes_paths: Whether a page may open a file that its address names; False if other machines reach the pages.
     """
 
     catalog: Catalog
+    marks: Marks
+    names: tuple[str, ...]
     damaged: dict[str, str] = field(default_factory=dict)
     takes_paths: bool = True
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def open(cls, root: str | Path, *, takes_paths: bool = True) -> Opened:
+    def open(cls, root: str | Path, *, marks: str | Path = "marks.json", takes_paths: bool = True) -> Opened:
         """Open a root and read all of its manifests.
 
         Raises:
-            ArgumentError: There is no such folder, or it holds no complete conversion.
+            ArgumentError: There is no such folder, it holds no complete conversion, or ``marks`` is another file.
         """
-        opened = cls(Catalog(root), takes_paths=takes_paths)
-        opened.catalog.check_converted()
-        for name in opened.catalog.complete:
+        catalog = Catalog(root)
+        catalog.check_converted()
+        complete, damaged = catalog.complete, {}
+        for name in complete:
             try:
-                _ = opened.catalog.open(name).fields
+                _ = catalog.open(name).fields
             except (FormatError, OSError) as error:
-                opened.damaged[name] = str(error)
-        if not opened.names:
-            raise ArgumentError(next(iter(opened.damaged.values())))
-        return opened
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the datasets that can be used."""
-        return [name for name in self.catalog.complete if name not in self.damaged]
+                damaged[name] = str(error)
+        if len(damaged) == len(complete):
+            raise ArgumentError(next(iter(damaged.values())))
+        names = tuple(name for name in complete if name not in damaged)
+        return cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths)
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset; raise ArgumentError for an unknown name, FormatError for a damaged manifest."""
