@@ -9,13 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from stream.browse.doctor import Doctor
 from stream.browse.opened import Opened
-from stream.browse.pages import episode, overview, run
+from stream.browse.pages import dataset as dataset_page
+from stream.browse.pages import doctor as doctor_page
+from stream.browse.pages import episode, marks, mixture, overview, run
 from stream.browse.shell import error_page
 from stream.storage.errors import ArgumentError, FormatError, StreamError
 
@@ -47,9 +50,28 @@ def make_app(opened: Opened) -> FastAPI:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     app.get("/frame/{dataset}/{split}/{number}/{camera}/{step}.jpg")(functools.partial(_frame, opened))
 
+    doctor = Doctor(opened)
+    app.router.on_shutdown.append(doctor.stop)
+
     @_page("/")
     def show_overview() -> None:
         overview.show(opened)
+
+    @_page("/dataset/{name}/{split}")
+    def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
+        dataset_page.show(opened, doctor, name, split, state=state, tab=tab)
+
+    @_page("/doctor")
+    def show_doctor() -> None:
+        doctor_page.show(opened, doctor)
+
+    @_page("/marks")
+    def show_marks() -> None:
+        marks.show(opened)
+
+    @_page("/mixture")
+    def show_mixture(request: Request) -> None:
+        mixture.show(opened, mixture.Asked.of(opened, request.query_params))
 
     @_page("/episode/{dataset}/{split}/{number}")
     def show_episode(dataset: str, split: str, number: int, step: int = 0) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+from stream.browse.episodes import EpisodeTable
 from stream.browse.frames import EpisodeRows
 from stream.browse.marks import Marks
 from stream.format.catalog import Catalog, Dataset
@@ -32,6 +33,7 @@ class Opened:
     damaged: dict[str, str] = field(default_factory=dict)
     takes_paths: bool = True
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
+    _tables: dict[tuple[str, str], EpisodeTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -76,6 +78,12 @@ class Opened:
             if (name, split) not in self._indexes:
                 self._indexes[name, split] = open_index(dataset, split)
             return self._indexes[name, split]
+
+    def table(self, name: str, split: str) -> EpisodeTable:
+        """Return the episodes of a split as a table; raise as ``index`` does."""
+        index = self.index(name, split)
+        with self._lock:
+            return self._tables.setdefault((name, split), EpisodeTable(self.dataset(name), index))
 
     def episode(self, name: str, split: str, episode: int) -> EpisodeRows:
         """Return the rows of an episode, from which its frames are read; raise as ``index`` does."""
