@@ -69,6 +69,12 @@ class DatasetFacts:
         )
 
     @property
+    def first_split(self) -> str:
+        """The split to begin with: ``train``, or else the first with episodes."""
+        order = sorted(self.splits, key=lambda name: (not self.splits[name], name != "train"))
+        return next(iter(order), "")
+
+    @property
     def notes(self) -> list[str]:
         """Rate, robot, cameras and licence in words."""
         rate = f"{self.rate:g} Hz" if self.rate else "rate unknown"

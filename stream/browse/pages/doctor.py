@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from html import escape
+from functools import partial
 
 from nicegui import ui
 
-from stream.browse.doctor import Doctor, Finding
+from stream.browse.doctor import Doctor, Finding, Place
+from stream.browse.markup import findings_html
 from stream.browse.opened import Opened, episode_url
 from stream.browse.shell import page_frame
 
@@ -34,7 +34,7 @@ def show_findings(opened: Opened, doctor: Doctor, datasets: list[str], *, split:
         split: Split whose findings to show, or None for all.
     """
     with ui.row().classes("items-center"):
-        button = ui.button("Look for mistakes").mark("look")
+        button = ui.button("Look for mistakes").props("no-caps").mark("look")
         state = ui.label().classes("faint").mark("doctor-state")
     content = ui.html(sanitize=False).classes("w-full")
     shown: list[object] = [None]
@@ -51,7 +51,9 @@ def show_findings(opened: Opened, doctor: Doctor, datasets: list[str], *, split:
             found = [each for each in doctor.findings if each.dataset in datasets]
             if split is not None:
                 found = [each for each in found if each.split in ("", split)]
-            content.content = findings_html(opened, found) if looked or found else ""
+            content.content = (
+                findings_html(found, picture=partial(_picture, opened), address=_address) if looked or found else ""
+            )
 
     async def look() -> None:
         task = asyncio.create_task(doctor.run(datasets))
@@ -65,35 +67,9 @@ def show_findings(opened: Opened, doctor: Doctor, datasets: list[str], *, split:
     refresh()
 
 
-def findings_html(opened: Opened, findings: Sequence[Finding]) -> str:
-    """Return findings as a table, every text escaped, with the frame of each example's step."""
-    if not findings:
-        return "<p>Nothing was found.</p>"
-    rows = []
-    for finding in findings:
-        examples = "".join(_example(opened, finding, number) for number in range(len(finding.places)))
-        cells = [
-            f'<span class="{finding.severity}">{finding.severity}</span>',
-            escape(finding.dataset),
-            escape(finding.split or "all"),
-            escape(finding.rule),
-            escape(finding.count),
-            f"{escape(finding.meaning)}<div>{examples}</div>",
-        ]
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(f"<th>{name}</th>" for name in ("severity", "dataset", "split", "rule", "count", "found"))
-    return f'<table class="plain" id="findings"><tr>{head}</tr>{"".join(rows)}</table>'
+def _picture(opened: Opened, finding: Finding, place: Place) -> str:
+    return opened.frame_url(finding.dataset, finding.split, place.episode or 0, 0, place.step)
 
 
-def _example(opened: Opened, finding: Finding, number: int) -> str:
-    place = finding.places[number]
-    said = f" “{escape(place.instruction)}”" if place.instruction else ""
-    text = f"{escape(place.text)}{said}"
-    if place.episode is None:
-        return f'<p class="faint">{text}</p>'
-    address = escape(episode_url(finding.dataset, finding.split, place.episode, step=place.step))
-    picture = escape(opened.frame_url(finding.dataset, finding.split, place.episode, 0, place.step))
-    return (
-        f'<p class="example"><a class="plain" href="{address}"><img src="{picture}" loading="lazy" '
-        f'onerror="this.remove()">episode {place.episode}</a> <span class="faint">{text}</span></p>'
-    )
+def _address(finding: Finding, place: Place) -> str:
+    return episode_url(finding.dataset, finding.split, place.episode or 0, step=place.step)

@@ -22,6 +22,9 @@ from stream.order.filters import MISSING
 from stream.order.mixture import packaged_mixtures
 from stream.storage.errors import ArgumentError, FormatError, StreamError
 
+_STEPS = 1000
+"""Steps whose epochs of each dataset are shown."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -162,11 +165,14 @@ def table_html(opened: Opened, found: Opening) -> str:
     """Return a table of the members, every text escaped."""
     ends = [*(f"to {until:,}" for until in found.until), "on"]
     shares = [f"share {end}" for end in ends] if found.until else ["share"]
-    heads = ("dataset", *shares, "samples", "of them in 1,000 steps", "episodes", "left out", "unknown")
+    heads = ("dataset", *shares, "samples", f"epochs in {_STEPS:,} steps", "episodes", "left out", "unknown")
     rows = []
     for place, (name, each) in enumerate(found.overview.items()):
-        drawn = found.phases[0][place] * found.batch_size * 1000
-        epochs = f"{drawn / each['samples']:.2g} epochs" if each["samples"] else "none"
+        drawn = found.batch_size * sum(
+            phase[place] * (min(end, _STEPS) - min(begin, _STEPS))
+            for phase, begin, end in zip(found.phases, [0, *found.until], [*found.until, _STEPS], strict=True)
+        )
+        epochs = f"{drawn / each['samples']:,.2f}" if each["samples"] else "none"
         split = next(iter(each["ranges"]), "")
         base = name if name in opened.names else ""
         title = f'<a class="plain" href="{dataset_url(base, split)}">{escape(name)}</a>' if base else escape(name)
@@ -182,7 +188,8 @@ def table_html(opened: Opened, found: Opening) -> str:
             f"<td>{', '.join(lost)}</td>",
         ]
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{name}</th>" for name in heads)
+    texts = ("dataset", "left out", "unknown")
+    head = "".join(f"<th{'' if name in texts else ' class=number'}>{name}</th>" for name in heads)
     return f'<table class="plain" id="members"><tr>{head}</tr>{"".join(rows)}</table>'
 
 
