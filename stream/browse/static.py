@@ -34,6 +34,7 @@ _PAGE = """\
 _PLAYER = """\
 <p><button id="play">play</button> <input id="place" type="range" min="0" max="{last}" value="0" style="width: 40em">
 <span id="step"></span></p>
+{curves}
 <script>
 const steps = {steps}, pictures = {pictures}, count = {count};
 const place = document.getElementById("place");
@@ -184,6 +185,7 @@ class _Writer:
         row = np.array([number])
         texts = [index.episodes.take_texts(name, row)[0] for name in ("language", "episode_id", "status")]
         player = _PLAYER.format(
+            curves=self._curves(rows),
             last=max(0, len(steps) - 1),
             steps=json.dumps(steps.tolist()),
             pictures=json.dumps(pictures),
@@ -193,12 +195,14 @@ class _Writer:
         )
         said = f"<p><b>{escape(texts[0]) or '(no instruction)'}</b></p>"
         every = f", every {stride}. frame" if stride > 1 else ""
+        notes = f"{escape(texts[1])}, {escape(texts[2])}, {len(rows.steps)} steps{every}"
         content = (
             f"<h1>{escape(dataset.name)}, {escape(index.split)}, episode {number}</h1>"
-            f'<p><a href="index.html">Overview</a> <span class="faint">{escape(texts[1])}, {escape(texts[2])}, {len(rows.steps)} steps{every}</span></p>'
-            f"{said}{images}{self._curves(rows)}"
+            f'<p><a href="index.html">Overview</a> <span class="faint">{notes}</span></p>{said}{images}'
         )
-        self._write(_page(episode), f"{dataset.name} {number}", content + (player if len(steps) else ""))
+        self._write(
+            _page(episode), f"{dataset.name} {number}", content + (player if len(steps) else self._curves(rows))
+        )
 
     def _curves(self, rows: EpisodeRows) -> str:
         drawn = ""
