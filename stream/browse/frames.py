@@ -165,7 +165,8 @@ def depth_colours(depth: np.ndarray, near: float, far: float) -> np.ndarray:
         depth: uint16 [H, W], millimetres.
         near, far: Depths at either end of the colours.
     """
-    place = 1 - np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
+    # The lowest end of the map is almost black.
+    place = 1 - 0.9 * np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
     powers = place[..., None] ** np.arange(6, dtype=np.float32)
     colours = np.clip(powers @ _TURBO.T, 0, 1) * 255
     return np.ascontiguousarray(np.where(depth[..., None] > 0, colours, 0).astype(np.uint8))
