@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,8 @@ def serve(opened: Opened, listening: socket.socket, *, started: Callable[[], Non
     """
     app = make_app(opened)
     app.router.on_startup.append(started)
+    # It warns of every unknown address.
+    logging.getLogger("nicegui").setLevel(logging.ERROR)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S, access_log=False)
     uvicorn.Server(config).run(sockets=[listening])
 
