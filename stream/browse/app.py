@@ -1,0 +1,95 @@
+"""The web application: an address for each page and each stored frame, and the server behind them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse, Response
+from nicegui import ui
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from stream.browse.opened import Opened
+from stream.browse.pages import episode, overview, run
+from stream.browse.shell import error_page
+from stream.storage.errors import ArgumentError, FormatError, StreamError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_KEPT_FOR = "private, max-age=86400, immutable"
+_SHUTDOWN_S = 2
+"""Seconds that open connections get after Ctrl-C."""
+
+
+def serve(opened: Opened, listening: socket.socket, *, started: Callable[[], None]) -> None:
+    """Serve the pages on a bound socket until Ctrl-C.
+
+    Args:
+        opened: Root.
+        listening: Socket.
+        started: Function to call when the pages can be asked for.
+    """
+    app = make_app(opened)
+    app.router.on_startup.append(started)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S, access_log=False)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def make_app(opened: Opened) -> FastAPI:
+    """Return the application of a root; one per process, as NiceGUI holds its pages in the process."""
+    app = FastAPI(openapi_url=None)
+    if opened.takes_paths:
+        # A name that points to this machine must not give other sites the pages.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
+    app.get("/frame/{dataset}/{split}/{number}/{camera}/{step}.jpg")(functools.partial(_frame, opened))
+
+    @_page("/")
+    def show_overview() -> None:
+        overview.show(opened)
+
+    @_page("/episode/{dataset}/{split}/{number}")
+    def show_episode(dataset: str, split: str, number: int, step: int = 0) -> None:
+        episode.show(opened, dataset, split, number, step=step)
+
+    @_page("/run")
+    def show_run(loader: str = "", step: int = 0) -> None:
+        run.show(opened, loader, step=step)
+
+    ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
+    return app
+
+
+def _page(path: str) -> Callable[[Callable[..., Any]], None]:
+    """Give a page its address; errors of the data become a page of one sentence."""
+
+    def register(build: Callable[..., Any]) -> None:
+        @functools.wraps(build)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                made = build(*args, **kwargs)
+                return await made if inspect.isawaitable(made) else made
+            except (StreamError, FormatError, OSError) as error:
+                return error_page(error, status=_status(error))
+
+        ui.page(path)(guarded)
+
+    return register
+
+
+def _frame(opened: Opened, dataset: str, split: str, number: int, camera: int, step: int) -> Response:
+    """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
+    try:
+        picture = opened.episode(dataset, split, number).read_picture(camera, step)
+    except (StreamError, FormatError, OSError) as error:
+        return PlainTextResponse(str(error), status_code=_status(error))
+    if picture is None:
+        return PlainTextResponse(f"step {step}: the source has no frame", status_code=404)
+    return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
+
+
+def _status(error: Exception) -> int:
+    return 404 if isinstance(error, ArgumentError) else 500

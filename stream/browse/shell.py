@@ -1,0 +1,55 @@
+"""The frame that all pages share: header, navigation, colours, and the page of an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+
+from fastapi.responses import HTMLResponse
+from nicegui import ui
+
+from stream.browse.opened import Opened
+
+LINKS = (("Overview", "/"), ("Mixture", "/mixture"), ("Run", "/run"), ("Doctor", "/doctor"), ("Marks", "/marks"))
+"""Entries of the navigation and their addresses."""
+
+_STYLE = """
+body { background: #fafafb; color: #1b1e24; }
+.q-page { min-height: 0 !important; }
+.nicegui-content { padding: 1rem 1.5rem; }
+a.plain { color: #1553a5; text-decoration: none; } a.plain:hover { text-decoration: underline; }
+.faint { color: #667; font-size: 0.85rem; } .error { color: #b00020; } .warning { color: #8a5a00; }
+h1 { font-size: 1.4rem; font-weight: 600; line-height: 1.6; margin: 0; }
+h2 { font-size: 1.1rem; font-weight: 600; line-height: 1.6; margin: 0.8rem 0 0.2rem; }
+"""
+
+
+@contextmanager
+def page_frame(opened: Opened, title: str) -> Iterator[None]:
+    """Lay out a page: header with navigation, then a column for the content of the ``with`` block."""
+    ui.page_title(f"{title} · pairstream")
+    ui.add_css(_STYLE)
+    with ui.header().classes("items-center gap-6 py-2").style("background: #1c2733"):
+        ui.link("pairstream", "/").classes("text-white font-bold no-underline")
+        for text, address in LINKS:
+            ui.link(text, address).classes("text-white no-underline")
+        ui.space()
+        ui.label(str(opened.catalog.root)).classes("text-white opacity-70 text-sm").mark("root")
+    with ui.column().classes("w-full gap-2"):
+        ui.html(f"<h1>{escape(title)}</h1>", sanitize=False)
+        yield
+
+
+def error_page(error: Exception, *, status: int) -> HTMLResponse:
+    """Return a page that holds the sentence of an error and a way back."""
+    text = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{os.fspath(error.filename)}: {error.strerror}"
+    return HTMLResponse(
+        f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>pairstream</title>"
+        "<body style='font: 16px/1.5 system-ui, sans-serif; margin: 3em auto; max-width: 50em'>"
+        f"<p id='error'>{escape(text)}</p><p><a href='/'>Overview</a></p></body></html>",
+        status_code=status,
+    )
