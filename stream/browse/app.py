@@ -83,11 +83,9 @@ def _page(path: str) -> Callable[[Callable[..., Any]], None]:
 def _frame(opened: Opened, dataset: str, split: str, number: int, camera: int, step: int) -> Response:
     """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
     try:
-        picture = opened.episode(dataset, split, number).read_picture(camera, step)
+        picture = opened.episode(dataset, split, number).camera(camera).read_picture(step)
     except (StreamError, FormatError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
-    if picture is None:
-        return PlainTextResponse(f"step {step}: the source has no frame", status_code=404)
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from stream.browse.frames import EpisodeRows
 from stream.browse.marks import Marks
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.storage.errors import ArgumentError, FormatError, closest
+from stream.view.tracks import Tracks, open_tracks
+
+_KEPT_EPISODES = 64
 
 
 @dataclass(eq=False)
@@ -32,6 +34,7 @@ class Opened:
     damaged: dict[str, str] = field(default_factory=dict)
     takes_paths: bool = True
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
+    _episodes: dict[tuple[str, str, int], Tracks] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -77,9 +80,16 @@ class Opened:
                 self._indexes[name, split] = open_index(dataset, split)
             return self._indexes[name, split]
 
-    def episode(self, name: str, split: str, episode: int) -> EpisodeRows:
-        """Return the rows of an episode, from which its frames are read; raise as ``index`` does."""
-        return EpisodeRows.find(self.dataset(name), self.index(name, split), episode)
+    def episode(self, name: str, split: str, episode: int) -> Tracks:
+        """Return an episode, from which its frames are read; raise as ``index`` does."""
+        key = (name, split, episode)
+        if key not in self._episodes:
+            opened = open_tracks(self.dataset(name), self.index(name, split), episode)
+            with self._lock:
+                while len(self._episodes) >= _KEPT_EPISODES:
+                    self._episodes.pop(next(iter(self._episodes)))
+                self._episodes[key] = opened
+        return self._episodes.get(key) or open_tracks(self.dataset(name), self.index(name, split), episode)
 
     def frame_url(self, name: str, split: str, episode: int, camera: int, step: int) -> str:
         """Return the address of a stored frame; it changes with the data, so a browser may keep what it shows."""

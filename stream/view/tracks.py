@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import simplejpeg
 
 from stream.batch.dataset_vector import dataset_vector
 from stream.batch.spaces import SPACES
 from stream.format.catalog import Dataset
 from stream.format.depth import decode_depth
 from stream.format.fields import StoredCamera
-from stream.format.index import EpisodeRows, SplitIndex, find_episode, open_index
+from stream.format.index import EpisodeRows, SplitIndex, find_episode
 from stream.format.names import HOLE, VECTORS, frame_views
 from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
 from stream.storage.errors import ArgumentError, FormatError
+from stream.view.depth import colour_depth, depth_range
 
 _KEYS = frozenset({"episode", "step"})
 _PLACES = frozenset({"episode", "shard", "first_steps_row", "first_record"})
@@ -110,6 +112,12 @@ class CameraTrack:
         decode_depth(self.read(step), out)
         return out
 
+    def read_picture(self, step: int) -> bytes:
+        """Return the frame of a step as a JPEG, of depth in colours; raise as ``read`` does."""
+        if not self.camera.is_depth:
+            return self.read(step)
+        return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
+
     @cached_property
     def depth_range(self) -> tuple[float, float]:
         """Near and far end of the colours of depth, millimetres, of five steps of the episode."""
@@ -152,6 +160,12 @@ class Tracks:
     def title(self) -> str:
         """Dataset, split and number."""
         return f"{self.dataset.name} {self.index.split} {self.episode}"
+
+    def camera(self, number: int) -> CameraTrack:
+        """Return a camera by its number; raise ArgumentError if there is none."""
+        if not 0 <= number < len(self.cameras):
+            raise ArgumentError(f"dataset {self.dataset.name}: camera {number} of {len(self.cameras)}, counted from 0")
+        return self.cameras[number]
 
     def curves(self) -> Iterator[Curve]:
         """Yield action and state as the registry has them, then in canonical spaces, then every other number."""
@@ -205,32 +219,13 @@ def _bands(texts: list[str], valid: np.ndarray) -> Iterator[Band]:
             start = step
 
 
-def open_tracks(
-    dataset: Dataset,
-    episode: int,
-    *,
-    split: str | None = None,
-    open_split: Callable[[Dataset, str], SplitIndex] = open_index,
-) -> Tracks:
-    """Open an episode; its frames are read when they are asked for.
-
-    Args:
-        dataset: Open dataset.
-        episode: Number of the episode in its split.
-        split: Name of the split; needed if the dataset has several.
-        open_split: Function that opens a split, such as one that keeps open splits.
+def open_tracks(dataset: Dataset, index: SplitIndex, episode: int) -> Tracks:
+    """Open an episode of a split; its frames are read when they are asked for.
 
     Raises:
-        ArgumentError: The split or episode does not exist, or its shard was not fetched.
+        ArgumentError: The episode does not exist, or its shard was not fetched.
         FormatError: The index is damaged.
     """
-    where = f"dataset {dataset.name}"
-    splits = sorted(dataset.manifest.splits)
-    if split is None and len(splits) == 1:
-        (split,) = splits
-    if split not in splits:
-        raise ArgumentError(f"{where}: split={split!r}; give one of {', '.join(splits)}")
-    index = open_split(dataset, split)
     rows = find_episode(dataset, index, episode)
     facts = {name: value for name, value in _row(index.episodes, episode).items() if name not in _PLACES}
     cameras = tuple(_cameras(dataset, index, rows))
@@ -272,28 +267,3 @@ def _row(table: Table, row: int) -> dict[str, Any]:
             value = table.take(name, rows)[0].tolist()
             found[name] = bool(value) if column.bits and column.width is None else value
     return found
-
-
-_HUES = np.array(
-    [[122, 4, 3], [210, 49, 5], [251, 128, 34], [237, 208, 58], [162, 252, 60], [49, 242, 153], [40, 187, 236]], float
-)
-"""Colours from near (red) to far (blue)."""
-
-
-def depth_range(depth: np.ndarray) -> tuple[float, float]:
-    """Return near and far end of what some depth maps measured, without the outermost hundredths; (0, 1) for none."""
-    measured = depth[depth > 0]
-    if not measured.size:
-        return 0.0, 1.0
-    near, far = np.percentile(measured, (1, 99))
-    return float(near), float(max(far, near + 1))
-
-
-def colour_depth(depth: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
-    """Return depth maps in colours, red near and blue far, uint8 [..., H, W, 3]; black is what was not measured."""
-    near, far = ends
-    place = np.clip((depth - near) / (far - near), 0, 1) * (len(_HUES) - 1)
-    levels = range(len(_HUES))
-    colours = np.stack([np.interp(place, levels, _HUES[:, channel]) for channel in range(3)], axis=-1)
-    colours[depth == 0] = 0
-    return colours.astype(np.uint8)
