@@ -6,11 +6,11 @@ import functools
 import inspect
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse, Response
+from fastapi import Body, FastAPI
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -18,6 +18,7 @@ from stream.browse.opened import Opened
 from stream.browse.pages import episode, overview, run
 from stream.browse.shell import error_page
 from stream.storage.errors import ArgumentError, FormatError, StreamError
+from stream.view.player import PLAYER_FILE
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEPT_FOR = "private, max-age=86400, immutable"
@@ -46,14 +47,16 @@ def make_app(opened: Opened) -> FastAPI:
         # A name that points to this machine must not give other sites the pages.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     app.get("/frame/{dataset}/{split}/{number}/{camera}/{step}.jpg")(functools.partial(_frame, opened))
+    app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, opened))
+    app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
 
     @_page("/")
     def show_overview() -> None:
         overview.show(opened)
 
     @_page("/episode/{dataset}/{split}/{number}")
-    def show_episode(dataset: str, split: str, number: int, step: int = 0) -> None:
-        episode.show(opened, dataset, split, number, step=step)
+    def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> None:
+        episode.show(opened, dataset, split, number, step=step, window=window)
 
     @_page("/run")
     def show_run(loader: str = "", step: int = 0) -> None:
@@ -87,6 +90,15 @@ def _frame(opened: Opened, dataset: str, split: str, number: int, camera: int, s
     except (StreamError, FormatError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
+
+
+def _mark(opened: Opened, dataset: str, split: str, number: int, marked: Annotated[bool, Body(embed=True)]) -> Response:
+    """Mark an episode, or take its mark away."""
+    try:
+        opened.marks.set(dataset, opened.episode(dataset, split, number).facts["episode_id"], marked)
+    except (StreamError, FormatError, OSError) as error:
+        return PlainTextResponse(str(error), status_code=_status(error))
+    return JSONResponse({"marked": marked})
 
 
 def _status(error: Exception) -> int:

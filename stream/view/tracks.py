@@ -97,13 +97,19 @@ class CameraTrack:
         row = np.array([self.records[step]])
         take = self.index.records.take
         shard, position, size, digest = (int(take(n, row)[0]) for n in ("shard", "position", "num_bytes", "xxh3_64"))
-        if shard not in self.files:
+        try:
             if not 0 <= shard < len(self.index.shards):
                 raise FormatError(f"the index says shard {shard} of {len(self.index.shards)}")
-            self.files[shard] = RecordFile(self.index.record_path(shard), int(self.index.shards.sizes[shard]))
-        frames = frame_views(self.files[shard].read(position, size, digest))
-        if self.places[step] >= len(frames):
-            raise FormatError(f"record of {len(frames)} frames, expected {int(self.places[step]) + 1}")
+            if shard not in self.files:
+                self.files[shard] = RecordFile(self.index.record_path(shard), int(self.index.shards.sizes[shard]))
+            frames = frame_views(self.files[shard].read(position, size, digest))
+            if self.places[step] >= len(frames):
+                raise FormatError(f"it holds {len(frames)} frames, expected {int(self.places[step]) + 1}")
+        except FormatError as error:
+            raise FormatError(
+                f"dataset {self.index.dataset}, split {self.index.split}, record {row[0]} (step {step} of camera "
+                f"{self.camera.name}): {error}; check it with `python -m convert.verify`"
+            ) from None
         return bytes(frames[self.places[step]])
 
     def read_depth(self, step: int) -> np.ndarray:
