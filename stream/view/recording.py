@@ -72,7 +72,7 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
         rrb.StateTimelineView(origin="/texts", name="texts and flags"),
     ]
     facts = rrb.TextDocumentView(origin="/episode", name="episode")
-    marked = window and rrb.components.AbsoluteTimeRange(window.start, window.stop - 1)
+    marked = None if window is None else rrb.components.AbsoluteTimeRange(window.start, window.stop - 1)
     return rrb.Blueprint(
         rrb.Horizontal(
             rrb.Vertical(rrb.Grid(*cameras), facts, row_shares=[4, 1]),
