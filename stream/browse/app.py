@@ -9,13 +9,16 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import uvicorn
-from fastapi import Body, FastAPI
+from fastapi import Body, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from stream.browse.doctor import Doctor
 from stream.browse.opened import Opened
-from stream.browse.pages import episode, overview, run
+from stream.browse.pages import dataset as dataset_page
+from stream.browse.pages import doctor as doctor_page
+from stream.browse.pages import episode, marks, mixture, overview, run
 from stream.browse.shell import error_page
 from stream.storage.errors import ArgumentError, FormatError, StreamError
 from stream.view.player import PLAYER_FILE
@@ -50,9 +53,28 @@ def make_app(opened: Opened) -> FastAPI:
     app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, opened))
     app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
 
+    doctor = Doctor(opened)
+    app.router.on_shutdown.append(doctor.stop)
+
     @_page("/")
     def show_overview() -> None:
         overview.show(opened)
+
+    @_page("/dataset/{name}/{split}")
+    def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
+        dataset_page.show(opened, doctor, name, split, state=state, tab=tab)
+
+    @_page("/doctor")
+    def show_doctor() -> None:
+        doctor_page.show(opened, doctor)
+
+    @_page("/marks")
+    def show_marks() -> None:
+        marks.show(opened)
+
+    @_page("/mixture")
+    def show_mixture(request: Request) -> None:
+        mixture.show(opened, mixture.Asked.of(opened, request.query_params))
 
     @_page("/episode/{dataset}/{split}/{number}")
     def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stream.browse.opened import Opened
-from stream.storage.arguments import Parser, interrupt_on_kill, run_command
+from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import imports_of
 
@@ -28,6 +28,7 @@ exit codes:
 examples:
   python -m stream.browse build/demo/oxe
   python -m stream.browse build/demo/frames --port 9000 --no-open
+  python -m stream.browse build/demo/frames --static report --episodes bridge/train/0,rt1/train/2 --doctor
 """
 
 
@@ -39,6 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _browse(parsed: argparse.Namespace) -> None:
     opened = Opened.open(parsed.root, marks=parsed.marks, takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"))
+    if parsed.static is not None:
+        from stream.browse.static import write_static
+
+        written = write_static(
+            opened, parsed.static, episodes=parsed.episodes, doctor=parsed.doctor, most_bytes=parsed.megabytes * 10**6
+        )
+        print(f"{written.episodes} episodes, {written.bytes / 1e6:.1f} MB: open {written.index}")
+        return
     with _bind(parsed.host, parsed.port) as listening, imports_of("browse", by="python -m stream.browse"):
         from stream.browse.app import serve
 
@@ -91,4 +100,35 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--marks", type=Path, default=Path("marks.json"), metavar="FILE", help="marked episodes (default: marks.json)"
     )
     parser.add_argument("--no-open", action="store_true", help="do not open a browser window")
-    return parser.parse_args(arguments)
+    files = parser.add_argument_group("files in place of a server")
+    files.add_argument(
+        "--static", type=Path, metavar="DIR", help="write overview and episodes as files into a new folder, and end"
+    )
+    files.add_argument(
+        "--episodes",
+        type=_episodes,
+        metavar="NAME/SPLIT/NUMBER,...",
+        help="with --static: the episodes; `marked` for the marked ones (default: the first of each dataset)",
+    )
+    files.add_argument("--doctor", action="store_true", help="with --static: the findings of convert.doctor too")
+    files.add_argument(
+        "--megabytes", type=whole(1), default=100, metavar="N", help="with --static: most MB of pictures (default: 100)"
+    )
+    parsed = parser.parse_args(arguments)
+    if parsed.static is None and (parsed.episodes is not None or parsed.doctor):
+        parser.error("--episodes and --doctor are for --static DIR")
+    return parsed
+
+
+def _episodes(text: str) -> list[tuple[str, str, int]] | str:
+    """Return names, splits and numbers, or ``marked``."""
+    if text == "marked":
+        return text
+    found = []
+    for each in text.split(","):
+        name, _, rest = each.strip().partition("/")
+        split, _, number = rest.partition("/")
+        if not (name and split and number.isascii() and number.isdigit() and len(number) < 10):
+            raise argparse.ArgumentTypeError(f"found {each!r}, expected NAME/SPLIT/NUMBER, such as bridge/train/3")
+        found.append((name, split, int(number)))
+    return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+from stream.browse.episodes import EpisodeTable
 from stream.browse.marks import Marks
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
@@ -35,6 +36,7 @@ class Opened:
     takes_paths: bool = True
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
     _episodes: dict[tuple[str, str, int], Tracks] = field(default_factory=dict)
+    _tables: dict[tuple[str, str], EpisodeTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -80,16 +82,22 @@ class Opened:
                 self._indexes[name, split] = open_index(dataset, split)
             return self._indexes[name, split]
 
+    def table(self, name: str, split: str) -> EpisodeTable:
+        """Return the episodes of a split as a table; raise as ``index`` does."""
+        index = self.index(name, split)
+        with self._lock:
+            return self._tables.setdefault((name, split), EpisodeTable(self.dataset(name), index))
+
     def episode(self, name: str, split: str, episode: int) -> Tracks:
         """Return an episode, from which its frames are read; raise as ``index`` does."""
-        key = (name, split, episode)
-        if key not in self._episodes:
-            opened = open_tracks(self.dataset(name), self.index(name, split), episode)
+        key, found = (name, split, episode), self._episodes.get((name, split, episode))
+        if found is None:
+            found = open_tracks(self.dataset(name), self.index(name, split), episode)
             with self._lock:
                 while len(self._episodes) >= _KEPT_EPISODES:
                     self._episodes.pop(next(iter(self._episodes)))
-                self._episodes[key] = opened
-        return self._episodes.get(key) or open_tracks(self.dataset(name), self.index(name, split), episode)
+                self._episodes[key] = found
+        return found
 
     def frame_url(self, name: str, split: str, episode: int, camera: int, step: int) -> str:
         """Return the address of a stored frame; it changes with the data, so a browser may keep what it shows."""

@@ -10,27 +10,18 @@ from html import escape
 from fastapi.responses import HTMLResponse
 from nicegui import ui
 
+from stream.browse.markup import STYLE
 from stream.browse.opened import Opened
 
 LINKS = (("Overview", "/"), ("Mixture", "/mixture"), ("Run", "/run"), ("Doctor", "/doctor"), ("Marks", "/marks"))
 """Entries of the navigation and their addresses."""
-
-_STYLE = """
-body { background: #fafafb; color: #1b1e24; }
-.q-page { min-height: 0 !important; }
-.nicegui-content { padding: 1rem 1.5rem; }
-a.plain { color: #1553a5; text-decoration: none; } a.plain:hover { text-decoration: underline; }
-.faint { color: #667; font-size: 0.85rem; } .error { color: #b00020; } .warning { color: #8a5a00; }
-h1 { font-size: 1.4rem; font-weight: 600; line-height: 1.6; margin: 0; }
-h2 { font-size: 1.1rem; font-weight: 600; line-height: 1.6; margin: 0.8rem 0 0.2rem; }
-"""
 
 
 @contextmanager
 def page_frame(opened: Opened, title: str) -> Iterator[None]:
     """Lay out a page: header with navigation, then a column for the content of the ``with`` block."""
     ui.page_title(f"{title} · pairstream")
-    ui.add_css(_STYLE)
+    ui.add_css(STYLE)
     with ui.header().classes("items-center gap-6 py-2").style("background: #1c2733"):
         ui.link("pairstream", "/").classes("text-white font-bold no-underline")
         for text, address in LINKS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from html import escape
@@ -11,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.storage.errors import FormatError
-from stream.view.tracks import CameraTrack, Curve, Tracks
+from stream.view.tracks import Curve, Tracks
 
 PLAYER_FILE = Path(__file__).with_name("player.js")
 _RATE = 10.0
@@ -77,32 +75,26 @@ def _number(value: float) -> float | str | None:
     return float(f"{value:.6g}") if abs(value) != float("inf") else ("inf" if value > 0 else "-inf")
 
 
-def static_page(tracks: Tracks) -> str:
-    """Return an HTML page with the frames of an episode in it, which plays without a server."""
-    episode = describe_episode(tracks, lambda number: _embedded(tracks.cameras[number], tracks.steps))
-    facts = ", ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, ""))
+def static_page(tracks: Tracks, frames: Callable[[int], Any], *, above: str = "") -> str:
+    """Return an HTML page that plays an episode without a server.
+
+    Args:
+        tracks, frames: As for ``describe_episode``; addresses are relative to the page.
+        above: HTML above the player.
+    """
     return (
         f"<!DOCTYPE html>\n<html lang='en'><meta charset='utf-8'><title>{escape(tracks.title)}</title>\n"
         "<body style='font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1b1e24; background: #fafafb'>\n"
         f"<h1 style='font-size: 1.4rem; margin: 0'>{escape(tracks.title)}</h1>\n"
-        f"<p style='color: #667; font-size: 0.85rem'>{escape(facts)}</p>\n<div id='player'></div>\n"
-        f"<script>{PLAYER_FILE.read_text()}</script>\n{player_call(episode)}</body></html>\n"
+        f"<p>{above}</p><p style='color: #667; font-size: 0.85rem'>{escape(facts_text(tracks))}</p>\n"
+        f"<div id='player'></div>\n<script>{PLAYER_FILE.read_text('utf-8')}</script>\n"
+        f"{player_call(describe_episode(tracks, frames))}</body></html>\n"
     )
 
 
-def _embedded(camera: CameraTrack, steps: int) -> list[Any]:
-    found: list[Any] = []
-    for step in range(steps):
-        if camera.records[step] < 0:
-            found.append(None)
-            continue
-        try:
-            picture = base64.b64encode(camera.read_picture(step)).decode()
-        except (FormatError, OSError) as error:
-            found.append({"fault": str(error)})
-            continue
-        found.append(f"data:image/jpeg;base64,{picture}")
-    return found
+def facts_text(tracks: Tracks) -> str:
+    """Return the columns of the episode that have a value, as one line."""
+    return " · ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", []))
 
 
 def player_call(episode: Mapping[str, Any], **options: Any) -> str:

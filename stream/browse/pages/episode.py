@@ -9,7 +9,7 @@ from nicegui import ui
 
 from stream.browse.opened import Opened, dataset_url, episode_url
 from stream.browse.shell import page_frame
-from stream.view.player import describe_episode, player_call
+from stream.view.player import describe_episode, facts_text, player_call
 
 
 def show(opened: Opened, dataset: str, split: str, number: int, *, step: int, window: int = 0) -> None:
@@ -42,7 +42,6 @@ def show(opened: Opened, dataset: str, split: str, number: int, *, step: int, wi
     )
     with page_frame(opened, f"{dataset}, {split}, episode {number} of {count:,}"):
         ui.link("all episodes", dataset_url(dataset, split)).classes("plain")
-        facts = [f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", [])]
-        ui.html(f"<div class='faint'>{escape(' · '.join(facts))}</div>", sanitize=False)
+        ui.html(f"<div class='faint'>{escape(facts_text(tracks))}</div>", sanitize=False)
         ui.html("<div id='player'></div>", sanitize=False).classes("w-full")
     ui.add_body_html(f"<script src='/player.js'></script>{call}")
