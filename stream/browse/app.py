@@ -81,8 +81,8 @@ def make_app(opened: Opened) -> FastAPI:
         episode.show(opened, dataset, split, number, step=step, window=window)
 
     @_page("/run")
-    def show_run(loader: str = "", step: int = 0) -> None:
-        run.show(opened, loader, step=step)
+    async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:
+        await run.show(opened, loader, step=step, rank=rank, first=first)
 
     ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
     return app

@@ -27,6 +27,7 @@ class Opened:
         names: Datasets that can be used.
         damaged: Datasets whose manifest cannot be used, and why.
         takes_paths: Whether a page may open a file that its address names; False if other machines reach the pages.
+        transforms: Transforms of runs, ``MODULE:NAME``, or None.
     """
 
     catalog: Catalog
@@ -34,13 +35,21 @@ class Opened:
     names: tuple[str, ...]
     damaged: dict[str, str] = field(default_factory=dict)
     takes_paths: bool = True
+    transforms: str | None = None
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
     _episodes: dict[tuple[str, str, int], Tracks] = field(default_factory=dict)
     _tables: dict[tuple[str, str], EpisodeTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def open(cls, root: str | Path, *, marks: str | Path = "marks.json", takes_paths: bool = True) -> Opened:
+    def open(
+        cls,
+        root: str | Path,
+        *,
+        marks: str | Path = "marks.json",
+        takes_paths: bool = True,
+        transforms: str | None = None,
+    ) -> Opened:
         """Open a root and read all of its manifests.
 
         Raises:
@@ -57,7 +66,7 @@ class Opened:
         if len(damaged) == len(complete):
             raise ArgumentError(next(iter(damaged.values())))
         names = tuple(name for name in complete if name not in damaged)
-        return cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths)
+        return cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths, transforms=transforms)
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset; raise ArgumentError for an unknown name, FormatError for a damaged manifest."""
@@ -110,10 +119,11 @@ def dataset_url(name: str, split: str) -> str:
     return f"/dataset/{quote(name)}/{quote(split)}"
 
 
-def episode_url(name: str, split: str, episode: int, *, step: int = 0) -> str:
-    """Return the address of an episode's page, at a step.
+def episode_url(name: str, split: str, episode: int, *, step: int = 0, window: int = 0) -> str:
+    """Return the address of an episode's page, at a step, with some steps from there on marked.
 
     >>> episode_url("bridge", "train", 3, step=12)
     '/episode/bridge/train/3?step=12'
     """
-    return f"/episode/{quote(name)}/{quote(split)}/{episode}" + (f"?{urlencode({'step': step})}" if step else "")
+    asked = {name: value for name, value in (("step", step), ("window", window)) if value}
+    return f"/episode/{quote(name)}/{quote(split)}/{episode}" + (f"?{urlencode(asked)}" if asked else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,43 @@ def draw_sheets(
     refs: Sequence[SampleRef],
     *,
     title: str = "",
+    **further: Any,
+) -> Iterator[Image.Image]:
+    """Draw a batch, page by page.
+
+    Args:
+        batch, refs: As for ``draw_cells``.
+        title: Line at the top of each page.
+        further: Other arguments of ``draw_cells``.
+
+    Yields:
+        Pages of at most ``ROWS_PER_PAGE`` rows.
+    """
+    columns = min(_COLUMNS, math.ceil(math.sqrt(2 * len(refs))))
+    for first in range(0, len(refs), ROWS_PER_PAGE):
+        rows = range(first, min(first + ROWS_PER_PAGE, len(refs)))
+        cells = list(draw_cells(batch, refs, rows=rows, **further))
+        width, height = cells[0].size
+        sheet = Image.new("RGB", (columns * width, _TITLE + math.ceil(len(rows) / columns) * height), _PAPER)
+        part = f", rows {rows[0]} to {rows[-1]}" if len(rows) < len(refs) else ""
+        write_text(ImageDraw.Draw(sheet), (_MARGIN, _MARGIN), title + part, _INK, width=sheet.width - _MARGIN)
+        for number, cell in enumerate(cells):
+            line, column = divmod(number, columns)
+            sheet.paste(cell, (column * width, _TITLE + line * height))
+        yield sheet
+
+
+def draw_cells(
+    batch: Mapping[str, Any],
+    refs: Sequence[SampleRef],
+    *,
+    rows: Iterable[int],
     replaced: Collection[int] = (),
     faults: Mapping[int, Sequence[str]] | None = None,
     cameras: Mapping[str, Names] | None = None,
     dimensions: Names | None = None,
 ) -> Iterator[Image.Image]:
-    """Draw a batch, page by page.
+    """Draw rows of a batch, all in one size.
 
     Below the frames of a row are camera and step of each, its number, dataset, episode, steps and instruction, what is
     wrong with it, and a small plot of each dimension of the action: a curve over the steps of the window, or a bar if
@@ -77,29 +108,19 @@ def draw_sheets(
     Args:
         batch: Batch, before or after transforms; the images under all keys are drawn with their masks, and the action
             with its own. Depth is in colours: red is near, blue far, and black was not measured.
-        refs: Origin of each row.
-        title: Line at the top of each page.
+        refs: Origin of each row of the batch.
+        rows: Rows to draw.
         replaced: Rows to mark as replaced.
         faults: What is wrong with a row, by row; such rows are marked.
         cameras: Name of the camera of each dataset, by key of its frames.
         dimensions: Names of the dimensions of the action, by dataset.
 
     Yields:
-        Pages of at most ``ROWS_PER_PAGE`` rows.
+        A picture of each row.
     """
-    columns = min(_COLUMNS, math.ceil(math.sqrt(2 * len(refs))))
     drawing = _Drawing(batch, len(refs), replaced, faults or {}, cameras or {}, dimensions or {})
-    for first in range(0, len(refs), ROWS_PER_PAGE):
-        rows = range(first, min(first + ROWS_PER_PAGE, len(refs)))
-        cells = [drawing.draw_cell(row, refs[row]) for row in rows]
-        width, height = cells[0].size
-        sheet = Image.new("RGB", (columns * width, _TITLE + math.ceil(len(rows) / columns) * height), _PAPER)
-        part = f", rows {rows[0]} to {rows[-1]}" if len(rows) < len(refs) else ""
-        write_text(ImageDraw.Draw(sheet), (_MARGIN, _MARGIN), title + part, _INK, width=sheet.width - _MARGIN)
-        for number, cell in enumerate(cells):
-            line, column = divmod(number, columns)
-            sheet.paste(cell, (column * width, _TITLE + line * height))
-        yield sheet
+    for row in rows:
+        yield drawing.draw_cell(row, refs[row])
 
 
 class _Drawing:
