@@ -22,7 +22,6 @@ from stream.view.tracks import Tracks
 
 Chosen = tuple[str, str, int]
 """Dataset, split and number of an episode."""
-_WIDTH = 760
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} · pairstream</title>

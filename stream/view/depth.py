@@ -33,7 +33,8 @@ def colour_depth(depth: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
         ends: Near and far depth, between which the colours change.
     """
     near, far = ends
-    place = 1 - np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
+    # Both ends of the map are nearly black, which is the colour of what was not measured.
+    place = 0.92 - 0.84 * np.clip((depth.astype(np.float32) - near) / (far - near), 0, 1)
     powers = place[..., None] ** np.arange(6, dtype=np.float32)
     colours = np.clip(powers @ _TURBO.T, 0, 1) * 255
     return np.ascontiguousarray(np.where(depth[..., None] > 0, colours, 0).astype(np.uint8))

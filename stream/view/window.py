@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stream.loader.mixed import MixedData
 from stream.loader.rank_plan import RankPlan
 from stream.order.reference import SampleRef
 from stream.storage.errors import ArgumentError
@@ -41,14 +42,16 @@ class SampleWindow:
         member = plan.data.names.index(ref.dataset)
         index = next(each for each in plan.data.views.splits if (each.member, each.split) == (member, ref.split))
         tracks = open_tracks(plan.data.datasets[member], index, ref.episode)
-        start, stop = window_of(ref, plan.data.spec.fields().get("action", ("", (0,)))[1][0])
-        return tracks, cls(run_step, row, ref, max(start, 0), min(stop, tracks.steps))
+        start, stop = window_of(ref, plan.data)
+        return tracks, cls(run_step, row, ref, start, min(stop, tracks.steps))
 
 
-def window_of(ref: SampleRef, actions: int) -> tuple[int, int]:
-    """Return the steps of the frames and of the actions that begin at t, [start, stop)."""
+def window_of(ref: SampleRef, data: MixedData) -> tuple[int, int]:
+    """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
+    first = ref.step + data.options.action_from
+    actions = data.options.horizon or data.offsets[data.names.index(ref.dataset)]
     steps = (ref.step, *ref.frame_steps)
-    return min(steps), max(*steps, ref.step + actions - 1) + 1
+    return max(0, min(*steps, first)), max(*steps, first + actions - 1) + 1
 
 
 def steps_text(first: int, last: int) -> str:

@@ -109,16 +109,12 @@ def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) 
     order = bad + [row for row in range(len(shown.refs)) if row not in bad]
     rows = order[first : first + ROWS_PER_PAGE]
     pictures = draw_cells(shown.seen, shown.refs, rows=rows, **sheet_names(data), **marks_of(shown))
-    actions = data.spec.fields().get("action", ("", (0,)))[1]
-    cells = [
-        _cell(row, shown, picture, data, actions[0] if len(actions) > 1 else 1)
-        for row, picture in zip(rows, pictures, strict=True)
-    ]
+    cells = [_cell(row, shown, picture, data) for row, picture in zip(rows, pictures, strict=True)]
     stop = first + len(rows)
     return _Page(plan, shown, "".join(cells), stop if stop < len(order) else None)
 
 
-def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, actions: int) -> str:
+def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData) -> str:
     ref = shown.refs[row]
     told = list(shown.faults.get(row, ()))
     if row in shown.replaced:
@@ -126,7 +122,7 @@ def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, act
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=90)
     image = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-    address = _episode_address(ref, actions, data)
+    address = _episode_address(ref, data)
     faults = f"<div class='error'>{escape('; '.join(told))}</div>" if told else ""
     place = f"{escape(ref.dataset)} {ref.split} {ref.episode}, step {ref.step}"
     link = f"<a class='plain' href='{address}'>{place}</a>" if address else place
@@ -140,13 +136,13 @@ def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, act
     )
 
 
-def _episode_address(ref: SampleRef, actions: int, data: MixedData) -> str:
+def _episode_address(ref: SampleRef, data: MixedData) -> str:
     """Return the address of the episode with its window marked; nothing for a member of another root."""
     member = data.members[data.names.index(ref.dataset)]
     if member.root is not None:
         return ""
-    start, stop = window_of(ref, actions)
-    start, name = max(start, 0), member.dataset.partition(":")[0]
+    start, stop = window_of(ref, data)
+    name = member.dataset.partition(":")[0]
     return escape(episode_url(name, ref.split, ref.episode, step=start, window=stop - start))
 
 
