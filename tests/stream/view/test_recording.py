@@ -12,10 +12,10 @@ from stream.format.index import open_index
 from stream.view.tracks import Tracks, open_tracks
 
 pytest.importorskip("rerun", reason="needs the extra view")
-from rerun.chunk import RrdReader  # noqa: E402
+from rerun.chunk import RrdReader
 
-from stream.view.recording import save  # noqa: E402
-from tests.stream.view.recorded import read_recording  # noqa: E402
+from stream.view.recording import save
+from tests.stream.view.recorded import read_recording
 
 
 def tracks_of(root: Path, name: str, episode: int) -> Tracks:
