@@ -20,6 +20,7 @@ from convert.findings import Example, Notes
 from convert.index.statistics import differing_statistics, robust_scores, split_statistics
 from convert.registry.dataset import Part, derived_vectors
 from convert.report import fault
+from stream.format.statistics import EXTREME_RANGES
 from stream.storage.errors import FormatError
 
 
@@ -40,7 +41,7 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
 
 def _check_range(split: str, told: str, part: Part, figures: Sequence[float], count: int, notes: Notes) -> None:
     least, low, high, most = figures
-    if high > low and max(most - high, low - least) / (high - low) > rules.EXTREME_RANGES:
+    if high > low and max(most - high, low - least) / (high - low) > EXTREME_RANGES:
         text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
         notes.add("extreme_values", split, text)
     if count < rules.LEAST_STEPS or part.kind == "flag":

@@ -7,11 +7,11 @@ import inspect
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi import Body, FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -22,6 +22,7 @@ from stream.browse.pages import doctor as doctor_page
 from stream.browse.pages import episode, marks, mixture, overview, run
 from stream.browse.shell import error_page
 from stream.storage.errors import ArgumentError, FormatError, StreamError
+from stream.view.player import PLAYER_FILE
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEPT_FOR = "private, max-age=86400, immutable"
@@ -52,6 +53,8 @@ def make_app(opened: Opened) -> FastAPI:
         # A name that points to this machine must not give other sites the pages.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     app.get("/frame/{dataset}/{split}/{number}/{camera}/{step}.jpg")(functools.partial(_frame, opened))
+    app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, opened))
+    app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
 
     doctor = Doctor(opened)
     app.router.on_shutdown.append(doctor.stop)
@@ -76,13 +79,16 @@ def make_app(opened: Opened) -> FastAPI:
     def show_mixture(request: Request) -> None:
         mixture.show(opened, mixture.Asked.of(opened, request.query_params))
 
-    @_page("/episode/{dataset}/{split}/{number}")
-    def show_episode(dataset: str, split: str, number: int, step: int = 0) -> None:
-        episode.show(opened, dataset, split, number, step=step)
+    @app.get("/episode/{dataset}/{split}/{number}")
+    def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> Response:
+        try:
+            return episode.show(opened, dataset, split, number, step=step, window=window)
+        except (StreamError, FormatError, OSError) as error:
+            return error_page(error, status=_status(error))
 
     @_page("/run")
-    def show_run(loader: str = "", step: int = 0) -> None:
-        run.show(opened, loader, step=step)
+    async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:
+        await run.show(opened, loader, step=step, rank=rank, first=first)
 
     ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
     return app
@@ -108,12 +114,19 @@ def _page(path: str) -> Callable[[Callable[..., Any]], None]:
 def _frame(opened: Opened, dataset: str, split: str, number: int, camera: int, step: int) -> Response:
     """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
     try:
-        picture = opened.episode(dataset, split, number).read_picture(camera, step)
+        picture = opened.episode(dataset, split, number).camera(camera).read_picture(step)
     except (StreamError, FormatError, OSError) as error:
         return PlainTextResponse(str(error), status_code=_status(error))
-    if picture is None:
-        return PlainTextResponse(f"step {step}: the source has no frame", status_code=404)
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
+
+
+def _mark(opened: Opened, dataset: str, split: str, number: int, marked: Annotated[bool, Body(embed=True)]) -> Response:
+    """Mark an episode, or take its mark away."""
+    try:
+        opened.marks.set(dataset, opened.episode(dataset, split, number).facts["episode_id"], marked)
+    except (StreamError, FormatError, OSError) as error:
+        return PlainTextResponse(str(error), status_code=_status(error))
+    return JSONResponse({"marked": marked})
 
 
 def _status(error: Exception) -> int:

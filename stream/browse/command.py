@@ -39,7 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _browse(parsed: argparse.Namespace) -> None:
-    opened = Opened.open(parsed.root, marks=parsed.marks, takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"))
+    opened = Opened.open(
+        parsed.root,
+        marks=parsed.marks,
+        takes_paths=parsed.host in ("127.0.0.1", "localhost", "::1"),
+        transforms=parsed.transforms,
+    )
     if parsed.static is not None:
         from stream.browse.static import write_static
 
@@ -98,6 +103,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=_port, default=8080, help="port, 0 for any free one (default: 8080)")
     parser.add_argument(
         "--marks", type=Path, default=Path("marks.json"), metavar="FILE", help="marked episodes (default: marks.json)"
+    )
+    parser.add_argument(
+        "--transforms",
+        metavar="MODULE:NAME",
+        help="transforms of runs, or FILE.py:NAME, as of stream.replay: the page of a run shows what the model got",
     )
     parser.add_argument("--no-open", action="store_true", help="do not open a browser window")
     files = parser.add_argument_group("files in place of a server")

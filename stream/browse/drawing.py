@@ -75,40 +75,6 @@ def draw_counts(counts: np.ndarray, edges: np.ndarray, *, unit: str) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def draw_curves(names: Sequence[str], values: np.ndarray, *, width: int = 760, height: int = 160) -> str:
-    """Return curves over the steps of an episode, each scaled to its own range, in a drawing without margins.
-
-    Args:
-        names: Names of the dimensions.
-        values: Numbers, [steps, dims]; what is not finite leaves a gap.
-        width, height: Size of the drawing.
-    """
-    parts = [_open(width, height)]
-    for dim, name in enumerate(names):
-        column = values[:, dim].astype(np.float64)
-        finite = np.isfinite(column)
-        if not finite.any():
-            continue
-        low, high = float(column[finite].min()), float(column[finite].max())
-        x = (np.arange(len(column)) + 0.5) * width / len(column)
-        y = height - 6 - (column - low) / ((high - low) or 1) * (height - 12)
-        points, pen = "", "M"
-        for here, across, down in zip(finite.tolist(), x.tolist(), y.tolist(), strict=True):
-            points += f"{pen}{across:.1f} {down:.1f}" if here else ""
-            pen = "L" if here else "M"
-        colour = _COLOURS[dim % len(_COLOURS)]
-        told = _title(f"{name}: {low:.4g} to {high:.4g}")
-        parts.append(f'<path d="{points}" fill="none" stroke="{colour}" stroke-width="1.5">{told}</path>')
-    return "".join([*parts, "</svg>"])
-
-
-def legend(names: Sequence[str]) -> str:
-    """Return the names of the dimensions in the colours of ``draw_curves``."""
-    return " ".join(
-        f'<span style="color: {_COLOURS[dim % len(_COLOURS)]}">{escape(name)}</span>' for dim, name in enumerate(names)
-    )
-
-
 def draw_shares(names: Sequence[str], phases: Sequence[Sequence[float]], until: Sequence[int]) -> str:
     """Return the share of each member over the steps, stacked, one block for each phase.
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from stream.browse.episodes import EpisodeTable
-from stream.browse.frames import EpisodeRows
 from stream.browse.marks import Marks
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.storage.errors import ArgumentError, FormatError, closest
+from stream.view.tracks import Tracks, open_tracks
+
+_KEPT_EPISODES = 64
 
 
 @dataclass(eq=False)
@@ -25,6 +27,7 @@ class Opened:
         names: Datasets that can be used.
         damaged: Datasets whose manifest cannot be used, and why.
         takes_paths: Whether a page may open a file that its address names; False if other machines reach the pages.
+        transforms: Transforms of runs, ``MODULE:NAME``, or None.
     """
 
     catalog: Catalog
@@ -32,12 +35,21 @@ class Opened:
     names: tuple[str, ...]
     damaged: dict[str, str] = field(default_factory=dict)
     takes_paths: bool = True
+    transforms: str | None = None
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
+    _episodes: dict[tuple[str, str, int], Tracks] = field(default_factory=dict)
     _tables: dict[tuple[str, str], EpisodeTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def open(cls, root: str | Path, *, marks: str | Path = "marks.json", takes_paths: bool = True) -> Opened:
+    def open(
+        cls,
+        root: str | Path,
+        *,
+        marks: str | Path = "marks.json",
+        takes_paths: bool = True,
+        transforms: str | None = None,
+    ) -> Opened:
         """Open a root and read all of its manifests.
 
         Raises:
@@ -54,7 +66,7 @@ class Opened:
         if len(damaged) == len(complete):
             raise ArgumentError(next(iter(damaged.values())))
         names = tuple(name for name in complete if name not in damaged)
-        return cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths)
+        return cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths, transforms=transforms)
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset; raise ArgumentError for an unknown name, FormatError for a damaged manifest."""
@@ -85,9 +97,16 @@ class Opened:
         with self._lock:
             return self._tables.setdefault((name, split), EpisodeTable(self.dataset(name), index))
 
-    def episode(self, name: str, split: str, episode: int) -> EpisodeRows:
-        """Return the rows of an episode, from which its frames are read; raise as ``index`` does."""
-        return EpisodeRows.find(self.dataset(name), self.index(name, split), episode)
+    def episode(self, name: str, split: str, episode: int) -> Tracks:
+        """Return an episode, from which its frames are read; raise as ``index`` does."""
+        key, found = (name, split, episode), self._episodes.get((name, split, episode))
+        if found is None:
+            found = open_tracks(self.dataset(name), self.index(name, split), episode)
+            with self._lock:
+                while len(self._episodes) >= _KEPT_EPISODES:
+                    self._episodes.pop(next(iter(self._episodes)))
+                self._episodes[key] = found
+        return found
 
     def frame_url(self, name: str, split: str, episode: int, camera: int, step: int) -> str:
         """Return the address of a stored frame; it changes with the data, so a browser may keep what it shows."""
@@ -100,10 +119,11 @@ def dataset_url(name: str, split: str) -> str:
     return f"/dataset/{quote(name)}/{quote(split)}"
 
 
-def episode_url(name: str, split: str, episode: int, *, step: int = 0) -> str:
-    """Return the address of an episode's page, at a step.
+def episode_url(name: str, split: str, episode: int, *, step: int = 0, window: int = 0) -> str:
+    """Return the address of an episode's page, at a step, with some steps from there on marked.
 
     >>> episode_url("bridge", "train", 3, step=12)
     '/episode/bridge/train/3?step=12'
     """
-    return f"/episode/{quote(name)}/{quote(split)}/{episode}" + (f"?{urlencode({'step': step})}" if step else "")
+    asked = {name: value for name, value in (("step", step), ("window", window)) if value}
+    return f"/episode/{quote(name)}/{quote(split)}/{episode}" + (f"?{urlencode(asked)}" if asked else "")

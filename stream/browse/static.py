@@ -2,60 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stream.browse.doctor import Finding, Place, doctor_command, read_findings, read_report
-from stream.browse.drawing import draw_curves, legend
 from stream.browse.facts import DatasetFacts
-from stream.browse.frames import EpisodeRows
-from stream.browse.histograms import dimension_names
 from stream.browse.markup import STYLE, findings_html, overview_html, totals
 from stream.browse.opened import Opened
-from stream.format.names import VECTORS
 from stream.storage.errors import ArgumentError, FormatError
+from stream.view.player import static_page
+from stream.view.tracks import Tracks
 
 Chosen = tuple[str, str, int]
 """Dataset, split and number of an episode."""
-_WIDTH = 760
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} · pairstream</title>
 <style>body {{ font: 15px/1.5 system-ui, sans-serif; margin: 1.5em; }} {style}</style></head>
 <body>{content}</body></html>
-"""
-_PLAYER = """\
-<p><button id="play">play</button> <input id="place" type="range" min="0" max="{last}" value="0" style="width: 40em">
-<span id="step"></span></p>
-{curves}
-<script>
-const steps = {steps}, pictures = {pictures}, count = {count};
-const place = document.getElementById("place");
-let timer = null;
-function draw() {{
-  const number = Number(place.value), step = steps[number];
-  document.getElementById("step").textContent = "step " + step + " of " + count;
-  pictures.forEach((names, camera) => {{
-    const image = document.getElementById("camera" + camera);
-    if (names[number]) image.src = names[number]; else image.removeAttribute("src");
-  }});
-  for (const cursor of document.querySelectorAll(".cursor")) cursor.style.left = (step + 0.5) / count * {width} + "px";
-}}
-place.oninput = draw;
-document.getElementById("play").onclick = event => {{
-  if (timer) {{ clearInterval(timer); timer = null; event.target.textContent = "play"; return; }}
-  event.target.textContent = "stop";
-  timer = setInterval(() => {{ place.value = (Number(place.value) + 1) % steps.length; draw(); }}, {pause});
-}};
-draw();
-</script>
 """
 
 
@@ -144,7 +115,7 @@ class _Writer:
         table = overview_html(
             facts,
             self.opened.damaged,
-            picture=lambda each: self._picture((each.name, each.first_split, 0), 0, 0),
+            picture=lambda each: self._path((each.name, each.first_split, 0), 0, 0),
             links=False,
         )
         content = f"<h1>{escape(str(self.opened.catalog.root))}</h1><p class='faint'>{totals(facts)}</p>{found}{table}"
@@ -155,9 +126,7 @@ class _Writer:
 
         def picture(finding: Finding, place: Place) -> str:
             name = (
-                self._picture((finding.dataset, finding.split, place.episode or 0), 0, place.step)
-                if left[0] > 0
-                else ""
+                self._path((finding.dataset, finding.split, place.episode or 0), 0, place.step) if left[0] > 0 else ""
             )
             left[0] -= (self.folder / name).stat().st_size if name else 0
             return name
@@ -169,67 +138,40 @@ class _Writer:
         table = findings_html(findings, picture=picture, address=address)
         self._write("findings.html", "Findings", f'<h1>Findings</h1><p><a href="index.html">Overview</a></p>{table}')
 
-    def write_episode(self, rows: EpisodeRows, share: int) -> None:
-        dataset, index, number = rows.dataset, rows.index, rows.episode
-        episode = (dataset.name, index.split, number)
-        cameras, steps = dataset.fields.stored_cameras, rows.frame_steps()
-        sizes = index.records.take("num_bytes", np.asarray(rows.records, np.int64))
-        stride = max(1, math.ceil(int(sizes.sum()) / max(1, share)))
-        steps = steps[::stride]
-        pictures = [[self._picture(episode, camera, step) for step in steps.tolist()] for camera in range(len(cameras))]
-        images = "".join(
-            f'<figure style="display: inline-block; margin: 0 1em 0 0"><img id="camera{place}" height="256">'
-            f"<figcaption class='faint'>{escape(camera.name)}</figcaption></figure>"
-            for place, camera in enumerate(cameras)
-        )
-        row = np.array([number])
-        texts = [index.episodes.take_texts(name, row)[0] for name in ("language", "episode_id", "status")]
-        player = _PLAYER.format(
-            curves=self._curves(rows),
-            last=max(0, len(steps) - 1),
-            steps=json.dumps(steps.tolist()),
-            pictures=json.dumps(pictures),
-            count=len(rows.steps),
-            width=_WIDTH,
-            pause=round(1000 * stride / (dataset.fields.control_frequency or 10)),
-        )
-        said = f"<p><b>{escape(texts[0]) or '(no instruction)'}</b></p>"
+    def write_episode(self, tracks: Tracks, share: int) -> None:
+        episode = (tracks.dataset.name, tracks.index.split, tracks.episode)
+        kept = np.concatenate([track.records[track.records >= 0] for track in tracks.cameras])
+        size = int(tracks.index.records.take("num_bytes", np.unique(kept)).sum())
+        stride = max(1, math.ceil(size / max(1, share)))
+
+        def frames(camera: int) -> list[Any]:
+            """Return the file of each step's frame, or that of the last written one before it."""
+            found: list[Any] = [None] * tracks.steps
+            steps = tracks.cameras[camera].steps.tolist()
+            for place, step in enumerate(steps):
+                found[step] = self._picture(episode, camera, steps[place - place % stride])
+            return found
+
         every = f", every {stride}. frame" if stride > 1 else ""
-        notes = f"{escape(texts[1])}, {escape(texts[2])}, {len(rows.steps)} steps{every}"
-        content = (
-            f"<h1>{escape(dataset.name)}, {escape(index.split)}, episode {number}</h1>"
-            f'<p><a href="index.html">Overview</a> <span class="faint">{notes}</span></p>{said}{images}'
-        )
-        self._write(
-            _page(episode), f"{dataset.name} {number}", content + (player if len(steps) else self._curves(rows))
-        )
+        links = f'<a class="plain" href="index.html">Overview</a><span class="faint">{every}</span>'
+        text = static_page(tracks, frames, above=links)
+        (self.folder / _page(episode)).write_text(text, "utf-8", errors="backslashreplace")
 
-    def _curves(self, rows: EpisodeRows) -> str:
-        drawn = ""
-        for vector in VECTORS:
-            if vector not in rows.index.steps.columns or not rows.steps:
-                continue
-            values = rows.index.steps.take(vector, np.asarray(rows.steps)).reshape(len(rows.steps), -1)
-            names = dimension_names(rows.dataset, vector)
-            cursor = (
-                '<div class="cursor" style="position: absolute; top: 0; bottom: 0; width: 1px; background: #111"></div>'
-            )
-            drawing = draw_curves(names, values, width=_WIDTH)
-            drawn += f"<h2>{vector}</h2><p>{legend(names)}</p><div style='position: relative'>{drawing}{cursor}</div>"
-        return drawn
-
-    def _picture(self, episode: Chosen, camera: int, step: int) -> str:
+    def _path(self, episode: Chosen, camera: int, step: int) -> str:
         """Write a frame and return its path from the pages; a hole or a damaged frame has none."""
+        found = self._picture(episode, camera, step)
+        return found if isinstance(found, str) else ""
+
+    def _picture(self, episode: Chosen, camera: int, step: int) -> str | dict[str, str]:
+        """Write a frame and return its path from the pages, or ``{"fault": text}``."""
         name = f"frames/{'/'.join(map(str, episode))}/{camera}/{step}.jpg"
         path = self.folder / name
         if path.exists():
             return name
         try:
-            picture = self.opened.episode(*episode).read_picture(camera, step)
-        except (ArgumentError, FormatError):
-            return ""
-        if picture is None:
-            return ""
+            picture = self.opened.episode(*episode).camera(camera).read_picture(step)
+        except (ArgumentError, FormatError) as error:
+            return {"fault": str(error)}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture)
         return name
