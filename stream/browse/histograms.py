@@ -123,6 +123,8 @@ def _sample(
         return None
     values = steps.take(vector, sample_rows(len(steps))).astype(np.float64)
     values = values.reshape(len(values), -1)
+    # The kernel maps a large part of the file around each row.
+    steps.forget()
     dataset = opened.dataset(name)
     names = dimension_names(dataset, vector)
     return names, _normalise(dataset, split, vector, values) if scale == "normalised" else values
