@@ -140,7 +140,9 @@ def _look(address: str) -> dict[str, float]:
         heading = page.get_by_role("columnheader", name="steps")
         timed("sort_s", heading.click, "location.search.includes('sort%22%3A%22num_steps')")
         timed(
-            "histograms_s", page.get_by_role("tab", name="Histograms").click, "document.querySelectorAll('svg').length"
+            "histograms_s",
+            page.get_by_role("tab", name="Histograms").click,
+            "document.querySelectorAll('svg text').length > 28",
         )
         page.get_by_role("tab", name="Episodes").click()
         page.wait_for_function(f"{rows} > 5")
