@@ -105,7 +105,7 @@ def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) 
     if opened.transforms is not None:
         plan = with_transforms(plan, opened.transforms)
     shown = show_step(plan, step)
-    bad = [row for row in range(len(shown.refs)) if row in shown.faults or row in shown.replaced]
+    bad = [row for row in range(len(shown.refs)) if row in shown.faults or row in shown.replaced_rows]
     order = bad + [row for row in range(len(shown.refs)) if row not in bad]
     rows = order[first : first + ROWS_PER_PAGE]
     pictures = draw_cells(shown.seen, shown.refs, rows=rows, **sheet_names(data), **marks_of(shown))
@@ -117,8 +117,7 @@ def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) 
 def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData) -> str:
     ref = shown.refs[row]
     told = list(shown.faults.get(row, ()))
-    if row in shown.replaced:
-        told.append(f"replaced: {shown.replaced[row].reason}")
+    told += [f"replaced: {error.reason}" for each, error in shown.replaced if each == row]
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=90)
     image = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
