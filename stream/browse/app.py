@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import socket
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -39,6 +40,8 @@ def serve(opened: Opened, listening: socket.socket, *, started: Callable[[], Non
     """
     app = make_app(opened)
     app.router.on_startup.append(started)
+    # It warns of every unknown address.
+    logging.getLogger("nicegui").setLevel(logging.ERROR)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S, access_log=False)
     uvicorn.Server(config).run(sockets=[listening])
 
@@ -76,9 +79,12 @@ def make_app(opened: Opened) -> FastAPI:
     def show_mixture(request: Request) -> None:
         mixture.show(opened, mixture.Asked.of(opened, request.query_params))
 
-    @_page("/episode/{dataset}/{split}/{number}")
-    def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> None:
-        episode.show(opened, dataset, split, number, step=step, window=window)
+    @app.get("/episode/{dataset}/{split}/{number}")
+    def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> Response:
+        try:
+            return episode.show(opened, dataset, split, number, step=step, window=window)
+        except (StreamError, FormatError, OSError) as error:
+            return error_page(error, status=_status(error))
 
     @_page("/run")
     async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:

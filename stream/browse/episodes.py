@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -216,6 +217,7 @@ class EpisodeTable:
             for condition in conditions:
                 keep &= condition.select(self.index, rows, "records" if kind == "records" else "steps")
             kept += np.bincount(owners[rows][keep], minlength=len(self))[: len(self)]
+            self._forget()
         return kept
 
     def _mean_of_steps(self, name: str) -> np.ndarray:
@@ -231,7 +233,14 @@ class EpisodeTable:
             here = owners[start : start + len(rows)][has]
             sums += np.bincount(here, values[has], minlength=len(self))[: len(self)]
             counts += np.bincount(here, minlength=len(self))[: len(self)]
+            self._forget()
         return np.divide(sums, counts, out=np.full(len(self), np.nan), where=counts > 0)
+
+    def _forget(self) -> None:
+        """Let the kernel take back what was read of the large tables; what it keeps is mapped again at once."""
+        for table in (self.index.steps, self.index.records):
+            if isinstance(mapped := table.content.base, mmap.mmap):
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def _arrow_column(self, name: str) -> pa.Array:
         return self.index.episodes.arrow().column(name).chunk(0)

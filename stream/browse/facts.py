@@ -15,6 +15,7 @@ class DatasetFacts:
     Attributes:
         name, version, layout: Name, version and layout.
         splits: Count of the episodes of each split.
+        first_split: Split to begin with, see ``first_split``.
         episodes, steps, samples: Counts; a sample is a pair, or a step in the layout ``frames``.
         bytes: Size of frames and index.
         rate: Steps a second, or None if no source tells.
@@ -29,6 +30,7 @@ class DatasetFacts:
     version: str
     layout: str
     splits: dict[str, int]
+    first_split: str
     episodes: int
     steps: int
     samples: int
@@ -54,6 +56,7 @@ class DatasetFacts:
             version=dataset.version,
             layout=manifest.layout,
             splits={name: split.episodes for name, split in manifest.splits.items()},
+            first_split=first_split(dataset),
             episodes=manifest.episodes,
             steps=manifest.steps,
             samples=manifest.records if manifest.layout == "pairs" else manifest.steps,
@@ -69,12 +72,6 @@ class DatasetFacts:
         )
 
     @property
-    def first_split(self) -> str:
-        """The split to begin with: ``train``, or else the first with episodes."""
-        order = sorted(self.splits, key=lambda name: (not self.splits[name], name != "train"))
-        return next(iter(order), "")
-
-    @property
     def notes(self) -> list[str]:
         """Rate, robot, cameras and licence in words."""
         rate = f"{self.rate:g} Hz" if self.rate else "rate unknown"
@@ -82,6 +79,13 @@ class DatasetFacts:
         cameras = f"cameras {', '.join(self.cameras)}" if self.cameras != ("",) else ""
         licence = f"licence {self.licence.partition(' [')[0]}" if self.licence else ""
         return [each for each in (rate, hours, self.robot, cameras, licence) if each]
+
+
+def first_split(dataset: Dataset) -> str:
+    """Return the split to begin with: ``train`` if it has episodes, or else the first that has some."""
+    splits = dataset.manifest.splits
+    order = sorted(splits, key=lambda name: (not splits[name].episodes, name != "train"))
+    return next(iter(order), "")
 
 
 def human_bytes(count: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from stream.browse.facts import first_split
 from stream.browse.opened import Opened
 from stream.format.catalog import Dataset
 from stream.format.names import DerivedName
@@ -77,7 +78,7 @@ def compare(
     Args:
         opened: Root.
         first: Dataset and split, whose dimensions are shown.
-        others: Further datasets, of which the first split is sampled.
+        others: Further datasets, of which the training split is sampled.
         vector: Column of ``steps``.
         scale: ``raw`` as stored, or ``normalised`` by the quantiles of each dataset's own statistics.
 
@@ -85,7 +86,7 @@ def compare(
         ArgumentError: The dataset or split does not exist.
         FormatError: An index is damaged.
     """
-    splits = {name: next(iter(opened.dataset(name).shards)) for name in others} | dict([first])
+    splits = {name: first_split(opened.dataset(name)) for name in others} | dict([first])
     order = [first[0], *(name for name in others if name != first[0])]
     found = {name: sample for name in order if (sample := _sample(opened, name, splits[name], vector, scale))}
     if first[0] not in found:

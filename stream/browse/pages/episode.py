@@ -5,15 +5,15 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
-from nicegui import ui
+from fastapi.responses import HTMLResponse
 
 from stream.browse.opened import Opened, dataset_url, episode_url
-from stream.browse.shell import page_frame
+from stream.browse.shell import plain_page
 from stream.view.player import describe_episode, facts_text, player_call
 
 
-def show(opened: Opened, dataset: str, split: str, number: int, *, step: int, window: int = 0) -> None:
-    """Build the page of an episode.
+def show(opened: Opened, dataset: str, split: str, number: int, *, step: int, window: int = 0) -> HTMLResponse:
+    """Return the page of an episode.
 
     Args:
         opened: Root.
@@ -40,8 +40,9 @@ def show(opened: Opened, dataset: str, split: str, number: int, *, step: int, wi
         mark=f"/mark/{quote(dataset)}/{quote(split)}/{number}",
         **{key: episode_url(dataset, split, each) if 0 <= each < count else "" for key, each in around.items()},
     )
-    with page_frame(opened, f"{dataset}, {split}, episode {number} of {count:,}"):
-        ui.link("all episodes", dataset_url(dataset, split)).classes("plain")
-        ui.html(f"<div class='faint'>{escape(facts_text(tracks))}</div>", sanitize=False)
-        ui.html("<div id='player'></div>", sanitize=False).classes("w-full")
-    ui.add_body_html(f"<script src='/player.js'></script>{call}")
+    content = (
+        f"<a class='plain' href='{dataset_url(dataset, split)}'>all episodes</a>"
+        f"<div class='faint'>{escape(facts_text(tracks))}</div><div id='player'></div>"
+        f"<script src='/player.js'></script>{call}"
+    )
+    return plain_page(opened, f"{dataset}, {split}, episode {number} of {count:,}", content)

@@ -53,7 +53,8 @@ def _build_dataset(opened: Opened, dataset: str, refresh: Callable[[], None]) ->
                 split, number = places[episode_id]
                 ui.link(f"{split} {number}", episode_url(dataset, split, number)).classes("plain")
             ui.label(episode_id)
-            ui.button(icon="close", on_click=lambda each=episode_id: remove(each)).props("flat dense size=sm")
+            button = ui.button(icon="close", on_click=lambda each=episode_id: remove(each))
+            button.props("flat dense size=sm aria-label=unmark")
 
 
 def find_marked(opened: Opened, dataset: str) -> dict[str, tuple[str, int]]:

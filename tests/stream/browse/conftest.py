@@ -39,7 +39,7 @@ def page(chromium: Any) -> Iterator[Any]:
     """An empty page that fails the test if a script fails or another host is asked for anything."""
     context = chromium.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
     opened = context.new_page()
-    opened.set_default_timeout(10_000)
+    opened.set_default_timeout(20_000)
     faults: list[str] = []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("request", lambda asked: faults.append(asked.url) if _is_far(asked.url) else None)
