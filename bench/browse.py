@@ -143,8 +143,9 @@ def _look(address: str) -> dict[str, float]:
             "histograms_s", page.get_by_role("tab", name="Histograms").click, "document.querySelectorAll('svg').length"
         )
         page.get_by_role("tab", name="Episodes").click()
+        page.wait_for_function(f"{rows} > 5")
         episode = page.locator("tbody tr a.plain").nth(3)
-        timed("episode_s", episode.click, f"location.pathname.startsWith('/episode') && {drawn}")
+        timed("episode_s", episode.click, "document.querySelector('canvas[data-state=shown]')")
         timed(
             "mixture_s", lambda: page.goto(f"{address}mixture"), "document.querySelectorAll('#members tr').length > 28"
         )

@@ -64,8 +64,8 @@ def make_app(opened: Opened) -> FastAPI:
         overview.show(opened)
 
     @_page("/dataset/{name}/{split}")
-    def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
-        dataset_page.show(opened, doctor, name, split, state=state, tab=tab)
+    async def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
+        await dataset_page.show(opened, doctor, name, split, state=state, tab=tab)
 
     @_page("/doctor")
     def show_doctor() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -237,10 +236,8 @@ class EpisodeTable:
         return np.divide(sums, counts, out=np.full(len(self), np.nan), where=counts > 0)
 
     def _forget(self) -> None:
-        """Let the kernel take back what was read of the large tables; what it keeps is mapped again at once."""
         for table in (self.index.steps, self.index.records):
-            if isinstance(mapped := table.content.base, mmap.mmap):
-                mapped.madvise(mmap.MADV_DONTNEED)
+            table.forget()
 
     def _arrow_column(self, name: str) -> pa.Array:
         return self.index.episodes.arrow().column(name).chunk(0)

@@ -44,7 +44,8 @@ def plain_page(opened: Opened, title: str, content: str) -> HTMLResponse:
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{escape(title)} · pairstream</title>"
         f"<style>body {{ margin: 0; font: 15px/1.5 Roboto, system-ui, sans-serif; }} {STYLE}</style>"
         "<body><header style='background: #1c2733; color: white; padding: 0.5rem 1rem; display: flex'>"
-        f"{links}{root}</header><main style='padding: 1rem 1.5rem'><h1>{escape(title)}</h1>{content}</main></body></html>"
+        f"{links}{root}</header>"
+        f"<main style='padding: 1rem 1.5rem'><h1>{escape(title)}</h1>{content}</main></body></html>"
     )
 
 

@@ -42,7 +42,7 @@ _CELLS = {
 """Content of the cells of some columns, as Vue templates."""
 
 
-def show(opened: Opened, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
+async def show(opened: Opened, doctor: Doctor, name: str, split: str, *, state: str, tab: str) -> None:
     """Build the page of a split.
 
     Args:
@@ -84,7 +84,12 @@ def show(opened: Opened, doctor: Doctor, name: str, split: str, *, state: str, t
                 await page.build(given)
 
         tabs.on_value_change(lambda event: open_tab(event.value))
-        ui.timer(0, lambda: open_tab(chosen), once=True)
+        if chosen == TABS[0] and not page.view.query.filters:
+            # At once, a part of the page; what may take longer comes after it.
+            with content:
+                await page.build(chosen)
+        else:
+            ui.timer(0, lambda: open_tab(chosen), once=True)
 
 
 @dataclass
