@@ -44,6 +44,7 @@ LIBRARIES = {
     "jax": ("stream.frameworks.jax",),
     "av": ("stream.export.video",),
     "nicegui": ("stream.browse",),
+    "rerun": ("stream.view.recording",),
     "huggingface_hub": ("stream.storage.hub", "stream.export.hub"),
     "tensorflow": (),
     "tensorflow_datasets": (),

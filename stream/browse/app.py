@@ -26,6 +26,8 @@ from stream.view.player import PLAYER_FILE
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEPT_FOR = "private, max-age=86400, immutable"
+_BUILDING_S = 120
+"""Seconds that a page may take to build; the batch of a run may have to come from a slow disk."""
 _SHUTDOWN_S = 2
 """Seconds that open connections get after Ctrl-C."""
 
@@ -106,7 +108,7 @@ def _page(path: str) -> Callable[[Callable[..., Any]], None]:
             except (StreamError, FormatError, OSError) as error:
                 return error_page(error, status=_status(error))
 
-        ui.page(path)(guarded)
+        ui.page(path, response_timeout=_BUILDING_S)(guarded)
 
     return register
 

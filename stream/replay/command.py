@@ -69,7 +69,7 @@ def _replay(parsed: argparse.Namespace) -> None:
 
 def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
     shown = show_step(plan, parsed.step)
-    step, refs, replaced, faults = shown.step, shown.refs, shown.replaced, shown.faults
+    step, refs, replaced, faults = shown.step, shown.refs, shown.replaced_rows, shown.faults
     found: dict[str, Any] = {"step": step, "digest": digest(shown.trained)}
     pictures = [] if parsed.out is None else _draw(plan, shown, parsed.out)
     if parsed.digest:
@@ -82,7 +82,7 @@ def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
             for row, ref in enumerate(refs)
         ]
         found["replaced"] = [
-            {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in replaced.items()
+            {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in shown.replaced
         ]
         found["pictures"] = [str(path) for path in pictures]
         print(json.dumps(found, indent=1))
@@ -93,7 +93,7 @@ def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
     console.print(make_table(refs, replaced=replaced, faults=faults))
     if replaced:
         print("\n* replaced, as these records cannot be read:")
-    for row, error in replaced.items():
+    for row, error in shown.replaced:
         where = f"dataset {error.dataset}, split {error.split}, shard {error.shard}, record {error.record}"
         print(f"  row {row}: {where}: {printable(error.reason)}")
     if faults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -64,20 +65,24 @@ def _load(file: str, number: int, size: int) -> Any:
     return ImageFont.truetype(file, size, index=number)
 
 
-def font_runs(text: str, size: int) -> list[tuple[str, Any]]:
-    r"""Return a text in parts, each with its font; letters that no font of the system has are escaped (``\u628a``)."""
-    letters = []
-    for letter in printable(text):
-        file = None if ord(letter) <= _LATIN else _font_file(letter)
-        escaped = ord(letter) > _LATIN and file is None
-        letters.append((printable(letter, latin=True) if escaped else letter, file))
-    runs = groupby(letters, key=lambda each: each[1])
-    return [("".join(part for part, _ in run), _load(*file, size) if file else _own(size)) for file, run in runs]
+@cache
+def _drawn(letter: str) -> tuple[str, tuple[str, int] | None]:
+    r"""Return a letter, escaped (``\u628a``) if no font of the system has it, and the font's file or None for ours."""
+    if ord(letter) <= _LATIN:
+        return letter, None
+    file = _font_file(letter)
+    return (letter, file) if file else (printable(letter, latin=True), None)
+
+
+@cache
+def _advance(letter: str, size: int) -> float:
+    text, file = _drawn(letter)
+    return float((_load(*file, size) if file else _own(size)).getlength(text))
 
 
 def text_width(text: str, size: int) -> float:
-    """Return the width of a text in pixels."""
-    return sum(font.getlength(part) for part, font in font_runs(text, size))
+    """Return the width of a text in pixels, without kerning."""
+    return sum(_advance(letter, size) for letter in printable(text))
 
 
 def write_text(
@@ -87,13 +92,15 @@ def write_text(
     ink: tuple[int, int, int],
     *,
     size: int = 12,
-    width: float | None = None,
+    width: float = math.inf,
 ) -> None:
-    """Write a text, the middle of whose letters is at one height in all fonts; cut it to ``width`` pixels."""
+    """Write a line, all of whose fonts have one base line; cut it to ``width`` pixels."""
     left, top = corner
-    while width is not None and text and text_width(text, size) > width:
-        text = text[:-1]
-    for part, font in font_runs(text, size):
+    letters = printable(text)
+    letters = letters[: _fitting(letters, size, width)]
+    for file, run in groupby(map(_drawn, letters), key=lambda each: each[1]):
+        part = "".join(letter for letter, _ in run)
+        font = _load(*file, size) if file else _own(size)
         draw.text((left, top + size * 0.95), part, ink, font=font, anchor="ls")
         left += font.getlength(part)
 
@@ -101,20 +108,24 @@ def write_text(
 def wrap_text(text: str, size: int, width: float, *, lines: int) -> list[str]:
     """Break a text into lines of a width, at spaces or between letters; ``...`` ends the last one if more follows."""
     found: list[str] = []
-    left = " ".join(text.split())[: 200 * lines]
-    while left:
-        if len(found) == lines:
-            kept = found[-1]
-            while kept and text_width(f"{kept}...", size) > width:
-                kept = kept[:-1]
-            found[-1] = f"{kept}..."
-            break
-        stop = len(left)
-        if text_width(left, size) > width:
-            stop = 1
-            while stop < len(left) and text_width(left[: stop + 1], size) <= width:
-                stop += 1
-            stop = left.rfind(" ", 0, stop + 1) if " " in left[1 : stop + 1] else stop
+    left = printable(text)
+    while left and len(found) < lines:
+        stop = _fitting(left, size, width)
+        if stop < len(left):
+            if len(found) == lines - 1:
+                return [*found, f"{left[: _fitting(left, size, width - text_width('...', size))]}..."]
+            space = left.rfind(" ", 0, stop + 1)
+            stop = space if space > 0 else max(stop, 1)
         found.append(left[:stop].rstrip())
         left = left[stop:].lstrip()
     return found
+
+
+def _fitting(text: str, size: int, width: float) -> int:
+    """Return how many letters of a printable text fit into a width."""
+    used = 0.0
+    for count, letter in enumerate(text):
+        used += _advance(letter, size)
+        if used > width:
+            return count
+    return len(text)

@@ -30,7 +30,7 @@ class ShownStep:
         batch: The same with decoded frames, before any transform.
         seen: The same with decoded frames, after the transforms; ``batch`` if there are none.
         refs: Origin of each row.
-        replaced: Error of each row whose record was replaced.
+        replaced: Rows with the errors of the records that others replace; a row may have several.
         faults: What is wrong with a row, by row.
     """
 
@@ -39,8 +39,13 @@ class ShownStep:
     batch: Batch
     seen: Batch
     refs: list[SampleRef]
-    replaced: dict[int, RecordError]
+    replaced: list[tuple[int, RecordError]]
     faults: dict[int, list[str]]
+
+    @property
+    def replaced_rows(self) -> frozenset[int]:
+        """Rows whose record was replaced."""
+        return frozenset(row for row, _ in self.replaced)
 
 
 def show_step(plan: RankPlan, step: int) -> ShownStep:
@@ -59,13 +64,13 @@ def show_step(plan: RankPlan, step: int) -> ShownStep:
     if plan.running.transforms:
         for row, texts in find_nonfinite(seen.batch, len(refs)).items():
             faults.setdefault(row, []).extend(f"after the transforms: {text}" for text in texts)
-    replaced = {by_sample[error.sample]: error for error in made.replaced}
+    replaced = [(by_sample[error.sample], error) for error in made.replaced]
     return ShownStep(step, trained, plain.batch, seen.batch, refs, replaced, dict(sorted(faults.items())))
 
 
 def marks_of(shown: ShownStep) -> dict[str, Any]:
     """Return the arguments of ``draw_sheets`` that mark rows."""
-    return {"replaced": shown.replaced, "faults": shown.faults}
+    return {"replaced": shown.replaced_rows, "faults": shown.faults}
 
 
 def sheet_names(data: MixedData) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
 from nicegui import run, ui
 from PIL import Image
 
@@ -16,11 +17,12 @@ from stream.browse.opened import Opened, episode_url
 from stream.browse.shell import page_frame
 from stream.loader.mixed import MixedData
 from stream.loader.rank_plan import RankPlan
+from stream.loader.running import Running
 from stream.loader.saved import read_saved
 from stream.order.reference import SampleRef
 from stream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
 from stream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, FormatError, StreamError
 from stream.view.window import window_of
 
 _STYLE = """
@@ -80,7 +82,7 @@ async def show(opened: Opened, loader: str, *, step: int, rank: int | None, firs
             text = "Runs near this root:" if near else _NO_RUN
             ui.html(f"<p class='faint'>{text}</p><ul id='runs'>{''.join(links)}</ul>", sanitize=False)
         else:
-            ui.html(_head(page, loader, step, rank), sanitize=False)
+            ui.html(_head(page, opened, loader, step, rank), sanitize=False)
             ui.html(f"<div class='rows'>{page.cells}</div>", sanitize=False)
             if page.next_first is not None:
                 ui.link("more rows", _address(loader, step, rank=rank, first=page.next_first)).classes("plain")
@@ -100,29 +102,40 @@ def find_runs(opened: Opened) -> list[Path]:
 
 def _make(opened: Opened, loader: str, step: int, rank: int | None, first: int) -> _Page:
     overrides = {} if rank is None else {"rank": rank}
-    data, running, _ = read_saved(loader, root=opened.catalog.root, overrides=overrides)
+    data, running = _read(opened, loader, overrides)
     plan = RankPlan(data, running)
     if opened.transforms is not None:
         plan = with_transforms(plan, opened.transforms)
     shown = show_step(plan, step)
-    bad = [row for row in range(len(shown.refs)) if row in shown.faults or row in shown.replaced]
+    bad = [row for row in range(len(shown.refs)) if row in shown.faults or row in shown.replaced_rows]
     order = bad + [row for row in range(len(shown.refs)) if row not in bad]
     rows = order[first : first + ROWS_PER_PAGE]
     pictures = draw_cells(shown.seen, shown.refs, rows=rows, **sheet_names(data), **marks_of(shown))
-    cells = [_cell(row, shown, picture, data) for row, picture in zip(rows, pictures, strict=True)]
+    cells = [_cell(row, shown, picture, data, opened) for row, picture in zip(rows, pictures, strict=True)]
     stop = first + len(rows)
     return _Page(plan, shown, "".join(cells), stop if stop < len(order) else None)
 
 
-def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData) -> str:
+def _read(opened: Opened, loader: str, overrides: dict[str, int]) -> tuple[MixedData, Running]:
+    """Open the data of a run where it read them, or in this root if they are no longer there."""
+    try:
+        data, running, _ = read_saved(loader, overrides=overrides)
+    except ArgumentError as error:
+        try:
+            data, running, _ = read_saved(loader, root=opened.catalog.root, overrides=overrides)
+        except (StreamError, FormatError):
+            raise error from None
+    return data, running
+
+
+def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData, opened: Opened) -> str:
     ref = shown.refs[row]
     told = list(shown.faults.get(row, ()))
-    if row in shown.replaced:
-        told.append(f"replaced: {shown.replaced[row].reason}")
+    told += [f"replaced: {error.reason}" for each, error in shown.replaced if each == row]
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=90)
     image = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-    address = _episode_address(ref, data)
+    address = _episode_address(ref, data, opened)
     faults = f"<div class='error'>{escape('; '.join(told))}</div>" if told else ""
     place = f"{escape(ref.dataset)} {ref.split} {ref.episode}, step {ref.step}"
     link = f"<a class='plain' href='{address}'>{place}</a>" if address else place
@@ -136,17 +149,21 @@ def _cell(row: int, shown: ShownStep, picture: Image.Image, data: MixedData) -> 
     )
 
 
-def _episode_address(ref: SampleRef, data: MixedData) -> str:
-    """Return the address of the episode with its window marked; nothing for a member of another root."""
-    member = data.members[data.names.index(ref.dataset)]
-    if member.root is not None:
+def _episode_address(ref: SampleRef, data: MixedData, opened: Opened) -> str:
+    """Return the address of the episode with its window marked; nothing if this root does not have it."""
+    name = data.members[data.names.index(ref.dataset)].dataset.partition(":")[0]
+    try:
+        episodes = opened.index(name, ref.split).episodes
+    except (StreamError, FormatError, OSError):
+        return ""
+    # The run may have read another conversion of the same source.
+    if ref.episode >= len(episodes) or episodes.take_texts("episode_id", np.array([ref.episode])) != [ref.episode_id]:
         return ""
     start, stop = window_of(ref, data)
-    name = member.dataset.partition(":")[0]
     return escape(episode_url(name, ref.split, ref.episode, step=start, window=stop - start))
 
 
-def _head(page: _Page, loader: str, step: int, rank: int | None) -> str:
+def _head(page: _Page, opened: Opened, loader: str, step: int, rank: int | None) -> str:
     plan, shown = page.plan, page.shown
     bad = ", ".join(map(str, shown.faults))
     verdict = (
@@ -164,9 +181,11 @@ def _head(page: _Page, loader: str, step: int, rank: int | None) -> str:
     ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
     transforms = plan.running.transforms
     seen = f"after the transforms {escape(repr(transforms))}" if transforms else _NOT_TRANSFORMED
+    root = plan.data.root
+    elsewhere = "" if root == opened.catalog.root else f" The run reads {root}; links lead to the same episodes here."
     return (
         f"<p>{len(shown.refs)} rows{ranks}: {verdict}</p><p>{links}</p>"
-        f"<p class='faint'>The rows as the loader gives them, {seen}.</p>"
+        f"<p class='faint'>The rows as the loader gives them, {seen}.{escape(elsewhere)}</p>"
     )
 
 

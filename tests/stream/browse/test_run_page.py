@@ -90,14 +90,22 @@ def test_a_step_without_bad_values_says_so_and_leads_to_its_neighbours(page: Any
     page.wait_for_url(f"**step={step + 1}")
 
 
-def test_a_run_of_another_root_and_no_run_are_pages_of_one_sentence(
+def test_a_run_of_another_root_leads_to_the_same_episodes_here_or_nowhere(
     page: Any, site: Site, frames_root: Path, tmp_path: Path
 ) -> None:
-    make_loader(frames_root, "droid", batch_size=4, frames=[0]).save(tmp_path / "loader.json")
-    page.goto(f"{site.address}run?loader={tmp_path / 'loader.json'}")
-    expect(page.locator("#error")).to_contain_text("no dataset 'droid'")
-    page.goto(f"{site.address}run?loader={tmp_path / 'none.json'}")
-    expect(page.locator("#error")).to_contain_text("none.json")
+    for name, links in (("rt1", 8), ("droid", 0)):
+        make_loader(frames_root, name, batch_size=4, frames=[0]).save(tmp_path / "loader.json")
+        page.goto(f"{site.address}run?loader={tmp_path / 'loader.json'}")
+        expect(page.locator(".batch-row")).to_have_count(4)
+        expect(page.get_by_text(f"The run reads {frames_root}")).to_be_visible()
+        expect(page.locator(".batch-row a")).to_have_count(links)
+
+
+def test_what_is_no_run_is_a_page_of_one_sentence(page: Any, site: Site, frames_root: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.json").write_text("{}")
-    page.goto(f"{site.address}run?loader={tmp_path / 'wrong.json'}")
-    expect(page.locator("#error")).to_contain_text("wrong.json")
+    make_loader(frames_root, "droid", batch_size=4, frames=[0]).save(tmp_path / "loader.json")
+    gone = (tmp_path / "loader.json").read_text().replace(str(frames_root.resolve()), "/none")
+    (tmp_path / "gone.json").write_text(gone)
+    for name, text in (("none", "none.json"), ("wrong", "wrong.json"), ("gone", "/none: no such folder")):
+        page.goto(f"{site.address}run?loader={tmp_path / name}.json")
+        expect(page.locator("#error")).to_contain_text(text)
