@@ -15,8 +15,8 @@ body { background: #fafafb; color: #1b1e24; }
 .nicegui-content { padding: 1rem 1.5rem; }
 a.plain { color: #1553a5; text-decoration: none; } a.plain:hover { text-decoration: underline; }
 .faint { color: #667; font-size: 0.85rem; } .error { color: #b00020; } .warning { color: #8a5a00; }
-table.plain { border-collapse: collapse; }
-table.plain td, table.plain th { padding: 0.3em 0.8em; text-align: left; vertical-align: top;
+table.plain { border-collapse: collapse; font-size: 14px; }
+table.plain td, table.plain th { padding: 0.3em 0.6em; text-align: left; vertical-align: top;
   border-bottom: 1px solid #ddd; }
 table.plain img.first { height: 64px; width: 64px; max-width: none; }
 table.plain summary { cursor: pointer; display: list-item; } table.plain ul { list-style: disc; padding-left: 1.2em; }
