@@ -17,6 +17,8 @@ from stream.view.window import SampleWindow
 
 _AT_ONCE = 64
 """Frames that are read before they are sent."""
+_LEGEND = 4
+"""Most series whose legend does not cover their plot."""
 
 
 def save(tracks: Tracks, path: str | Path, window: SampleWindow | None = None) -> list[str]:
@@ -64,9 +66,10 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
     curves = list(tracks.curves())
     plots: list[rrb.Container | rrb.View] = []
     for group in VECTORS:
-        views = [rrb.TimeSeriesView(origin=f"/{each.name}", name=each.name) for each in curves if each.group == group]
+        views = [_plot(f"/{each.name}", each.name, len(each.dims)) for each in curves if each.group == group]
         plots += [rrb.Tabs(*views, active_tab=0)] if views else []
-    plots.append(rrb.TimeSeriesView(origin="/columns", name="other columns"))
+    others = sum(len(each.dims) for each in curves if each.group == "column")
+    plots.append(_plot("/columns", "other columns", others))
     texts = [
         rrb.TextDocumentView(origin="/language", name="language"),
         rrb.StateTimelineView(origin="/texts", name="texts and flags"),
@@ -76,12 +79,17 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
     return rrb.Blueprint(
         rrb.Horizontal(
             rrb.Vertical(rrb.Grid(*cameras), facts, row_shares=[4, 1]),
-            rrb.Vertical(*texts, *plots, row_shares=[1, 2, *[3] * len(plots)]),
+            rrb.Vertical(*texts, *plots, row_shares=[1, 3, *[4] * len(plots)]),
         ),
-        rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked),
+        rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked, state="collapsed"),
         rrb.SelectionPanel(state="collapsed"),
         rrb.BlueprintPanel(state="collapsed"),
     )
+
+
+def _plot(origin: str, name: str, series: int) -> rrb.TimeSeriesView:
+    legend = rrb.PlotLegend(visible=series <= _LEGEND)
+    return rrb.TimeSeriesView(origin=origin, name=name, plot_legend=legend)
 
 
 def _camera_path(track: CameraTrack) -> str:
@@ -153,10 +161,15 @@ def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrac
         recording.send_columns(path, times, columns)
 
 
+def series_names(curve: Curve) -> list[str]:
+    """Return the names of the dimensions; those that are only numbers follow the name of their column."""
+    return [f"{curve.name}{dim}" if dim.startswith("[") else dim for dim in curve.dims]
+
+
 def _log_curve(recording: rr.RecordingStream, tracks: Tracks, curve: Curve) -> None:
     parts = [rr.escape_entity_path_part(part) for part in curve.name.split("/")]
     path = "/" + "/".join(["columns", *parts] if curve.group == "column" else parts)
-    recording.log(path, rr.SeriesLines(names=list(curve.dims)), static=True)
+    recording.log(path, rr.SeriesLines(names=series_names(curve)), static=True)
     times = _times(tracks, np.arange(tracks.steps))
     columns = rr.Scalars.columns(scalars=curve.values.ravel()).partition([len(curve.dims)] * tracks.steps)
     recording.send_columns(path, times, columns)

@@ -11,6 +11,7 @@ from stream import make_loader
 
 pytest.importorskip("rerun", reason="needs the extra view")
 from stream.view.command import main
+from stream.view.window import window_of
 from tests.stream.view.recorded import read_recording
 
 
@@ -49,6 +50,13 @@ def test_the_episode_of_a_row_has_its_window_marked(
     assert window["step"][0] == ref.step
     ends = [*window["step"][1:], loader.episode(ref.dataset, ref.episode).table.num_rows]
     assert ends[0] == ref.step + ref.offset + 1
+
+
+def test_a_window_is_that_of_frames_and_actions(oxe_root: Path) -> None:
+    for options, expected in (({"horizon": 9, "action_from": -2}, (-2, 7)), ({"horizon": 2}, (0, 4))):
+        loader = make_loader(oxe_root, "rt1", batch_size=1, **options)  # type: ignore[arg-type]
+        ref = next(ref for step in range(30) for ref in loader.describe(step) if ref.step >= 2)
+        assert window_of(ref, loader.data) == (ref.step + expected[0], ref.step + expected[1])
 
 
 def test_wrong_names_and_numbers_are_one_sentence(

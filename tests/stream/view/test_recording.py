@@ -14,7 +14,7 @@ from stream.view.tracks import Tracks, open_tracks
 pytest.importorskip("rerun", reason="needs the extra view")
 from rerun.chunk import RrdReader
 
-from stream.view.recording import save
+from stream.view.recording import save, series_names
 from tests.stream.view.recorded import read_recording
 
 
@@ -39,7 +39,7 @@ def test_rerun_reads_the_bytes_of_the_frames_and_the_values(
     for curve in tracks.curves():
         entity = found[f"/{curve.name}" if curve.group != "column" else f"/columns/{curve.name}"]
         np.testing.assert_array_equal(np.array(entity["Scalars:scalars"]), curve.values)
-        assert entity["SeriesLines:names"] == [list(curve.dims)]
+        assert entity["SeriesLines:names"] == [series_names(curve)]
         np.testing.assert_allclose(entity["seconds"], np.arange(tracks.steps) / 15 * 1e9, atol=1)
     (language,) = (lane for lane in tracks.lanes() if lane.name == "language")
     assert ("/language" in found) == bool(language.bands)

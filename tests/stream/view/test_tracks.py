@@ -71,6 +71,16 @@ def test_texts_and_flags_are_runs_of_equal_values(oxe_root: Path, tmp_path: Path
     assert [band.text for band in lanes["language"].bands] == [crafted.table("steps")["language"][0].as_py()]
 
 
+def test_a_flag_without_a_value_has_no_band(oxe_root: Path, tmp_path: Path) -> None:
+    crafted = CraftedRoot(oxe_root, tmp_path / "root")
+    steps = crafted.table("steps")
+    values = pa.array([True, None, *[False] * (len(steps) - 2)], pa.bool_())
+    crafted.write("steps", steps.append_column(pa.field("touched", values.type, nullable=True), values))
+    tracks = tracks_of(crafted.root, "bridge", 0)
+    (lane,) = (lane for lane in tracks.lanes() if lane.name == "touched")
+    assert lane.bands == (Band(0, 1, "true"), Band(2, tracks.steps, "false"))
+
+
 def test_a_number_without_a_value_is_nan(oxe_root: Path, tmp_path: Path) -> None:
     crafted = CraftedRoot(oxe_root, tmp_path / "root")
     steps = crafted.table("steps")
