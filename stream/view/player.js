@@ -227,20 +227,25 @@ function pairstreamPlayer(id, episode, options) {
 
   root.append(rail, bar, note, lines);
 
+  // Where the steps are in `lines`, measured only when the layout changes.
+  const axis = {left: 0, width: 0};
+  function measure() {
+    const row = [...lines.querySelectorAll("details[open] > .ps-row")][0];
+    if (row) {
+      const box = row.children[1].getBoundingClientRect();
+      Object.assign(axis, {left: box.left - lines.getBoundingClientRect().left, width: box.width});
+    }
+    if (span) {
+      span.style.left = `${axis.left + episode.window[0] / episode.steps * axis.width}px`;
+      span.style.width = `${(episode.window[1] - episode.window[0]) / episode.steps * axis.width}px`;
+    }
+    draw();
+  }
   function draw() {
     for (const camera of cameras) paint(camera);
     slider.value = step;
     where.textContent = `step ${step} of ${episode.steps}` + (episode.knowsRate ? `, ${(step / episode.rate).toFixed(2)} s` : "");
-    const names = lines.querySelector(".ps-row");
-    if (names) {
-      const strip = names.children[1];
-      const box = strip.getBoundingClientRect(), left = box.left - lines.getBoundingClientRect().left;
-      cursor.style.left = `${left + place(step) * box.width}px`;
-      if (span) {
-        span.style.left = `${left + episode.window[0] / episode.steps * box.width}px`;
-        span.style.width = `${(episode.window[1] - episode.window[0]) / episode.steps * box.width}px`;
-      }
-    }
+    cursor.style.left = `${axis.left + place(step) * axis.width}px`;
     for (const each of follow) each();
     toggle.textContent = playing ? "❚❚ pause" : "▶ play";
     mark.textContent = marked ? "marked" : "mark";
@@ -310,8 +315,8 @@ function pairstreamPlayer(id, episode, options) {
     event.preventDefault();
     act(event);
   });
-  new ResizeObserver(draw).observe(lines);
+  new ResizeObserver(measure).observe(lines);
   fill();
-  draw();
+  measure();
   remember();
 }
