@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -71,7 +72,7 @@ def test_static_refuses_a_folder_with_files_and_unknown_episodes(small_root: Pat
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "kept").touch()
     assert "exists and is not empty" in browse(small_root, "--static", tmp_path / "full")[1]
-    assert "no episode 99" in browse(small_root, "--static", tmp_path / "new", "--episodes", "rt1/train/99")[1]
+    assert "episode 99" in browse(small_root, "--static", tmp_path / "new", "--episodes", "rt1/train/99")[1]
     assert "expected NAME/SPLIT/NUMBER" in browse(small_root, "--static", tmp_path / "new", "--episodes", "rt1")[1]
     assert not (tmp_path / "new").exists()
 
@@ -123,7 +124,10 @@ def test_a_thousand_requests_at_once_are_a_thousand_answers(small_site: Site) ->
             answers = [client.get(f"{small_site.address}{paths[number % 4]}") for number in range(1000)]
             return [answer.status_code for answer in await asyncio.gather(*answers)]
 
-    assert asyncio.run(ask()) == [200, 200, 500, 404] * 250
+    # In a thread of its own: playwright's loop of other tests runs in this one.
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: asyncio.run(ask())).result()
+    assert found == [200, 200, 500, 404] * 250
     files = len(list(Path(f"/proc/{small_site.process.pid}/fd").iterdir()))
     assert files < 200
 
