@@ -10,6 +10,7 @@ import numpy as np
 import rerun as rr
 import rerun.blueprint as rrb
 
+from stream.format.frame import decode_frame
 from stream.format.names import VECTORS
 from stream.storage.errors import ArgumentError, FormatError
 from stream.view.tracks import Band, CameraTrack, Curve, Lane, Tracks
@@ -79,7 +80,7 @@ def _blueprint(tracks: Tracks, window: SampleWindow | None) -> rrb.Blueprint:
     return rrb.Blueprint(
         rrb.Horizontal(
             rrb.Vertical(rrb.Grid(*cameras), facts, row_shares=[4, 1]),
-            rrb.Vertical(*texts, *plots, row_shares=[1, 3, *[4] * len(plots)]),
+            rrb.Vertical(*texts, *plots, row_shares=[3, 6, *[8] * len(plots)]),
         ),
         rrb.TimePanel(timeline="step", fps=tracks.rate or 10.0, time_selection=marked, state="collapsed"),
         rrb.SelectionPanel(state="collapsed"),
@@ -144,21 +145,38 @@ def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrac
         held: dict[int, bytes] = {}
         for step in steps[begin : begin + _AT_ONCE]:
             try:
-                held[step] = track.read_depth(step).tobytes() if track.camera.is_depth else track.read(step)
+                held[step] = _stored(track, step)
             except (FormatError, OSError) as error:
                 yield str(error)
         if not held:
             continue
         times = _times(tracks, np.array(list(held)))
-        if track.camera.is_depth:
-            height, width = track.camera.sizes[0]
-            form = rr.components.ImageFormat(width=width, height=height, channel_datatype="U16", color_model="L")
-            columns = rr.DepthImage.columns(
-                buffer=list(held.values()), format=[form] * len(held), meter=[1000.0] * len(held)
-            )
+        form, count = _form(track), len(held)
+        if form is None:
+            columns = rr.EncodedImage.columns(blob=list(held.values()), media_type=["image/jpeg"] * count)
+        elif track.camera.is_depth:
+            columns = rr.DepthImage.columns(buffer=list(held.values()), format=[form] * count, meter=[1000.0] * count)
         else:
-            columns = rr.EncodedImage.columns(blob=list(held.values()), media_type=["image/jpeg"] * len(held))
+            columns = rr.Image.columns(buffer=list(held.values()), format=[form] * count)
         recording.send_columns(path, times, columns)
+
+
+def _stored(track: CameraTrack, step: int) -> bytes:
+    """Return the JPEG of a step, or the bytes of its pixels."""
+    if track.camera.is_depth:
+        return track.read_depth(step).tobytes()
+    stored = track.read(step)
+    return stored if track.camera.codec == "jpeg" else decode_frame(stored).tobytes()
+
+
+def _form(track: CameraTrack) -> rr.components.ImageFormat | None:
+    """Return the form of the pixels of a camera, None for JPEGs."""
+    height, width = track.camera.sizes[0]
+    if track.camera.is_depth:
+        return rr.components.ImageFormat(width=width, height=height, channel_datatype="U16", color_model="L")
+    if track.camera.codec == "jpeg":
+        return None
+    return rr.components.ImageFormat(width=width, height=height, channel_datatype="U8", color_model="RGB")
 
 
 def series_names(curve: Curve) -> list[str]:

@@ -15,6 +15,7 @@ from stream.batch.spaces import SPACES
 from stream.format.catalog import Dataset
 from stream.format.depth import decode_depth
 from stream.format.fields import StoredCamera
+from stream.format.frame import as_jpeg
 from stream.format.index import EpisodeRows, SplitIndex, find_episode
 from stream.format.names import HOLE, VECTORS, frame_views
 from stream.format.record_file import RecordFile
@@ -86,7 +87,7 @@ class CameraTrack:
         return np.flatnonzero(self.records >= 0)
 
     def read(self, step: int) -> bytes:
-        """Return the stored JPEG or depth map of a step.
+        """Return the stored frame of a step: JPEG, raw pixels or depth map.
 
         Raises:
             ArgumentError: No frame of this step is stored.
@@ -121,7 +122,7 @@ class CameraTrack:
     def read_picture(self, step: int) -> bytes:
         """Return the frame of a step as a JPEG, of depth in colours; raise as ``read`` does."""
         if not self.camera.is_depth:
-            return self.read(step)
+            return bytes(as_jpeg(self.read(step)))
         return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
 
     @cached_property
