@@ -136,7 +136,7 @@ def _log_camera(recording: rr.RecordingStream, tracks: Tracks, track: CameraTrac
         held: dict[int, bytes] = {}
         for step in steps[begin : begin + _AT_ONCE]:
             try:
-                held[step] = track.read_depth(step).tobytes() if track.camera.is_depth else track.read(step)
+                held[step] = track.read_depth(step).tobytes() if track.camera.is_depth else track.read_picture(step)
             except (FormatError, OSError) as error:
                 yield str(error)
         if not held:

@@ -15,6 +15,7 @@ from stream.batch.spaces import SPACES
 from stream.format.catalog import Dataset
 from stream.format.depth import decode_depth
 from stream.format.fields import StoredCamera
+from stream.format.frame import as_jpeg
 from stream.format.index import EpisodeRows, SplitIndex, find_episode
 from stream.format.names import HOLE, VECTORS, frame_views
 from stream.format.record_file import RecordFile
@@ -119,9 +120,9 @@ class CameraTrack:
         return out
 
     def read_picture(self, step: int) -> bytes:
-        """Return the frame of a step as a JPEG, of depth in colours; raise as ``read`` does."""
+        """Return the frame of a step as a JPEG, of raw pixels too, of depth in colours; raise as ``read`` does."""
         if not self.camera.is_depth:
-            return self.read(step)
+            return bytes(as_jpeg(self.read(step)))
         return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
 
     @cached_property
