@@ -28,6 +28,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEPT_FOR = "private, max-age=86400, immutable"
 _BUILDING_S = 120
 """Seconds that a page may take to build; the batch of a run may have to come from a slow disk."""
+_TIMEOUT_S = 120
 _SHUTDOWN_S = 2
 """Seconds that open connections get after Ctrl-C."""
 

@@ -120,7 +120,7 @@ class CameraTrack:
         return out
 
     def read_picture(self, step: int) -> bytes:
-        """Return the frame of a step as a JPEG, of depth in colours; raise as ``read`` does."""
+        """Return the frame of a step as a JPEG, of raw pixels too, of depth in colours; raise as ``read`` does."""
         if not self.camera.is_depth:
             return bytes(as_jpeg(self.read(step)))
         return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
