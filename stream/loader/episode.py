@@ -9,9 +9,9 @@ import numpy as np
 
 from stream.batch.assemble import Assembler
 from stream.batch.encoded import encoded_frames
+from stream.format.index import find_episode
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
-from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError, closest
 
 if TYPE_CHECKING:
@@ -165,31 +165,14 @@ def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Pl
     if not isinstance(split, str) or split not in numbers:
         raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(numbers)}")
     index = data.views.splits[numbers[split]]
-    episode = check_whole("episode", episode, least=None)
-    if not 0 <= episode < len(index.episodes):
-        raise ArgumentError(f"dataset {dataset}, split {split}: episode {episode} of {len(index.episodes):,}")
-    fetched, shard = data.datasets[member].fetched, int(index.episodes.array("shard")[episode])
-    if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
-        raise ArgumentError(
-            f"dataset {dataset}, split {split}: episode {episode} lies in {index.shards.stem(shard)}, which was not "
-            f"fetched; bring it from {fetched.source} with `python -m stream.fetch`"
-        )
-    first, count, steps_row, steps = (
-        int(index.episodes.array(name)[episode])
-        for name in ("first_record", "num_records", "first_steps_row", "num_steps")
-    )
-    if not (
-        0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
-    ):
-        raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
-    rows = range(steps_row, steps_row + steps)
+    rows = find_episode(data.datasets[member], index, episode)
     is_frames = data.spec.layouts[member] == "frames"
     return _Place(
         member=member,
         split=numbers[split],
         index=index,
-        samples=rows if is_frames else range(first, first + count),
-        steps=rows,
+        samples=rows.steps if is_frames else rows.records,
+        steps=rows.steps,
         where=f"dataset {dataset}, split {split}",
     )
 
