@@ -69,6 +69,7 @@ def make_loader(
     missing: Missing = "error",
     episodes: Mapping[str, Any] | str | Path | None = None,
     keep_ranges: Mapping[str, Any] | str | Path | None = None,
+    sample_weights: str | Mapping[str, str] | None = None,
     transforms: Sequence[Any] = (),
     normalize: str | Mapping[str, Any] | Normalize | None = None,
     on_error: Literal["raise", "replace"] = "raise",
@@ -123,9 +124,9 @@ def make_loader(
             or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
         passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
-            its weight above 0. Batches have ``sample_mask``. The last one is smaller; with several ranks it is padded,
-            so that all ranks get as many rows, and ``sample_mask`` is False for the padding. None draws by weight
-            without end.
+            the member's weight above 0; with ``sample_weights`` a pass draws as many by them. Batches have
+            ``sample_mask``. The last one is smaller; with several ranks it is padded, so that all ranks get as many
+            rows, and ``sample_mask`` is False for the padding. None draws by weight without end.
         min_actions: Actions that the episode must have from t on; steps t with fewer are left out. Steps whose action
             does not exist in ``action_space`` are left out in any case.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
@@ -136,6 +137,8 @@ def make_loader(
             these; or a JSON file of the mapping.
         keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
             as openpi publishes it for DROID. Episodes that are not named are left out.
+        sample_weights: Column of numbers >= 0, of every member or by member: of N samples in an epoch, sample i is
+            drawn floor or ceil of N * w_i / sum(w) times, and never with weight 0.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,
             ``"min_max"``), a mapping of its arguments, or one itself, such as ``stream.load_normalize(path)``.
@@ -297,6 +300,7 @@ class Loader(grain.IterDataset[Batch]):
           that several would leave out counts for the first.
         - ``unknown_episodes``: how many of the named episodes its splits lack.
         - ``damaged``: what the conversion left out, by reason.
+        - ``weight_0``: of a dataset with ``sample_weights``, the count of samples of weight 0.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
         that replaced them.

@@ -22,7 +22,7 @@ from stream.format.names import VECTORS
 from stream.format.spaces import derived_column
 from stream.loader.options import Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import parse_filters, settle_missing
+from stream.order.filters import check_stored, parse_filters, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
@@ -31,6 +31,7 @@ from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.shuffle import Shuffle
 from stream.order.views import Views
+from stream.order.weights import parse_weights
 from stream.order.window import resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
@@ -90,6 +91,8 @@ class MixedData:
                 "`--layout frames`, or take bounds='inside'"
             )
         self.cameras = find_cameras(options.cameras, fields, self.names)
+        weights = parse_weights(options.sample_weights, self.names)
+        check_stored("sample_weights", weights, self.datasets)
         self.views = Views(
             [
                 OpenMember(
@@ -100,6 +103,7 @@ class MixedData:
                     choices=choices.get(dataset.name, ()),
                     action_margins=self._action_margins(dataset),
                     clamps=options.bounds == "clamp",
+                    weights=weights.get(dataset.name),
                 )
                 for number, (entry, dataset, window) in enumerate(
                     zip(members, self.datasets, self.windows, strict=True)
@@ -214,6 +218,8 @@ class MixedData:
                 "unknown_episodes": unknown,
                 "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
             }
+            if member.weights is not None:
+                found[name]["weight_0"] = self.views.weights.zeros(number)
         return found
 
     def fingerprint(self) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
 from stream.order.filters import MISSING, Missing, canonical_filters
-from stream.order.plain_values import canonical_choice, canonical_columns
 from stream.order.window import BOUNDS, Bounds, canonical_frames
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
+from stream.storage.plain_values import canonical_choice, canonical_columns
 
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),
@@ -57,6 +57,7 @@ class Options:
     missing: Missing = "error"
     episodes: Any = None
     keep_ranges: Any = None
+    sample_weights: str | Mapping[str, str] | None = None
     metadata: Metadata = "full"
     cameras: str | Sequence[str] | None = None
     frames: Sequence[int | str] | None = None
@@ -109,6 +110,12 @@ class Options:
         for name in ("episodes", "keep_ranges"):
             object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
         object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "sample_weights", _canonical_weights(self.sample_weights))
+        if self.sample_weights and self.samples_per_episode:
+            raise ArgumentError(
+                f"samples_per_episode={self.samples_per_episode} with sample_weights: the first draws evenly from the "
+                "episodes, the second by weight; leave one of them out"
+            )
 
     @property
     def spaces(self) -> dict[VectorName, SpaceName]:
@@ -119,3 +126,12 @@ class Options:
     def own_columns(self, which: VectorName) -> Mapping[str, Sequence[Any]]:
         """Return the columns that the caller chose for a vector, by member."""
         return (self.action_columns if which == "action" else self.state_columns) or {}
+
+
+def _canonical_weights(given: Any) -> str | dict[str, str] | None:
+    """Return ``sample_weights`` in its JSON form; raise ArgumentError if it is no column and no mapping to columns."""
+    found = dict(given) if isinstance(given, Mapping) else given
+    texts = [*found, *found.values()] if isinstance(found, dict) else [found]
+    if given is not None and not all(isinstance(each, str) and each for each in texts):
+        raise ArgumentError(f"sample_weights={given!r:.100}; expected a column, or a mapping of members to columns")
+    return found or None
