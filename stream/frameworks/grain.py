@@ -156,10 +156,14 @@ class PairSource:
             )
         chosen = _options({**options, "shuffle": "none"})
         random = [frame for frame in chosen.frames or () if str(frame).startswith("goal") or ".." in str(frame)]
+        random += [chosen.language] if len(chosen.languages) > 1 else []
+        random += (
+            [chosen.cameras] if isinstance(chosen.cameras, dict) and max(map(len, chosen.cameras.values())) > 1 else []
+        )
         if random:
             raise ArgumentError(
-                f"frames: PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
-                "stream.pairs, or frames that are not random"
+                f"PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
+                "stream.pairs, or what is not random"
             )
         data = open_mixture(root, mixture, split=split, options=chosen)
         self._samples = PairsMapDataset(data.root, data.mixture, data.options, "raise")

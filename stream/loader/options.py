@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream.batch.cameras import canonical_cameras
+from stream.batch.cameras import Cameras, canonical_cameras
 from stream.batch.spaces import SPACES, UNKNOWN_UNITS, UNMAPPED, ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import METADATA, Metadata
 from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
 from stream.order.filters import MISSING, Missing, canonical_filters
-from stream.order.window import BOUNDS, Bounds, canonical_frames
+from stream.order.window import BOUNDS, Bounds, canonical_frames, canonical_steps
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 from stream.storage.plain_values import canonical_choice, canonical_columns
@@ -23,12 +23,11 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "samples_per_episode": (0, 1_000_000),
     "passes": (1, 1_000_000),
     "min_actions": (1, 1_000_000),
-    "action_from": (-100_000, 100_000),
-    "horizon": (1, 100_000),
-    "state_from": (-100_000, 100_000),
-    "state_horizon": (1, 100_000),
 }
 """Least and largest value of each whole number."""
+MOST_STEPS = 100_000
+STEPS = {"action_from": -MOST_STEPS, "horizon": 1, "state_from": -MOST_STEPS, "state_horizon": 1}
+"""Least value of each count of steps, which may also be a time."""
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "metadata": METADATA,
     "action": REDUCTIONS,
@@ -59,14 +58,14 @@ class Options:
     keep_ranges: Any = None
     sample_weights: str | Mapping[str, str] | None = None
     metadata: Metadata = "full"
-    cameras: str | Sequence[str] | None = None
+    cameras: Cameras = None
     frames: Sequence[int | str] | None = None
     bounds: Bounds = "inside"
     action: Reduction = "window"
-    action_from: int = 0
-    horizon: int | None = None
-    state_from: int = 0
-    state_horizon: int = 1
+    action_from: int | str = 0
+    horizon: int | str | None = None
+    state_from: int | str = 0
+    state_horizon: int | str = 1
     action_columns: Mapping[str, Sequence[Any]] | None = None
     state_columns: Mapping[str, Sequence[Any]] | None = None
     action_space: ActionSpace | None = None
@@ -74,15 +73,20 @@ class Options:
     unmapped: Unmapped = "error"
     unknown_units: UnknownUnits = "refuse"
     columns: Sequence[str] = ()
+    language: str | Sequence[str] = "language"
 
     def __post_init__(self) -> None:
         for name, (least, most) in _NUMBERS.items():
-            if name in ("horizon", "passes") and getattr(self, name) is None:
+            if name == "passes" and self.passes is None:
                 continue
             number = check_whole(name, getattr(self, name), least=least)
             if most is not None and number > most:
                 raise ArgumentError(f"{name}={number}; at most {most:,}")
             object.__setattr__(self, name, number)
+        for name, least in STEPS.items():
+            if name != "horizon" or self.horizon is not None:
+                value = canonical_steps(name, getattr(self, name), least=least, most=MOST_STEPS)
+                object.__setattr__(self, name, value)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(map(str, choices))}")
@@ -110,12 +114,27 @@ class Options:
         for name in ("episodes", "keep_ranges"):
             object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
         object.__setattr__(self, "columns", tuple(self.columns))
+        given = [self.language] if isinstance(self.language, str) else self.language
+        if (
+            not isinstance(given, list | tuple)
+            or not given
+            or not all(isinstance(each, str) and each for each in given)
+        ):
+            raise ArgumentError(f"language={given!r:.100}; expected a column of texts, or a list of them to draw from")
+        if self.language != "language" and self.metadata != "full":
+            raise ArgumentError(f"language={given!r:.100}: with metadata={self.metadata!r} a batch has no language")
+        object.__setattr__(self, "language", self.language if isinstance(self.language, str) else list(given))
         object.__setattr__(self, "sample_weights", _canonical_weights(self.sample_weights))
         if self.sample_weights and self.samples_per_episode:
             raise ArgumentError(
                 f"samples_per_episode={self.samples_per_episode} with sample_weights: the first draws evenly from the "
                 "episodes, the second by weight; leave one of them out"
             )
+
+    @property
+    def languages(self) -> list[str]:
+        """Columns of texts to draw from."""
+        return [self.language] if isinstance(self.language, str) else list(self.language)
 
     @property
     def spaces(self) -> dict[VectorName, SpaceName]:

@@ -189,7 +189,7 @@ def test_a_state_is_bound_to_the_column_and_its_content(root: Path, tmp_path: Pa
         if other:
             change_table(folder, "steps", lambda table: table.append_column("weight", pa.array(np.ones(len(table)))))
         loader = make_loader(tmp_path / str(other), "alpha", batch_size=4, sample_weights="weight" if other else None)
-        with pytest.raises(StateError, match="datasets.alpha"):
+        with pytest.raises(StateError, match=r"datasets\.alpha"):
             loader.step_of(state)
 
 
