@@ -21,7 +21,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
-from stream.format.depth import decode_depth
+from stream.format.depth import decode_depth, depth_shape
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows
@@ -239,9 +239,13 @@ class Assembler:
         began = time.perf_counter()
         decode, shapes = simplejpeg.decode_jpeg, [each.shape[2:] for each in images]
         is_depth = [camera.is_depth for camera in self.spec.cameras]
+        resizes = [camera.resize for camera in self.spec.cameras]
         for row, jpegs in encoded:
             try:
                 for camera, frame, jpeg in jpegs:
+                    if (resize := resizes[camera]) is not None:
+                        resize.apply(_decode_any(jpeg, is_depth[camera]), images[camera][row, frame])
+                        continue
                     if is_depth[camera]:
                         decode_depth(jpeg, images[camera][row, frame])
                         continue
@@ -259,6 +263,15 @@ class Assembler:
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
         done.failed.append((row, _record_error(self.spec, rows, row, error)))
+
+
+def _decode_any(data: memoryview, is_depth: bool) -> np.ndarray:
+    """Return a stored frame of any size, uint8 [H, W, 3] or of depth uint16 [H, W]."""
+    if not is_depth:
+        return np.asarray(simplejpeg.decode_jpeg(data))
+    decoded = np.empty(depth_shape(data), np.uint16)
+    decode_depth(data, decoded)
+    return decoded
 
 
 def default_max_open() -> int:

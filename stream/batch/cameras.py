@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stream.storage.errors import ArgumentError
+from stream.batch.resize import ImageSize, Resize
+from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields, StoredCamera
@@ -22,12 +23,14 @@ class LoadedCamera:
         stored: Numbers of the camera among the stored ones of each member: none where a member lacks it, several where
             a sample takes one of them at random.
         is_depth: Whether its frames are depth.
+        resize: How stored frames get this shape; None if they have it.
     """
 
     suffix: str
     shape: tuple[int, int]
     stored: tuple[tuple[int, ...], ...]
     is_depth: bool = False
+    resize: Resize | None = None
 
     @property
     def is_drawn(self) -> bool:
@@ -82,7 +85,14 @@ def _are_names(texts: Sequence[Any]) -> bool:
     return all(isinstance(each, str) and each for each in texts) and len(set(texts)) == len(texts)
 
 
-def find_cameras(cameras: Cameras, fields: Sequence[Fields], names: Sequence[str]) -> tuple[LoadedCamera, ...]:
+def find_cameras(
+    cameras: Cameras,
+    fields: Sequence[Fields],
+    names: Sequence[str],
+    *,
+    size: ImageSize = None,
+    resize: Resize | None = None,
+) -> tuple[LoadedCamera, ...]:
     """Find cameras in the datasets of a mixture.
 
     Args:
@@ -92,9 +102,12 @@ def find_cameras(cameras: Cameras, fields: Sequence[Fields], names: Sequence[str
             from.
         fields: Manifest's fields of each member.
         names: Names of the members.
+        size: Height and width of all frames, or by camera, as ``cameras`` names them; others keep their stored size.
+        resize: How frames get this size.
 
     Raises:
-        ArgumentError: No dataset has a camera, or the frames of one have several sizes or are colour and depth.
+        ArgumentError: No dataset has a camera, ``size`` names one that is not loaded, or the frames of one have several
+            sizes or are colour and depth.
     """
     wanted: list[tuple[str | None, Sequence[str | None]]]
     if isinstance(cameras, Mapping):
@@ -122,8 +135,15 @@ def find_cameras(cameras: Cameras, fields: Sequence[Fields], names: Sequence[str
                 f"cameras: {key or 'the first camera'!r} is colour in some datasets and depth in others; name "
                 "cameras of one kind, such as 'primary' or 'depth/primary'"
             )
-        shape = _shape(key or "primary", numbers, stored, names)
-        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop()))
+        own_size = size.get(key or "primary") if isinstance(size, Mapping) else size
+        shape = (own_size[0], own_size[1]) if own_size else _shape(key or "primary", numbers, stored, names)
+        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None))
+    known_keys = [key or "primary" for key, _ in wanted]
+    for name in size if isinstance(size, Mapping) else ():
+        if name not in known_keys:
+            raise ArgumentError(
+                f"image_size: no camera {name!r} is loaded; {closest(name, known_keys, noun='cameras')}"
+            )
     if cameras is not None:
         missing = [name for member, name in enumerate(names) if not any(each.stored[member] for each in loaded)]
         if missing:
@@ -158,7 +178,7 @@ def _shape(
         texts = {name: " ".join(f"{height}x{width}" for height, width in several) for name, several in sizes.items()}
         listed = "; ".join(f"{name} {text}" for name, text in list(texts.items())[:8])
         raise ArgumentError(
-            f"camera {camera!r}: frames of {len(found)} sizes cannot make one batch ({listed}); convert with "
-            "--image-size HxW, leave the camera out, or load datasets of one size together"
+            f"camera {camera!r}: frames of {len(found)} sizes cannot make one batch ({listed}); give "
+            "image_size=(height, width), convert with --image-size HxW, or load datasets of one size together"
         )
     return found.pop()

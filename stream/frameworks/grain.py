@@ -155,11 +155,12 @@ class PairSource:
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
         chosen = _options({**options, "shuffle": "none"})
-        random = [frame for frame in chosen.frames or () if str(frame).startswith("goal") or ".." in str(frame)]
+        random: list[Any] = [
+            frame for frame in chosen.frames or () if str(frame).startswith("goal") or ".." in str(frame)
+        ]
         random += [chosen.language] if len(chosen.languages) > 1 else []
-        random += (
-            [chosen.cameras] if isinstance(chosen.cameras, dict) and max(map(len, chosen.cameras.values())) > 1 else []
-        )
+        cameras = chosen.cameras if isinstance(chosen.cameras, dict) else {}
+        random += [several for several in cameras.values() if len(several) > 1]
         if random:
             raise ArgumentError(
                 f"PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "

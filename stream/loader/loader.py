@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from stream.batch.cameras import Cameras
+from stream.batch.resize import ImageFilter, ImageFit, ImageSize
 from stream.batch.spaces import ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
@@ -47,6 +48,9 @@ def make_loader(
     rank: int | None = None,
     world_size: int | None = None,
     cameras: Cameras = None,
+    image_size: ImageSize = None,
+    image_fit: ImageFit = "stretch",
+    image_filter: ImageFilter = "area",
     frames: Sequence[int | str] | None = None,
     bounds: Bounds = "inside",
     metadata: Metadata = "full",
@@ -102,6 +106,11 @@ def make_loader(
             its name or ``depth/<role>``; its key is ``depth``, or in a list such as ``depth/wrist``. A mapping
             ``{"exterior": ("left", "right"), "wrist": "wrist"}`` gives the keys, and draws one of several cameras for
             each sample, anew in each epoch.
+        image_size: (height, width) of all frames, resized where they are decoded, so that datasets of several sizes
+            make one batch; or a mapping by camera. By default the stored size, which must then be one.
+        image_fit: ``stretch`` to the size, or ``pad`` with black borders, which keeps the aspect ratio.
+        image_filter: ``area``, the mean of the covered pixels; ``lanczos`` or ``bilinear``, with antialiasing. Depth
+            takes the nearest value.
         frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate (``"0.6s"``),
             a random distance (``"1..10"``), ``"offset"`` (the dataset's own), ``"goal"`` (a random later step of the
             episode, all alike), ``"goal:geometric:0.99"`` (k steps later with a probability that falls by this factor

@@ -15,6 +15,7 @@ import numpy as np
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import dataset_vector
+from stream.batch.resize import Resize
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.format.catalog import Catalog, Dataset
@@ -92,7 +93,8 @@ class MixedData:
                 f"bounds='clamp': these datasets hold complete pairs alone: {', '.join(pairs)}; convert them with "
                 "`--layout frames`, or take bounds='inside'"
             )
-        self.cameras = find_cameras(options.cameras, fields, self.names)
+        resize = Resize(options.image_fit, options.image_filter)
+        self.cameras = find_cameras(options.cameras, fields, self.names, size=options.image_size, resize=resize)
         weights = parse_weights(options.sample_weights, self.names)
         check_stored("sample_weights", weights, self.datasets)
         self.views = Views(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream.batch.cameras import Cameras, canonical_cameras
+from stream.batch.resize import FILTERS, FITS, ImageFilter, ImageFit, ImageSize, canonical_size
 from stream.batch.spaces import SPACES, UNKNOWN_UNITS, UNMAPPED, ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import METADATA, Metadata
 from stream.batch.vectors import REDUCTIONS, Reduction
@@ -32,6 +33,8 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "metadata": METADATA,
     "action": REDUCTIONS,
     "bounds": BOUNDS,
+    "image_fit": FITS,
+    "image_filter": FILTERS,
     **{f"{which}_space": (None, *spaces) for which, spaces in SPACES.items()},
     "unmapped": UNMAPPED,
     "unknown_units": UNKNOWN_UNITS,
@@ -59,6 +62,9 @@ class Options:
     sample_weights: str | Mapping[str, str] | None = None
     metadata: Metadata = "full"
     cameras: Cameras = None
+    image_size: ImageSize = None
+    image_fit: ImageFit = "stretch"
+    image_filter: ImageFilter = "area"
     frames: Sequence[int | str] | None = None
     bounds: Bounds = "inside"
     action: Reduction = "window"
@@ -109,17 +115,15 @@ class Options:
                 "dataset; take action_space='eef_delta'"
             )
         object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
+        object.__setattr__(self, "image_size", canonical_size(self.image_size))
         object.__setattr__(self, "frames", canonical_frames(self.frames))
         object.__setattr__(self, "filters", canonical_filters(self.filters))
         for name in ("episodes", "keep_ranges"):
             object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
         object.__setattr__(self, "columns", tuple(self.columns))
         given = [self.language] if isinstance(self.language, str) else self.language
-        if (
-            not isinstance(given, list | tuple)
-            or not given
-            or not all(isinstance(each, str) and each for each in given)
-        ):
+        is_list = isinstance(given, list | tuple) and all(isinstance(each, str) and each for each in given)
+        if not is_list or not given:
             raise ArgumentError(f"language={given!r:.100}; expected a column of texts, or a list of them to draw from")
         if self.language != "language" and self.metadata != "full":
             raise ArgumentError(f"language={given!r:.100}: with metadata={self.metadata!r} a batch has no language")
