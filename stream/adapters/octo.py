@@ -11,6 +11,7 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.opening import check_mapping, open_loader
+from stream.batch.resize import check_size
 from stream.order.random_numbers import row_random
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
@@ -82,6 +83,7 @@ def loader(
         raise ArgumentError(f"keep_image_prob={keep_image_prob!r:.100}; expected a number from 0 to 1")
     optional = tuple(SIZES) if sizes is None else ()
     sizes = check_mapping("sizes", SIZES if sizes is None else sizes, example="{'primary': (256, 256)}")
+    sizes = {name: check_size(f"sizes[{name!r}]", size) for name, size in sizes.items()}
     history = list(range(1 - window_size, 1))
     own = {
         "cameras": list(sizes),

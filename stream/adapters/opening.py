@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from stream.adapters.images import BlackCameras
+from stream.batch.resize import check_size
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Converted = TypeVar("Converted")
 
+SIZE = ("image_filter", "image_fit", "image_size")
+"""Arguments of ``make_loader`` that resize; free where a trainer takes pictures of any size."""
 FIXED = (
     "action",
     "action_from",
@@ -28,9 +31,7 @@ FIXED = (
     "decode",
     "frames",
     "horizon",
-    "image_filter",
-    "image_fit",
-    "image_size",
+    *SIZE,
     "metadata",
     "min_actions",
     "normalize",
@@ -105,8 +106,8 @@ def open_loader(
     pixels: Any = own.get("image_size")
     if isinstance(pixels, Mapping):
         given["image_size"] = {name: size for name, size in pixels.items() if name in seen}
-    else:
-        pixels = dict.fromkeys(views, pixels)
+    elif "image_size" in own:
+        pixels = dict.fromkeys(views, check_size("image_size", pixels))
     if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
         given["bounds"] = "inside"  # a pair is complete
     given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))

@@ -78,11 +78,8 @@ def test_datasets_of_several_sizes_make_one_batch(frames_root: Path, tmp_path: P
         name: make_loader(tmp_path, name, batch_size=14, passes=1, shuffle="none") for name in whole.dataset_names
     }
     for row, ref in enumerate(whole.describe(0)):
-        (place,) = [
-            n
-            for n, other in enumerate(native[ref.dataset].describe(0))
-            if (other.episode, other.step) == (ref.episode, ref.step)
-        ]
+        places = [(other.episode, other.step) for other in native[ref.dataset].describe(0)]
+        place = places.index((ref.episode, ref.step))
         for frame, wanted in zip(batch["frames"][row], native[ref.dataset].batch_at(0)["frames"][place], strict=True):
             np.testing.assert_array_equal(frame, resized(wanted, (32, 32), "pad"))
     assert np.array_equal(whole.batch_at(0)["frames"], batch["frames"])
