@@ -64,8 +64,8 @@ def loader(
 
     With T observations and W actions; ACT has no dimension T:
 
-    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the stored size, or in ``image_size``; its
-      ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
+    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the stored size, or in ``image_size``;
+      its ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
     - ``observation.state`` float32 [b, T, S], if there is one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
