@@ -259,14 +259,15 @@ class SampleColumn:
         if found.dtype is None or found.texts is not None or found.width is not None:
             raise ArgumentError(f"{what}: dataset {index.dataset}, column {column!r} is not one number a row")
         self._has_gaps = found.validity is not None
-        self._values = None if found.bits or self._has_gaps else self._table.array(self._name)
+        self._needs_places = found.bits or self._has_gaps
+        self._values = None if found.bits else self._table.array(self._name)
 
     def read(self, rows: np.ndarray | slice, *, check: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the numbers of samples, and which samples have one; None if all have.
 
         Args:
             rows: Rows of the samples, int64 [n], or neighbours.
-            check: Whether to check the rows that the index names.
+            check: Whether to check the rows that the index names, and which samples have a number.
 
         Raises:
             FormatError: A sample names a row beyond the table.
@@ -276,10 +277,9 @@ class SampleColumn:
             found = self._links[rows]
             if check:
                 _check_rows(self._index, self._kind, self._samples, found)
-        if self._values is not None:
-            return self._values[found], None
-        place = np.arange(found.start, found.stop) if isinstance(found, slice) else found
-        return self._table.take(self._name, place), self._table.valid(self._name, place)
+        place = np.arange(found.start, found.stop) if isinstance(found, slice) and self._needs_places else found
+        values = self._table.take(self._name, place) if self._values is None else self._values[place]
+        return values, self._table.valid(self._name, place) if check and self._has_gaps else None
 
 
 def _check_rows(index: SplitIndex, kind: TableKind, samples: Samples, rows: np.ndarray) -> None:
