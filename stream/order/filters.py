@@ -272,14 +272,15 @@ class SampleColumn:
         Raises:
             FormatError: A sample names a row beyond the table.
         """
-        found = rows
+        found: Any = rows
         if self._links is not None:
             found = self._links[rows]
             if check:
                 _check_rows(self._index, self._kind, self._samples, found)
-        place = np.arange(found.start, found.stop) if isinstance(found, slice) and self._needs_places else found
-        values = self._table.take(self._name, place) if self._values is None else self._values[place]
-        return values, self._table.valid(self._name, place) if check and self._has_gaps else None
+        if isinstance(found, slice) and self._needs_places:
+            found = np.arange(found.start, found.stop)
+        values = self._table.take(self._name, found) if self._values is None else self._values[found]
+        return values, self._table.valid(self._name, found) if check and self._has_gaps else None
 
 
 def _check_rows(index: SplitIndex, kind: TableKind, samples: Samples, rows: np.ndarray) -> None:

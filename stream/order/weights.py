@@ -142,34 +142,30 @@ class SampleWeights:
         pairs = list(zip(member.tolist(), epoch.tolist(), strict=True))
         offsets = {pair: self._offset(*pair, seed) for pair in set(pairs)}
         offset = np.array([offsets[pair] for pair in pairs], np.int64)
-        size, begin, first, step, rest = self._table[member].T
+        size, _, first, step, rest = self._table[member].T
         # (position * total + offset) // size, in parts that stay within int64.
         point = position * step + (position * rest + offset) // size
         block = self._block(point, first, first + (size - 1) // BLOCK)
         point -= np.where(block > first, self._ends[block - 1], 0)
         start = (block - first) * BLOCK
-        order = np.argsort(begin + start)
-        for at in range(0, len(order), _AT_ONCE):
-            here = order[at : at + _AT_ONCE]
-            start[here] += self._inside(point[here], start[here], begin[here], size[here], self._scale[member[here]])
-        return np.asarray(start)
+        found = [self._inside(*(each[at : at + _AT_ONCE] for each in (member, start, point))) for at in _starts(point)]
+        return np.asarray(start + np.concatenate([start[:0], *found]))
 
-    def _inside(
-        self, point: np.ndarray, start: np.ndarray, begin: np.ndarray, size: np.ndarray, scale: np.ndarray
-    ) -> np.ndarray:
-        """Return the place of points in their blocks, int64 [n].
+    def _inside(self, member: np.ndarray, start: np.ndarray, point: np.ndarray) -> np.ndarray:
+        """Return the place of points in blocks, int64 [n].
 
         Args:
-            point: Points, counted from the begins of their blocks.
-            start: First place of the blocks in their members; blocks ascend.
-            begin, size, scale: Of the member of each point.
+            member: Member of each point.
+            start: First place of its block in the member.
+            point: Point, counted from the begin of the block.
         """
-        places = start[:, None] + np.arange(BLOCK)
-        is_real = places < size[:, None]
-        numbers = begin[:, None] + np.minimum(places, size[:, None] - 1)
-        values = self._read(numbers.ravel())[0].reshape(numbers.shape)
-        ends = np.cumsum(np.where(is_real, _units(values, scale[:, None]), 0), axis=1)
-        return np.asarray((ends <= point[:, None]).sum(axis=1))
+        blocks, first, of = np.unique(self._table[member, 1] + start, return_index=True, return_inverse=True)
+        own = member[first]
+        left = (self._table[own, 0] - start[first])[:, None]
+        places = np.arange(BLOCK)
+        values = self._read((blocks[:, None] + np.minimum(places, left - 1)).ravel())[0].reshape(-1, BLOCK)
+        ends = np.cumsum(np.where(places < left, _units(values, self._scale[own][:, None]), 0), axis=1)
+        return np.asarray((ends[of] <= point[:, None]).sum(axis=1))
 
     def _block(self, point: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Return the block of each point of a member's line, between its ``first`` and ``last``."""
@@ -214,6 +210,10 @@ class SampleWeights:
         if not largest:
             raise ArgumentError(f"{where}: all {size:,} samples have weight 0; give some of them a weight above 0")
         return _Sums(np.cumsum(np.concatenate(sums)), largest, zeros)
+
+
+def _starts(values: np.ndarray) -> range:
+    return range(0, len(values), _AT_ONCE)
 
 
 def _exponent(value: float) -> int:
