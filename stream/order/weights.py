@@ -121,6 +121,11 @@ class SampleWeights:
             self._table[number] = each.size, each.begin, each.first, step, rest
             self._scale[number] = each.scale
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums in memory."""
+        return self._ends.nbytes + self._table.nbytes + self._scale.nbytes
+
     def zeros(self, member: int) -> int:
         """Return the count of a member's samples of weight 0."""
         return self._members[member].zeros
