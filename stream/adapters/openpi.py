@@ -28,6 +28,12 @@ CAMERAS: dict[Model, dict[str, str | None]] = {
 """Camera of each image of a model, as in openpi's ``policies/droid_policy.py``; None is a black image."""
 
 
+DROID_EXTERIOR = ("exterior_image_1_left", "exterior_image_2_left")
+DROID_WRIST = "wrist_image_left"
+DROID_TEXTS = ("language_instruction", "language_instruction_2", "language_instruction_3")
+"""Cameras and instructions that openpi's ``training/droid_rlds_dataset.py`` draws from."""
+
+
 def loader(
     root: str | Path,
     mixture: Any,
@@ -110,6 +116,40 @@ def loader(
         needs=("action", "state"),
         arguments=arguments,
     )
+
+
+def droid_loader(
+    root: str | Path, dataset: str = "droid", *, model: Model = "pi05", action_horizon: int = 16, **arguments: Any
+) -> Loader:
+    """Return a loader of DROID as openpi's ``DroidRldsDataset`` gives it, then its ``transform_dataset``.
+
+    One of the two exterior cameras and one of the three instructions are drawn for each sample. Actions and state are
+    joint positions and the gripper as stored. Episodes whose path does not tell success are left out.
+
+    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others; here a sample
+    without any instruction alone has an empty one. Give openpi's file of idle steps as ``keep_ranges={"droid": path}``.
+
+    Args:
+        root: As for ``make_loader``, of ``--layout frames --cameras all``.
+        dataset: Name of the dataset below the root.
+        model: As for ``loader``.
+        action_horizon: As for ``loader``.
+        arguments: Other arguments of ``loader``, such as ``batch_size`` and ``keep_ranges``.
+
+    Raises:
+        ArgumentError: As for ``loader``.
+    """
+    if not isinstance(model, str) or model not in CAMERAS:
+        raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
+    views = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
+    own = {
+        "cameras": {name: views[role] if role else None for name, role in CAMERAS[model].items()},
+        "language": DROID_TEXTS,
+        "action_columns": {dataset: ["action_dict/joint_position", "action_dict/gripper_position"]},
+        "state_columns": {dataset: ["observation/joint_position", "observation/gripper_position"]},
+        "filters": {dataset: [("episode_metadata/file_path", "contains", "success")]},
+    }
+    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**own, **arguments})
 
 
 @dataclass(frozen=True, eq=False)
