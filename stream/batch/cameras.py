@@ -11,6 +11,7 @@ from stream.storage.errors import ArgumentError, closest
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields, StoredCamera
+    from stream.format.frame import Codec
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class LoadedCamera:
             a sample takes one of them at random.
         is_depth: Whether its frames are depth.
         resize: How stored frames get this shape; None if they have it.
+        codecs: Codec of its frames of colour, by member.
     """
 
     suffix: str
@@ -31,6 +33,11 @@ class LoadedCamera:
     stored: tuple[tuple[int, ...], ...]
     is_depth: bool = False
     resize: Resize | None = None
+    codecs: tuple[Codec, ...] = ()
+
+    def is_read_raw(self, member: int) -> bool:
+        """Return whether all stored frames of a member are pixels that can be read right into a batch."""
+        return self.codecs[member] == "raw" and not self.is_depth and self.resize is None
 
     @property
     def is_drawn(self) -> bool:
@@ -137,7 +144,8 @@ def find_cameras(
             )
         own_size = size.get(key or "primary") if isinstance(size, Mapping) else size
         shape = (own_size[0], own_size[1]) if own_size else _shape(key or "primary", numbers, stored, names)
-        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None))
+        codecs = tuple(_codec(each, own) for each, own in zip(stored, numbers, strict=True))
+        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None, codecs))
     known_keys = [key or "primary" for key, _ in wanted]
     for name in size if isinstance(size, Mapping) else ():
         if name not in known_keys:
@@ -152,6 +160,12 @@ def find_cameras(
                 "datasets out, or convert them with `--layout frames --cameras all`"
             )
     return tuple(loaded)
+
+
+def _codec(stored: Sequence[StoredCamera], numbers: Sequence[int]) -> Codec:
+    """Return the codec of the cameras of a member; raw only if all are."""
+    found = [stored[number].codec for number in numbers or (0,)]
+    return next((codec for codec in found if codec != "raw"), found[0])
 
 
 def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:
