@@ -126,7 +126,7 @@ def test_one_other_column_of_texts_is_the_language(told: Path) -> None:
         ({"cameras": {}}, "expected the role or name of a camera"),
         ({"cameras": {"a": ("primary", "primary")}}, "expected the role or name of a camera"),
         ({"cameras": {"a": 3}}, "expected the role or name of a camera"),
-        ({"cameras": {"a": ("primary", "left")}}, "no dataset of the mixture stores 'left'"),
+        ({"cameras": {"a": ("primary", "left")}}, "no dataset of the mixture stores 'primary'"),
         ({"frames": ["goal:geometric:1.0"]}, "'goal:geometric:1.0'; expected"),
         ({"frames": ["goal:geometric:0.99999"]}, "expected a discount above 0, at most 0.9999"),
     ],
