@@ -65,6 +65,12 @@ def test_equal_weights_of_any_type_draw_every_sample_once(dtype: Any) -> None:
         assert found.tolist() == list(range(1000))
 
 
+def test_a_point_between_two_samples_is_the_begin_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "make_key", lambda *parts: 0)
+    assert drawn(opened([1] * 200), 200, 0).tolist() == list(range(200))
+    assert drawn(opened([1, 0] * 100), 200, 0).tolist() == [2 * (n // 2) for n in range(200)]
+
+
 @pytest.mark.parametrize("factor", [1e-300, 0.1, 1, 3e18, 1e300])
 def test_the_unit_of_weights_does_not_matter(factor: float) -> None:
     values = [0, factor, 2 * factor] * 50
