@@ -17,6 +17,7 @@ COMMANDS = {
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
     "replay": ("stream.replay", "show the batch of any step of a run"),
     "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
+    "label": ("stream.label", "add columns to the steps of a converted dataset"),
     "export": ("stream.export", "write episodes of a converted root as a LeRobot dataset"),
 }
 """Module and purpose of each subcommand."""

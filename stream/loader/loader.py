@@ -137,8 +137,8 @@ def make_loader(
         unknown_units: ``refuse`` datasets whose units no source tells, or ``keep`` their numbers as stored.
         language: Column of texts that is the key ``language``; or several, one of which is drawn for each sample of
             those that are not empty, anew in each epoch.
-        columns: Additional columns of the index, with ``metadata="full"``. Each is a key of the batch: a list of texts,
-            or an array with its mask ``<name>_mask``.
+        columns: Additional columns of the index, labels included, with ``metadata="full"``. Each is a key of the batch:
+            a list of texts, or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
         passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
             the member's weight above 0; with ``sample_weights`` a pass draws as many by them. Batches have
@@ -316,6 +316,7 @@ class Loader(grain.IterDataset[Batch]):
           ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
           that several would leave out counts for the first.
         - ``unknown_episodes``: how many of the named episodes its splits lack.
+        - ``labels``: columns that were added after the conversion (``stream.add_labels``).
         - ``damaged``: what the conversion left out, by reason.
         - ``weight_0``: of a dataset with ``sample_weights``, the count of samples of weight 0.
 

@@ -192,8 +192,8 @@ def _stores(dataset: Dataset, column: str) -> bool:
 
 def _stored(dataset: Dataset, kind: TableKind | None = None) -> set[str]:
     """Return the names of the columns of a dataset, of all tables or of one."""
-    tables = [table for entry in dataset.manifest.splits.values() for table in entry.index.items()]
-    return {name for each, table in tables if kind in (None, each) for name in table.columns}
+    entries = dataset.manifest.splits.values()
+    return {name for entry in entries for each in SEARCHED if kind in (None, each) for name in entry.columns(each)}
 
 
 def _conditions(conditions: Any) -> list[list[Any]]:

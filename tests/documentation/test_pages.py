@@ -10,7 +10,7 @@ import pytest
 from tests.documentation.blocks import PAGES, python_blocks
 from tests.fixtures.command import REPOSITORY
 
-MOST_LINES = {"README.md": 200, "CONTRIBUTING.md": 120}
+MOST_LINES = {"README.md": 210, "CONTRIBUTING.md": 120}
 
 
 def _anchors(page: Path) -> set[str]:
@@ -47,6 +47,8 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "openpi.loader(",
         "openvla.examples(",
         "def episodes(path)",
+        "value_model(batch)",
+        "good = [",
     }
     blocks = python_blocks()
     assert len(blocks) == len(marks)
