@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +43,8 @@ class Episode:
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        cameras: Stored frames of each camera of the loader, by their key in batches (``frames``, ``frames/wrist``).
+        cameras: Stored frames of each camera of the loader, by their key in batches (``frames``, ``frames/wrist``);
+            of cameras that samples draw from by their names (``frames/exterior_1``).
     """
 
     table: pa.Table
@@ -107,7 +109,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     """
     place = _find(data, dataset, episode, split)
     cameras = {}
-    for camera in data.cameras:
+    for camera in _each_camera(data, place.member):
         arrays, _ = _assemble(Assembler(_spec(data, camera)), place, place.samples)
         is_real = arrays[camera.mask]
         steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
@@ -175,6 +177,18 @@ def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Pl
         steps=rows.steps,
         where=f"dataset {dataset}, split {split}",
     )
+
+
+def _each_camera(data: MixedData, member: int) -> Iterator[LoadedCamera]:
+    """Yield the cameras of a member; where samples take one of several, each of them, by its name."""
+    stored = data.datasets[member].fields.stored_cameras
+    for camera in data.cameras:
+        own = camera.stored[member]
+        for number in own if len(own) > 1 else ():
+            only = tuple((number,) if each == member else () for each in range(len(data.names)))
+            yield replace(camera, suffix=f"/{stored[number].name}", stored=only)
+        if len(own) < 2:
+            yield camera
 
 
 def _spec(data: MixedData, camera: LoadedCamera) -> BatchSpec:

@@ -51,6 +51,11 @@ def test_normalising_in_training_and_on_a_robot(oxe_root: Path, tmp_path: Path) 
     assert robot.action.shape == (7,) and robot.action.any()
 
 
+def test_windows_in_seconds(frames_root: Path) -> None:
+    code = block_with(frames_root, 'horizon="1s"', **{"build/demo/frames": str(frames_root)})
+    assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
+
+
 def test_windows(frames_root: Path) -> None:
     code = block_with(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
     batch = run_block(code, {})["batch"]
