@@ -19,6 +19,7 @@ from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
+from stream.loader.run_log import RunLog
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
 from stream.loader.state import make_state, read_state
@@ -211,10 +212,16 @@ class Loader(grain.IterDataset[Batch]):
     def with_ranks(self, rank: int, world_size: int) -> Loader:
         """Return a loader of the same open data for another rank; its counters begin at 0.
 
+        It logs to the targets of ``log_to`` too.
+
         Raises:
             ArgumentError: The ranks are wrong, or do not divide ``batch_size``.
         """
-        return Loader(self.data, replace(self.running, rank=rank, world_size=world_size))
+        loader = Loader(self.data, replace(self.running, rank=rank, world_size=world_size))
+        for log in self.counters.watchers:
+            if isinstance(log, RunLog):
+                loader.log_to(log.target, every=log.every)
+        return loader
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -334,6 +341,31 @@ class Loader(grain.IterDataset[Batch]):
         """
         left_out = dict(zip(self.data.names, self.data.views.left_out, strict=True))
         return {**self.counters.as_dict(), "left_out": left_out}
+
+    def log_to(self, target: Any, every: int = 50) -> None:
+        """Send figures of the iteration to a log of the run, after every some steps.
+
+        - ``loader/waiting_share``: share of the time since the report before that ``next`` waited for data.
+        - ``loader/samples_per_s``: samples a second, of all ranks together, which go in step.
+        - ``loader/share/<dataset>``, ``loader/weight/<dataset>``: its share of all ranks' samples since the report
+          before, and the share that the mixture asks for.
+        - ``loader/epoch/<dataset>``: passes over its samples so far, 0.25 for a quarter of the first.
+        - ``loader/replaced_rows``, ``loader/masked_rows``: rows of this rank so far that ``on_error="replace"``
+          replaced, and that have a frame with mask False or pad the batch.
+
+        Only rank 0 logs: ranks wait for each other, so each has the rate of all. Batches, their order and
+        states stay as they are. If the target fails, a warning says so, and nothing more is logged.
+
+        Args:
+            target: A run of ``wandb.init`` or ``trackio.init``; a TensorBoard ``SummaryWriter``; a function of the
+                step and a dict of floats; or None, for no log.
+            every: Steps between two reports.
+
+        Raises:
+            ArgumentError: ``target`` is something else, or ``every`` is not a whole number from 1.
+        """
+        if target is not None and self.rank == 0:
+            self.counters.watchers.append(RunLog(self, target, every=every))
 
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.
