@@ -6,6 +6,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from convert import __version__
 from stream.storage.errors import closest
 
 COMMANDS = {
@@ -15,6 +16,7 @@ COMMANDS = {
     "doctor": ("convert.doctor", "find mistakes in the data itself"),
     "sample": ("convert.sample", "generate small datasets with the real schemas, for trials"),
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
+    "info": ("stream.info", "print what a converted root holds, and what filters leave of it"),
     "replay": ("stream.replay", "show the batch of any step of a run"),
     "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
     "export": ("stream.export", "write episodes of a converted root as a LeRobot dataset"),
@@ -28,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(_help())
         return 0 if given else 2
+    if given[0] == "--version":
+        print(f"pairstream {__version__}")
+        return 0
     name, *rest = given
     if name not in COMMANDS:
         print(f"error: no command {name!r}; {closest(name, COMMANDS, noun='commands')}", file=sys.stderr)
@@ -40,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _help() -> str:
     lines = ["usage: pairstream COMMAND ...", "", "commands:"]
     lines += [f"  {name:<8} {purpose} (python -m {module})" for name, (module, purpose) in COMMANDS.items()]
-    return "\n".join([*lines, "", "`pairstream COMMAND --help` lists the options of a command."])
+    return "\n".join(
+        [*lines, "", "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version."]
+    )
 
 
 if __name__ == "__main__":
