@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +17,7 @@ from stream.order.filters import OPERATORS
 from stream.storage.arguments import Parser, run_command
 from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.files import write_whole
+from stream.storage.progress import human_bytes
 
 _EPILOG = """\
 samples are pairs in the layout `pairs`, and steps in the layout `frames`, of which a window leaves some out. An episode
@@ -32,7 +32,7 @@ examples:
   python -m stream.info data/oxe
   python -m stream.info data/oxe --json
   python -m stream.info data/oxe --datasets bridge --filter 'num_steps >= 20' --filter 'language contains drawer'
-  python -m stream.info data/oxe --filter 'success == true' --episodes-out good.json   # make_loader(episodes="good.json")
+  python -m stream.info data/oxe --filter 'success == true' --episodes-out good.json  # for make_loader's episodes=
 """
 
 _KEPT = ("episodes", "samples")
@@ -113,7 +113,7 @@ def _table(found: Sequence[Mapping[str, Any]]) -> Table:
     for entry in found:
         cells = [entry["dataset"], entry["version"], entry["layout"], f"{entry['episodes']:,}"]
         cells += ["-" if entry["hours"] is None else f"{entry['hours']:,.2f}", f"{entry['samples']:,}"]
-        cells += [filesize.decimal(entry["bytes"]), "-" if entry["rate"] is None else f"{entry['rate']:g} Hz"]
+        cells += [human_bytes(entry["bytes"]), "-" if entry["rate"] is None else f"{entry['rate']:g} Hz"]
         if filtered:
             cells += [f"{entry['kept'][name]:,}" if entry["kept"] else "-" for name in _KEPT]
         cells += [entry["robot"] or "-", ", ".join(f"{name} {count:,}" for name, count in entry["splits"].items())]
@@ -131,7 +131,7 @@ def _notes(
     lines = [
         "",
         f"{len(found):,} datasets, {totals['episodes']:,} episodes, {hours:,.2f} hours, {totals['samples']:,} samples, "
-        f"{filesize.decimal(totals['bytes'])}",
+        f"{human_bytes(totals['bytes'])}",
     ]
     left_out = {entry["dataset"]: sum(entry["left_out"].values()) for entry in found if entry["left_out"]}
     if left_out:

@@ -365,7 +365,7 @@ class Loader(grain.IterDataset[Batch]):
             ArgumentError: ``target`` is something else, or ``every`` is not a whole number from 1.
         """
         if target is not None and self.rank == 0:
-            self.counters.watchers.append(RunLog(self, target, every=every))
+            self.counters.watchers.append(RunLog(self.rank_plan, target, every=every))
 
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.

@@ -6,16 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from stream.loader.rank_plan import RankPlan
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 from stream.workers.source import Made
-
-if TYPE_CHECKING:
-    from stream.loader.loader import Loader
 
 _log = logging.getLogger("stream")
 _MASKS = ("frames_mask", "depth_mask", "sample_mask")
@@ -28,7 +26,7 @@ class RunLog:
     """Watcher of a loader's batches that sends figures every some steps.
 
     Args:
-        loader: Loader.
+        plan: Steps of the loader's rank, with its counters.
         target: As for ``Loader.log_to``.
         every: Steps between two reports.
 
@@ -36,11 +34,11 @@ class RunLog:
         ArgumentError: ``target`` is none of these, or ``every`` is not a whole number from 1.
     """
 
-    def __init__(self, loader: Loader, target: Any, *, every: int) -> None:
+    def __init__(self, plan: RankPlan, target: Any, *, every: int) -> None:
         self.target = target
         self.every = check_whole("every", every, least=1)
         self._send: Send | None = _sender(target)
-        self._loader = loader
+        self._plan = plan
         self._masked = 0
         self._epochs: dict[str, float] = {}
         # Step after the last report, its time, and the counts at that time.
@@ -69,20 +67,20 @@ class RunLog:
         self._begin(self._next)
 
     def _begin(self, step: int) -> None:
-        self._first, self._began, self._waited = step, time.perf_counter(), self._loader.counters.waited
+        self._first, self._began, self._waited = step, time.perf_counter(), self._plan.counters.waited
 
     def _figures(self, step: int) -> Iterator[tuple[str, float]]:
-        loader = self._loader
+        data, counters, batch_size = self._plan.data, self._plan.counters, self._plan.running.batch_size
         seconds = max(time.perf_counter() - self._began, 1e-9)
-        samples = np.arange(self._first * loader.batch_size, self._next * loader.batch_size)
-        yield "loader/waiting_share", (loader.counters.waited - self._waited) / seconds
+        samples = np.arange(self._first * batch_size, self._next * batch_size)
+        yield "loader/waiting_share", (counters.waited - self._waited) / seconds
         yield "loader/samples_per_s", len(samples) / seconds
-        yield "loader/replaced_rows", loader.counters.replaced
+        yield "loader/replaced_rows", counters.replaced
         yield "loader/masked_rows", self._masked
-        members, draws = loader.data.plan.mix.locate(samples)
-        shares = np.bincount(members, minlength=len(loader.dataset_names)) / len(samples)
-        weights = loader.weights_at(step)
-        for number, (name, size) in enumerate(loader.sizes.items()):
+        members, draws = data.plan.mix.locate(samples)
+        shares = np.bincount(members, minlength=len(data.names)) / len(samples)
+        weights = data.weights_at(step)
+        for number, (name, size) in enumerate(data.sizes.items()):
             if shares[number]:
                 self._epochs[name] = (int(draws[members == number].max()) + 1) / size
             yield f"loader/share/{name}", float(shares[number])

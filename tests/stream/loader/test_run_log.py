@@ -111,7 +111,7 @@ def test_a_target_that_fails_ends_the_log_and_not_the_training(
 
 @pytest.mark.parametrize("target", [json, "wandb", 3, dict])
 def test_another_target_is_refused_at_once(target: Any, oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="log_to: .*(expected a run|give the run)"):
+    with pytest.raises(ArgumentError, match=r"log_to: .*(expected a run|give the run)"):
         loader_of(oxe_root).log_to(target)
 
 
@@ -188,13 +188,14 @@ def logged_records(content: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("own", ["pass", "run.log({'loss': step})", "run.log({'loss': step}, step=step)"])
 def test_a_run_of_wandb_has_the_figures_and_loses_none_of_the_script(own: str, oxe_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
+    parse: Any = wandb_internal_pb2.Record.FromString  # type: ignore[attr-defined]
     begin = "import wandb\nrun = wandb.init(project='pairs', mode='offline')"
     train(oxe_root, tmp_path, begin=begin, end="run.finish()", own=own, WANDB_SILENT="true")
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     rows = []
-    for record in map(Record.FromString, logged_records(path.read_bytes())):
+    for record in map(parse, logged_records(path.read_bytes())):
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             rows.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
