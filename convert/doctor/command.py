@@ -81,8 +81,8 @@ def examine(
     shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
     looks = [partial(look_at, report, frames=frames, seed=seed, pictures=pictures) for report in reports]
     with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, WorkerPool(jobs) as pool:
-        found: Sequence[Examined | Crashed] = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
-        for number, result in enumerate(found):
+        results = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
+        for number, result in enumerate(results):
             if isinstance(result, Crashed):
                 reports[number].notes.add("unreadable", None, str(result))
             else:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -29,6 +30,7 @@ from stream.order.window import Bounds
 from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
+from stream.storage.html import html_table
 
 _log = logging.getLogger("stream")
 
@@ -267,6 +269,18 @@ class Loader(grain.IterDataset[Batch]):
 
     def __str__(self) -> str:
         return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
+
+    def _repr_html_(self) -> str:
+        options, running = self.data.options, self.running
+        said = [f"{self.batch_size} rows a batch", f"{self.steps_per_epoch:,} steps an epoch", f"seed {options.seed}"]
+        said += [f"rank {self.rank} of {self.world_size}"] if self.world_size > 1 else []
+        said += [type(each).__name__ for each in running.transforms]
+        rows = [
+            (name, f"{self.weights[name]:.4f}", f"{size:,}", member.entry.split, ", ".join(self.action_names[name]))
+            for (name, size), member in zip(self.sizes.items(), self.data.views.members, strict=True)
+        ]
+        table = html_table(("dataset", "weight", "samples", "split", "action"), rows)
+        return f"<p><b>Loader</b> {escape(', '.join(said))}</p>{table}"
 
     def batch_at(self, step: int) -> Batch:
         """Return the batch of any step, the same as iteration returns, made in this process in new memory.
