@@ -45,6 +45,7 @@ def test_frames_that_do_not_exist_stay_white(loader: Loader) -> None:
     assert (pixels(stream.show(batch)) == 0).all(-1).sum() < dark / 20
 
 
+@pytest.mark.long
 def test_tensors_are_drawn_as_arrays_are(loader: Loader) -> None:
     as_tensors = pytest.importorskip("stream.torch").as_tensors
     batch = loader.batch_at(3)
@@ -63,7 +64,7 @@ def test_a_batch_without_its_origin_needs_its_loader(frames_root: Path) -> None:
 
 def test_encoded_frames_are_refused_with_what_to_do(frames_root: Path) -> None:
     loader = make_loader(frames_root, "bridge", batch_size=4, decode="device")
-    with pytest.raises(ArgumentError, match="no frames, its keys are .*batch_on_host"):
+    with pytest.raises(ArgumentError, match=r"no frames, its keys are .*batch_on_host"):
         stream.show(loader.batch_at(0), loader)
 
 
