@@ -34,7 +34,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "images, actions, real",
         "num_steps=1000",
         "shared_episodes(",
-        "loader.save",
+        "run/loader.json\")  # mixture",
         "load_loader(",
         "frames_mask/wrist",
         "curriculum",
@@ -47,6 +47,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "openpi.loader(",
         "openvla.examples(",
         "def episodes(path)",
+        "build/tutorial/loader.json",
     }
     blocks = python_blocks()
     assert len(blocks) == len(marks)
