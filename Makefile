@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 SITE := build/site
 PAGES := build/pages
+DIST := dist
 
 # Without compiled modules on the disk each of the many processes of the tests compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -92,10 +93,10 @@ $(SITE)/index.html: $(VENV)/.docs mkdocs.yml README.md CONTRIBUTING.md CHANGELOG
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "$@ is ready"
 
-dist: $(STAMP) ## wheel and source distribution: dist/
-	rm -rf dist
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build
-	$(BIN)/python -m build --outdir dist .
+dist: ## wheel and source distribution: dist/
+	@$(find_python); rm -rf build/packaging $(DIST)/pairstream-* && $$python -m venv build/packaging
+	build/packaging/bin/python -m pip install --quiet --disable-pip-version-check build
+	build/packaging/bin/pyproject-build --outdir $(DIST) .
 
 bench: demo ## all studies, short: writes docs/benchmarks.md (45 minutes; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128

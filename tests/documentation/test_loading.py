@@ -74,7 +74,10 @@ def test_windows(frames_root: Path) -> None:
 
 def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = {"run/loader.json": str(tmp_path / "run/loader.json")}
-    run_block(block_with(oxe_root, "run/loader.json\")  # mixture", **change), {"loader": make_loader(oxe_root, "bridge", batch_size=8)})
+    run_block(
+        block_with(oxe_root, "# mixture, split, seed", **change),
+        {"loader": make_loader(oxe_root, "bridge", batch_size=8)},
+    )
     names = run_block(block_with(oxe_root, "load_loader(", **change), {"transforms": []})
     assert capsys.readouterr().out.startswith("bridge bridge-train.tfrecord-")
     assert len(names["episode"].frames) == len(names["episode"].frame_steps) > 1

@@ -34,7 +34,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "images, actions, real",
         "num_steps=1000",
         "shared_episodes(",
-        "run/loader.json\")  # mixture",
+        "# mixture, split, seed",
         "load_loader(",
         "frames_mask/wrist",
         "curriculum",
