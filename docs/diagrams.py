@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 _WIDTH, _HEIGHT, _LINE = 136, 46, 15
@@ -58,7 +59,7 @@ class Drawing:
 
     def arrows(self, *names: str) -> None:
         """Add arrows from each box to the next, from side to side in a row, else from below to above."""
-        for first, second in zip(names, names[1:], strict=False):
+        for first, second in pairwise(names):
             (x1, y1, w1, h1), (x2, y2, w2, h2) = self.places[first], self.places[second]
             if abs(y2 - y1) < (h1 + h2) / 2:
                 side = 1 if x2 > x1 else -1
