@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ def test_links_between_pages() -> None:
                 there = here.parent / target if target else here
                 assert there.exists(), f"{page}: {target}"
                 assert not anchor or anchor in _anchors(there), f"{page}: {target}#{anchor}"
+
+
+def test_the_diagrams_are_those_that_the_command_draws() -> None:
+    drawn = runpy.run_path(str(REPOSITORY / "docs/diagrams.py"))["DIAGRAMS"]
+    files = {path.name: path.read_text() for path in (REPOSITORY / "docs").glob("diagram-*.svg")}
+    assert files == {f"diagram-{name}.svg": draw().svg() for name, draw in drawn.items()}
+
+
+def test_no_diagram_needs_a_script_of_another_server() -> None:
+    assert [page for page in PAGES if "```mermaid" in (REPOSITORY / page).read_text()] == []
 
 
 def test_every_page_is_in_the_site() -> None:
