@@ -35,7 +35,7 @@ def test_a_batch_becomes_one_picture_with_the_names_of_its_datasets(loader: Load
 
 
 def test_frames_that_do_not_exist_stay_white(loader: Loader) -> None:
-    batch = {key: value if isinstance(value, list) else value.copy() for key, value in loader.batch_at(3).items()}
+    batch: dict[str, Any] = dict(loader.batch_at(3))
     for key in ("frames/primary", "frames/wrist"):
         batch[key][:] = 0
         batch[key.replace("frames", "frames_mask")][:] = True
