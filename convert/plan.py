@@ -22,6 +22,7 @@ from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_
 from convert.source.features import Feature
 from convert.source.protocol import Source, Wanted
 from stream.format.episode_list import EpisodeList
+from stream.format.frame import Codec
 from stream.format.names import FORMAT_VERSION, DerivedName, Layout
 from stream.storage.errors import closest
 
@@ -35,6 +36,7 @@ class Options:
     Attributes:
         cameras: Roles and names, ``all`` for those of colour and ``depth``, for the layout ``frames``.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
+        codecs: Codec by role or name of a camera.
         episodes: Episodes in TFDS's grammar.
         episode_lists: Episodes to keep or to leave out, by dataset.
         leave_out: Patterns in the registry's notation that replace the patterns of the registry.
@@ -43,6 +45,7 @@ class Options:
     layout: Layout = "pairs"
     cameras: tuple[str, ...] = ("primary",)
     image_sizes: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+    codecs: Mapping[str, Codec] = field(default_factory=dict)
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
     episode_lists: Mapping[str, EpisodeList] = field(default_factory=dict)
@@ -298,12 +301,15 @@ def _planned_cameras(
             without_unit.append(name)
             continue
         sizes = [options.image_sizes[key] for key in keys if key in options.image_sizes]
+        codecs = [options.codecs[key] for key in keys if key in options.codecs]
+        policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
+        policy = replace(policy, codec=codecs[0]) if codecs else policy
         found.append(
             PlannedCamera(
                 name=name,
                 feature=feature,
                 channels=_order(camera),
-                policy=replace(options.policy, size=sizes[0]) if sizes else options.policy,
+                policy=policy,
                 is_depth=camera.is_depth,
                 millimetres=camera.millimetres,
             )
@@ -323,7 +329,8 @@ def _order(camera: Camera) -> Literal["rgb", "bgr"]:
 def check_cameras(selection: Sequence[Selected], options: Options) -> None:
     """Raise UsageError for the first camera that no dataset has."""
     known = {key for selected in selection for name, each in selected.spec.cameras.items() for key in each.keys(name)}
-    for option, cameras in (("cameras", options.cameras), ("image-size", options.image_sizes)):
+    chosen = {"cameras": options.cameras, "image-size": options.image_sizes, "codec": options.codecs}
+    for option, cameras in chosen.items():
         for camera in cameras:
             if camera not in known:
                 raise UsageError(f"--{option}: no dataset has {camera!r}; {closest(camera, known, noun='cameras')}")
@@ -360,6 +367,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
     channels = {camera.name: camera.channels for camera in plan.cameras if not camera.is_depth}
     depth = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
     sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
+    codecs = {c.name: c.policy.codec for c in plan.cameras if not c.is_depth and c.policy.codec != "jpeg"}
     pictures: dict[str, Any]
     if plan.layout == "frames":
         pictures = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
@@ -378,6 +386,8 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         **pictures,
         "resize": options.policy.resize,
         "quality": options.policy.quality,
+        **({"subsampling": options.policy.subsampling} if options.policy.subsampling != "420" else {}),
+        **({"codec": codecs} if codecs else {}),
         "offset": plan.offset,
         "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
         "columns": [notation(feature) for feature in plan.features],

@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import simplejpeg
-
 from bench.measure.child import Team, Turn
 from stream.batch.assemble import Assembler
 from stream.batch.layout import empty_array
+from stream.format.frame import decode_frame
 from stream.loader.loader import Loader, make_loader
 from stream.loader.mixed import MixedData
 from stream.loader.options import Options
@@ -122,6 +121,6 @@ class _Turns:
         count = 0
         while time.monotonic() < until:
             for camera, number, jpeg in next(self._samples):
-                simplejpeg.decode_jpeg(jpeg, buffer=self._batch[camera][count % self._rows, number])
+                decode_frame(jpeg, self._batch[camera][count % self._rows, number])
             count += 1
         return count

@@ -15,7 +15,7 @@ from convert.index.derived import dimensions, read_vectors
 from convert.index.shards import list_shards
 from convert.registry.dataset import Part
 from convert.shard.depth import depth_cameras
-from convert.shard.images import decode_frame
+from stream.format.frame import decode_frame
 from stream.format.manifest import Manifest
 from stream.format.names import HOLE, TABLE_KINDS, VECTORS, TableKind, frame_views, table_file
 from stream.format.table import open_table
@@ -143,7 +143,7 @@ class OpenSplit:
     def decode(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first frame of a record and the last frame of another, uint8 [H, W, 3].
 
-        Raises FormatError or OSError for a record that cannot be read, CorruptFrame for a frame.
+        Raises FormatError or OSError for a record that cannot be read, FormatError for a frame.
         """
         return decode_frame(self._read(begin)[0]), decode_frame(self._read(end)[-1])
 

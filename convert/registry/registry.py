@@ -157,7 +157,7 @@ class Registry(Entry):
         if is_source(name):
             kind, place = split_source(name)
             name, source = dataset_name(kind, place), f"{kind}:{place}"
-            if name in self.datasets or name in self.mixtures:
+            if kind != "root" and (name in self.datasets or name in self.mixtures):
                 raise ConfigError(f"{source}: {name} is the name of a dataset or mixture of the registry")
         elif name in self.described:
             source = self.described[name].source

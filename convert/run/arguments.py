@@ -5,19 +5,24 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from convert.command import split_names
 from convert.errors import UsageError
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
+from convert.source.kinds import is_source, split_source
+from convert.source.root.dataset import open_dataset
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
+from stream.format.frame import CODECS, Codec
 from stream.format.names import LAYOUTS
-from stream.storage.errors import ArgumentError
+from stream.storage.errors import ArgumentError, closest
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
 _MAX_SIDE = 8192
+T = TypeVar("T")
 
 _EPILOG = """\
 Any other option goes to Apache Beam (--runner, --dask_client_address, --project, --region, ...).
@@ -73,11 +78,12 @@ def build_parser() -> argparse.ArgumentParser:
         '{"droid": {"leave_out": ["*/failure/*"]}}',
     )
 
-    add = parser.add_argument_group("frames and pairs").add_argument
+    add = parser.add_argument_group(
+        "frames and pairs", "of root:PATH, a converted dataset, layout, cameras and sizes are kept unless given"
+    ).add_argument
     add(
         "--layout",
         choices=LAYOUTS,
-        default="pairs",
         help="pairs of one camera, or frames: each frame of each camera once, for windows chosen when loading "
         "(default: pairs)",
     )
@@ -85,7 +91,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--cameras", metavar="A,B", help="cameras of --layout frames by role or name; all, or depth (default: primary)")
     add(
         "--image-size",
-        default="256",
         help="256, HxW or native; by camera with --layout frames: primary:256x256,wrist:128x128 (default: 256)",
     )
     add(
@@ -94,11 +99,17 @@ def build_parser() -> argparse.ArgumentParser:
         default="stretch",
         help="how to fit another aspect ratio (default: stretch)",
     )
+    add(
+        "--codec",
+        default="jpeg",
+        help="jpeg, or raw: the pixels as they are, many times as large and read without decoding; by camera with "
+        "--layout frames: primary:raw,wrist:jpeg (default: jpeg)",
+    )
     add("--quality", type=int, default=95, help="JPEG quality of frames that are encoded again (default: 95)")
+    add("--subsampling", choices=("420", "444"), default="420", help="chroma of such frames (default: 420)")
     add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the mixture's, else the registry's")
     add(
         "--frames",
-        default="endpoints",
         help="which of [t, t+offset] to store: endpoints, all, stride:S or fixed:N (default: endpoints)",
     )
     add(
@@ -159,6 +170,33 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def fill_in(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given: for converted datasets what they have, which is looked up.
+
+    Raises:
+        UsageError: A converted dataset is not there, or they differ in their layouts.
+    """
+    found = {"layout": "pairs", "image_size": "256", "frames": "endpoints"}
+    names = [name.strip() for name in arguments.datasets.split(",")]
+    sources = [split_source(name) for name in names if is_source(name)]
+    if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
+        manifests = [open_dataset(place, arguments.source).manifest for _, place in sources]
+        layouts = sorted({manifest.layout for manifest in manifests})
+        if len(layouts) > 1 and arguments.layout is None:
+            raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
+        layout = arguments.layout or layouts[0]
+        found |= {"layout": layout, "image_size": "native"}
+        if layout == "frames":
+            found["cameras"] = ",".join(
+                dict.fromkeys(name for each in manifests for name in each.parameters.get("cameras", ("primary",)))
+            )
+        else:
+            found["frames"] = manifests[0].parameters.get("frames", "endpoints")
+    for name, value in found.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+
+
 def check_arguments(arguments: argparse.Namespace) -> Options:
     """Return the options of the conversion.
 
@@ -200,7 +238,16 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         raise UsageError(f"--staging {arguments.staging}: no such folder; make it on every machine that converts")
     if arguments.offset is not None:
         check_offset(arguments.offset)
-    size, sizes = _image_sizes(arguments.image_size, arguments.layout)
+    layout, default = arguments.layout, FramePolicy()
+    size, sizes = _by_camera(arguments.image_size, "image-size", layout, parse_size, default.size)
+    codec, codecs = _by_camera(arguments.codec, "codec", layout, _codec, default.codec)
+    policy = FramePolicy(
+        size=size,
+        resize=arguments.resize,
+        quality=arguments.quality,
+        subsampling=arguments.subsampling,
+        codec=codec,
+    )
     splits = split_names(arguments.splits, "splits")
     return Options(
         layout=arguments.layout,
@@ -209,7 +256,8 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         splits=None if splits is None else tuple(splits),
         episodes=None if _is_file(arguments.episodes) else arguments.episodes,
         camera=arguments.camera,
-        policy=FramePolicy(size=size, resize=arguments.resize, quality=arguments.quality),
+        codecs=codecs,
+        policy=policy,
         offset=arguments.offset,
         frames=check_frames(arguments.frames),
         leave_out=arguments.leave_out and tuple(pattern for pattern in arguments.leave_out if pattern != "none"),
@@ -237,21 +285,26 @@ def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[st
         raise UsageError(str(error)) from None
 
 
-def _image_sizes(text: str, layout: str) -> tuple[tuple[int, int] | None, dict[str, tuple[int, int] | None]]:
-    """Return ``--image-size`` as the size of all cameras, and the sizes by role or name."""
+def _by_camera(text: str, option: str, layout: str, parse: Callable[[str], T], default: T) -> tuple[T, dict[str, T]]:
+    """Return an option as its value for all cameras, and its values by role or name."""
     if ":" not in text:
-        return parse_size(text), {}
+        return parse(text), {}
     if layout == "pairs":
-        raise UsageError(f"--image-size {text!r}: sizes by camera go with --layout frames")
-    size: tuple[int, int] | None = FramePolicy().size
-    sizes = {}
+        raise UsageError(f"--{option} {text!r}: values by camera go with --layout frames")
+    values = {}
     for part in text.split(","):
         camera, colon, given = part.strip().partition(":")
         if colon:
-            sizes[camera] = parse_size(given)
+            values[camera] = parse(given)
         else:
-            size = parse_size(camera)
-    return size, sizes
+            default = parse(camera)
+    return default, values
+
+
+def _codec(text: str) -> Codec:
+    if text not in CODECS:
+        raise UsageError(f"--codec {text!r}: {closest(text, CODECS, noun='codecs')}")
+    return text
 
 
 def parse_size(text: str) -> tuple[int, int] | None:

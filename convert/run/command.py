@@ -26,7 +26,7 @@ from convert.journal.journal import Journal
 from convert.plan import Conversion, Options, check_cameras, check_rates, plan_conversion
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
-from convert.run.arguments import build_parser, check_arguments, read_episode_lists
+from convert.run.arguments import build_parser, check_arguments, fill_in, read_episode_lists
 from convert.run.finish import finalise
 from convert.run.progress import ShardProgress
 from convert.run.report import (
@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parsed: Any) -> int:
     try:
+        fill_in(parsed)
         options = check_arguments(parsed)
         # Workers may run in other folders.
         parsed.source, parsed.output = list(map(_absolute, parsed.source)), _absolute(parsed.output)

@@ -17,6 +17,7 @@ import simplejpeg
 
 from convert.errors import CorruptFrame
 from convert.source.episode import MAX_PIXELS
+from stream.format.frame import Codec, encode_raw
 
 _JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -33,17 +34,21 @@ cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 @dataclass(frozen=True, kw_only=True)
 class FramePolicy:
-    """Size and JPEG quality required of stored frames.
+    """Size and encoding required of stored frames.
 
     Attributes:
         size: (height, width), or None to keep the size of the source.
         resize: ``stretch`` changes the aspect ratio, ``crop`` cuts the centre, ``pad`` adds black borders.
         quality: Quality of JPEG, 1 to 100, for frames that are encoded again.
+        subsampling: Chroma of such frames, ``420`` or ``444``.
+        codec: ``jpeg``, or ``raw`` for the pixels as they are.
     """
 
     size: tuple[int, int] | None = (256, 256)
     resize: Literal["stretch", "crop", "pad"] = "stretch"
     quality: int = 95
+    subsampling: Literal["420", "444"] = "420"
+    codec: Codec = "jpeg"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +77,15 @@ def convert_frame(
         channels: Real order of the source's colours; ``bgr`` becomes rgb.
 
     Returns:
-        A 3-channel JPEG. A 3-channel JPEG of the required size in the right order passes through byte for byte, after
-        it was decoded once to find damage.
+        A 3-channel JPEG, or raw pixels. A 3-channel JPEG of the required size in the right order passes through byte
+        for byte, after it was decoded once to find damage.
 
     Raises:
         CorruptFrame: Not an image, damaged, or larger than 64 megapixels.
     """
     if isinstance(frame, CorruptFrame):
         raise frame
-    if isinstance(frame, bytes) and frame.startswith(_JPEG):
+    if isinstance(frame, bytes) and frame.startswith(_JPEG) and policy.codec == "jpeg":
         height, width, colours = _jpeg_header(frame)
         if channels == "rgb" and colours == "YCbCr" and policy.size in (None, (height, width)):
             # Damage shows when the entropy-coded data is read; gray at an eighth of the size skips most of the rest.
@@ -88,7 +93,7 @@ def convert_frame(
             return EncodedFrame(data=frame, size=(height, width), source_size=(height, width), passed=True)
     decoded = decode_frame(frame, channels=channels)
     pixels = resize(decoded, policy)
-    data = encode_jpeg(pixels, policy.quality)
+    data = encode_raw(pixels) if policy.codec == "raw" else encode_jpeg(pixels, policy.quality, policy.subsampling)
     return EncodedFrame(data=data, size=pixels.shape[:2], source_size=decoded.shape[:2], passed=False)
 
 
@@ -163,12 +168,12 @@ def decode_jpeg(data: bytes, **options: Any) -> np.ndarray:
         raise CorruptFrame(f"JPEG of {len(data)} bytes: {error}") from None
 
 
-def encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
-    """Encode uint8 [H, W, 3], RGB, as a baseline JPEG with 4:2:0 chroma and optimised Huffman tables."""
+def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "444"] = "420") -> bytes:
+    """Encode uint8 [H, W, 3], RGB, as a baseline JPEG with optimised Huffman tables."""
     options = {
         cv2.IMWRITE_JPEG_QUALITY: quality,
         cv2.IMWRITE_JPEG_OPTIMIZE: 1,
-        cv2.IMWRITE_JPEG_SAMPLING_FACTOR: cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+        cv2.IMWRITE_JPEG_SAMPLING_FACTOR: getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{subsampling}"),
     }
     bgr = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2BGR)
     done, data = cv2.imencode(".jpg", bgr, [number for option in options.items() for number in option])

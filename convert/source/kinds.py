@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
 from convert.source.lerobot.hub import PLACE
+from stream.format.names import MANIFEST_NAME
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
 from stream.storage.extras import missing
@@ -36,6 +37,7 @@ KINDS = {
     "python": "convert.source.python.dataset:find",
     "arrays": "convert.source.arrays.dataset:find",
     "rosbag": "convert.source.rosbag.dataset:find",
+    "root": "convert.source.root.dataset:find",
 }
 """Function of each kind; the presets of ``arrays`` are kinds too."""
 _EXTRAS = {"rosbags": "rosbag"}
@@ -130,6 +132,8 @@ def recognise(path: str) -> str:
         return kind
     if (place / "meta" / "info.json").is_file():
         return "lerobot"
+    if (place / MANIFEST_NAME).is_file() or any(place.glob(f"*/{MANIFEST_NAME}")):
+        return "root"
     if (place / "dataset_info.json").is_file() or any(place.glob("*/dataset_info.json")):
         return "rlds"
     if (place / "metadata.yaml").is_file() or any((*place.glob("*.bag"), *place.glob("*.mcap"), *place.glob("*.db3"))):

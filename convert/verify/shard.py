@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
-import simplejpeg
 from array_record.python.array_record_module import ArrayRecordReader
 
 from convert.errors import CorruptFrame
 from convert.findings import Notes
 from convert.index.shards import Shard
 from convert.report import first_line
-from convert.shard.images import decode_jpeg
 from stream.format.depth import DEPTH_MAGIC, decode_depth, depth_shape
+from stream.format.frame import decode_frame, frame_shape
 from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile
 from stream.format.table import open_table
@@ -143,21 +142,18 @@ def _read_records(
 
 
 def _decode(frame: bytes, allowed: Collection[str], *, is_depth: bool) -> str:
-    """Decode a frame and return its size, "HxW"; raises CorruptFrame, for depth FormatError."""
+    """Decode a frame and return its size, "HxW"; raises FormatError, or CorruptFrame for a size that is not allowed."""
     if is_depth:
         height, width = depth_shape(frame)
     else:
-        try:
-            height, width, _, _ = simplejpeg.decode_jpeg_header(frame)
-        except ValueError as error:
-            raise CorruptFrame(f"{len(frame)} bytes that are no JPEG: {error}") from None
+        height, width = frame_shape(frame)
     size = f"{height}x{width}"
     if size not in allowed:
         raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
     if is_depth:
         decode_depth(frame, np.empty((height, width), np.uint16))
     else:
-        decode_jpeg(frame)
+        decode_frame(frame)
     return size
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
-import simplejpeg
 
 from stream.batch.encoded import EncodedRow, pack_frames
 from stream.batch.frames import Frames
@@ -22,6 +22,7 @@ from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
 from stream.format.depth import decode_depth
+from stream.format.frame import RawRecord, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows
@@ -111,6 +112,11 @@ class Assembler:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
         self._lookup = Lookup(spec)
         self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
+        # [M][C]
+        self._is_raw = [
+            [camera.codecs[member] == "raw" and not camera.is_depth for camera in spec.cameras]
+            for member in range(len(spec.layouts))
+        ]
 
     def close(self) -> None:
         """End the threads."""
@@ -189,29 +195,41 @@ class Assembler:
     ) -> Assembled:
         done = Assembled()
         for start in range(0, len(share), _RUN):
-            self._decode(self._read(share[start : start + _RUN], rows, frames, done), rows, images, done)
+            self._decode(self._read(share[start : start + _RUN], rows, frames, done, images), rows, images, done)
         return done
 
-    def _read(self, share: Sequence[int], rows: Rows, frames: Frames, done: Assembled) -> list[EncodedRow]:
+    def _read(
+        self,
+        share: Sequence[int],
+        rows: Rows,
+        frames: Frames,
+        done: Assembled,
+        images: Sequence[np.ndarray] | None = None,
+    ) -> list[EncodedRow]:
+        """Read the records of some rows and return their encoded frames; raw frames go right into ``images``."""
         began = time.perf_counter()
         found: list[EncodedRow] = []
         keys = list(zip(rows.split.tolist(), frames.shards, strict=True))
         members, begins = rows.member.tolist(), frames.begins
+        stored = frames.positions, frames.num_bytes, frames.xxh3_64, frames.uses
         for row in share:
             here = slice(begins[row], begins[row + 1])
             if here.start == here.stop:
                 continue
+            columns: Sequence[Sequence[Any]] = [each[here] for each in stored]
             jpegs: list[tuple[int, int, memoryview]] = []
-            expected = self._expected[members[row]]
+            expected, is_raw = self._expected[members[row]], self._is_raw[members[row]]
             try:
                 file = self._files.get(keys[row]) or self._open(*keys[row])
-                records = file.read_all(frames.positions[here], frames.num_bytes[here], frames.xxh3_64[here])
-                for data, uses in zip(records, frames.uses[here], strict=True):
-                    stored = frame_views(data)
-                    if len(stored) != expected:
-                        raise FormatError(f"holds {len(stored)} frames, expected {expected}")
-                    jpegs += [(camera, frame, stored[number]) for camera, frame, number in uses]
-                    done.work.bytes += len(data)
+                if images is not None and any(is_raw):
+                    columns = _read_raw(file, columns, [image[row] for image in images], is_raw, expected)
+                positions, sizes, checksums, every_use = columns
+                done.work.bytes += sum(frames.num_bytes[here])
+                for data, uses in zip(file.read_all(positions, sizes, checksums), every_use, strict=True):
+                    views = frame_views(data)
+                    if len(views) != expected:
+                        raise FormatError(f"holds {len(views)} frames, expected {expected}")
+                    jpegs += [(camera, frame, views[number]) for camera, frame, number in uses]
             except (FormatError, OSError) as error:
                 self._fail(rows, done, row, error)
                 # A file that is repaired is opened again.
@@ -237,18 +255,12 @@ class Assembler:
     def _decode(self, encoded: Sequence[EncodedRow], rows: Rows, images: Sequence[np.ndarray], done: Assembled) -> None:
         """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] or of depth uint16 [b, F, H, W]."""
         began = time.perf_counter()
-        decode, shapes = simplejpeg.decode_jpeg, [each.shape[2:] for each in images]
-        is_depth = [camera.is_depth for camera in self.spec.cameras]
+        decoders = [decode_depth if camera.is_depth else decode_frame for camera in self.spec.cameras]
         for row, jpegs in encoded:
             try:
                 for camera, frame, jpeg in jpegs:
-                    if is_depth[camera]:
-                        decode_depth(jpeg, images[camera][row, frame])
-                        continue
-                    decoded = decode(jpeg, buffer=images[camera][row, frame])
-                    if decoded.shape != shapes[camera]:
-                        raise ValueError(f"it is {decoded.shape}, the manifest says {shapes[camera]}")
-            except ValueError as error:
+                    decoders[camera](jpeg, images[camera][row, frame])
+            except FormatError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.decode_s += time.perf_counter() - began
 
@@ -259,6 +271,46 @@ class Assembler:
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
         done.failed.append((row, _record_error(self.spec, rows, row, error)))
+
+
+def _read_raw(
+    file: RecordFile,
+    columns: Sequence[Sequence[Any]],
+    images: Sequence[np.ndarray],
+    is_raw: Sequence[bool],
+    expected: int,
+) -> Sequence[Sequence[Any]]:
+    """Read the raw records of a row into its images, uint8 [F, H, W, 3] of each camera.
+
+    Args:
+        columns: Position, size, checksum and uses of each record.
+        is_raw: Mask of the cameras.
+        expected: Frames of a record.
+
+    Returns:
+        The columns of the other records.
+    """
+    others = []
+    for record in zip(*columns, strict=True):
+        position, num_bytes, xxh3_64, uses = record
+        if not uses or not is_raw[uses[0][0]]:
+            others.append(record)
+            continue
+        places: list[np.ndarray | None] = [None] * expected
+        again = []
+        for camera, frame, number in uses:
+            image = images[camera][frame]
+            if (first := places[number]) is None:
+                places[number] = image
+            else:
+                again.append((image, first))
+        # Frames that the window leaves out are read too, since the checksum is of the whole record.
+        raw = RawRecord([np.empty_like(image) if place is None else place for place in places])
+        file.read_into(position, num_bytes, xxh3_64, raw.parts)
+        raw.check()
+        for image, first in again:
+            image[...] = first
+    return list(zip(*others, strict=True)) if others else [()] * len(columns)
 
 
 def default_max_open() -> int:

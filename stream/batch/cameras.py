@@ -10,6 +10,7 @@ from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields, StoredCamera
+    from stream.format.frame import Codec
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,14 @@ class LoadedCamera:
         shape: (height, width) of its frames in pixels.
         stored: Number of the camera among the stored ones of each member, -1 where a member lacks it.
         is_depth: Whether its frames are depth.
+        codecs: Codec of its frames of colour, by member.
     """
 
     suffix: str
     shape: tuple[int, int]
     stored: tuple[int, ...]
     is_depth: bool = False
+    codecs: tuple[Codec, ...] = ()
 
     @property
     def frames(self) -> str:
@@ -95,7 +98,8 @@ def find_cameras(
                 "cameras of one kind, such as 'primary' or 'depth/primary'"
             )
         shape = _shape(camera or "primary", numbers, stored, names)
-        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop()))
+        codecs = tuple(each[max(number, 0)].codec for each, number in zip(stored, numbers, strict=True))
+        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), codecs))
     if cameras is not None:
         missing = [name for member, name in enumerate(names) if all(each.stored[member] < 0 for each in loaded)]
         if missing:

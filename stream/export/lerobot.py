@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import simplejpeg
 
 from stream.export.stats import PixelCounts, Statistics, describe_numbers
+from stream.format.frame import as_jpeg, decode_frame
 from stream.storage.errors import FormatError
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class LeRobotWriter:
             (self._folder / "meta" / f"{name}.json").write_text(json.dumps(content, indent=4) + "\n")
 
     def _write_frames(self, camera: str, frames: Sequence[bytes | None]) -> tuple[list[bytes], PixelCounts]:
-        """Write the frames of an episode to the video; return their JPEGs, and the histogram of a sample."""
+        """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
         height, width = self._layout.cameras[camera]
         black = np.zeros((height, width, 3), np.uint8)
         hole = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
@@ -226,15 +227,17 @@ class LeRobotWriter:
             pixels = black
             if jpeg is not None and (video or step in sampled):
                 try:
-                    pixels = simplejpeg.decode_jpeg(jpeg)
-                except ValueError as error:
+                    pixels = decode_frame(jpeg)
+                except FormatError as error:
                     raise FormatError(f"camera {camera}, step {step}: a frame cannot be decoded ({error})") from None
             if jpeg is not None and step in sampled:
                 counts.add(pixels)
             if video:
                 video.write(pixels)
         self._pixels[camera].merge(counts)
-        return [hole if jpeg is None else jpeg for jpeg in frames], counts
+        if video:
+            return [], counts
+        return [hole if frame is None else bytes(as_jpeg(frame)) for frame in frames], counts
 
     def _describe(self, steps: int, tasks: list[str], stats: Mapping[str, Statistics]) -> dict[str, Any]:
         """Return the row of an episode in ``meta/episodes``."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
+from stream.format.frame import Codec
 from stream.format.manifest import Manifest
 from stream.format.names import MAX_FRAMES, Layout
 from stream.format.spaces import Space, SpaceName
@@ -67,13 +68,15 @@ class StoredCamera:
     Attributes:
         name, role: Name and role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether they are depth maps (``stream.format.depth``), not JPEGs.
+        is_depth: Whether they are depth maps (``stream.format.depth``).
+        codec: Codec of frames of colour.
     """
 
     name: str
     role: str
     sizes: tuple[tuple[int, int], ...]
     is_depth: bool = False
+    codec: Codec = "jpeg"
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -85,7 +88,7 @@ class Fields(BaseModel):
     """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
 
     The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras``, ``camera_sizes``
-    and, for the cameras of depth, the millimetres of a 1 in the source.
+    and, for the cameras of depth, the millimetres of a 1 in the source. ``codec`` has the cameras that are no JPEGs.
     """
 
     layout: Layout
@@ -96,6 +99,7 @@ class Fields(BaseModel):
     camera: str = Field(default="", validation_alias=AliasPath("parameters", "camera"))
     cameras: tuple[str, ...] = Field(default=(), max_length=100, validation_alias=AliasPath("parameters", "cameras"))
     depth: dict[str, float | None] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "depth"))
+    codec: dict[str, Codec] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "codec"))
     spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
     action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
     state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
@@ -113,12 +117,18 @@ class Fields(BaseModel):
         """The cameras with stored frames, in the order of the column ``camera`` of ``records``."""
         if self.layout == "frames":
             return tuple(
-                StoredCamera(name, self.spec_cameras[name].role, _pixels(self.camera_sizes[name]), name in self.depth)
+                StoredCamera(
+                    name,
+                    self.spec_cameras[name].role,
+                    _pixels(self.camera_sizes[name]),
+                    name in self.depth,
+                    self.codec.get(name, "jpeg"),
+                )
                 for name in self.cameras
             )
         name = next((name for name, each in self.spec_cameras.items() if each.path == self.camera), self.camera)
         role = self.spec_cameras[name].role if name in self.spec_cameras else ""
-        return (StoredCamera(name, role, _pixels(self.sizes)),)
+        return (StoredCamera(name, role, _pixels(self.sizes), codec=self.codec.get(self.camera, "jpeg")),)
 
     @model_validator(mode="after")
     def _complete(self) -> Fields:

@@ -13,6 +13,9 @@ from stream.storage.errors import FormatError
 _GAP = 4096
 """Bytes between two records that are still read at once."""
 _MOST_AT_ONCE = 16 << 20
+_MOST_BUFFERS = 1024
+"""Linux's limit of one call."""
+_CHANGED = "cannot be read (its bytes are not those that were written)"
 
 
 class RecordFile:
@@ -79,6 +82,32 @@ class RecordFile:
                 found.append(_record(stored, sizes[number], positions[number], num_bytes[number], xxh3_64[number]))
         return found
 
+    def read_into(self, position: int, num_bytes: int, xxh3_64: int, parts: Sequence[memoryview]) -> None:
+        """Read one record into buffers, which are filled one after the other; raises as ``read_all`` does."""
+        size = _stored_size(position, num_bytes)
+        if sum(map(len, parts)) != num_bytes:
+            raise FormatError(f"has {num_bytes:,} bytes, expected {sum(map(len, parts)):,}")
+        buffers, header = [], bytearray(BLOCK_HEADER)
+        room = BLOCK - position % BLOCK
+        digest = xxhash.xxh3_64()
+        for part in parts:
+            start = 0
+            while start < len(part):
+                if not room:
+                    buffers.append(memoryview(header))
+                    room = BLOCK - BLOCK_HEADER
+                piece = part[start : start + room]
+                buffers.append(piece)
+                start += len(piece)
+                room -= len(piece)
+        found = 0
+        for first in range(0, len(buffers), _MOST_BUFFERS):
+            found += os.preadv(self._fd, buffers[first : first + _MOST_BUFFERS], position + found)
+        for part in parts:
+            digest.update(part)
+        if found != size or digest.intdigest() != xxh3_64:
+            raise FormatError(_CHANGED)
+
 
 def _stored_size(position: int, num_bytes: int) -> int:
     """Return the size of a record with the block headers inside of it."""
@@ -96,5 +125,5 @@ def _record(stored: memoryview, size: int, position: int, num_bytes: int, xxh3_6
         blocks = (stored[start + BLOCK_HEADER : start + BLOCK] for start in range(first, size, BLOCK))
         record = memoryview(b"".join((stored[:first], *blocks)))
     if len(stored) != size or xxhash.xxh3_64_intdigest(record) != xxh3_64:
-        raise FormatError("cannot be read (its bytes are not those that were written)")
+        raise FormatError(_CHANGED)
     return record

@@ -49,6 +49,9 @@ class RankPlan:
             )
         if running.decode == "device" and data.cameras[0].is_depth:
             raise ArgumentError("decode='device' is for JPEGs, and the camera is depth; take decode='host'")
+        codecs = zip(data.names, data.cameras[0].codecs, strict=True)
+        if running.decode == "device" and (raw := [name for name, codec in codecs if codec != "jpeg"]):
+            raise ArgumentError(f"decode='device' is for JPEGs, {', '.join(raw)} has raw pixels; take decode='host'")
         _ = data.check  # raises now, not in the first batch
 
     @cached_property

@@ -6,14 +6,16 @@ import pytest
 
 from convert.errors import UsageError
 from convert.plan import Options
-from convert.run.arguments import build_parser, check_arguments, parse_size
+from convert.run.arguments import build_parser, check_arguments, fill_in, parse_size
 from convert.shard.images import FramePolicy
 
 REQUIRED = ["--datasets", "oxe29", "--source", "/mirror", "--output", "out"]
 
 
 def options(*arguments: str) -> Options:
-    return check_arguments(build_parser().parse_args([*REQUIRED, *arguments]))
+    parsed = build_parser().parse_args([*REQUIRED, *arguments])
+    fill_in(parsed)
+    return check_arguments(parsed)
 
 
 def test_without_options_everything_is_as_documented() -> None:

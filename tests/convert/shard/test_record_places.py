@@ -36,9 +36,18 @@ def check(path: Path, records: list[bytes]) -> dict[str, np.ndarray]:
     write(path, records)
     places = places_of(path, records)
     file = RecordFile(str(path))
-    rows = zip(*(places[name].tolist() for name in ("position", "num_bytes", "xxh3_64")), strict=True)
+    rows = list(zip(*(places[name].tolist() for name in ("position", "num_bytes", "xxh3_64")), strict=True))
     assert [file.read(*row) for row in rows] == records
+    assert [read_in_parts(file, *row) for row in rows] == records
     return places
+
+
+def read_in_parts(file: RecordFile, position: int, num_bytes: int, xxh3_64: int) -> bytes:
+    """Read a record into buffers of other sizes than its blocks."""
+    content = memoryview(bytearray(num_bytes))
+    parts = [content[start : start + 33_333] for start in range(0, num_bytes, 33_333)]
+    file.read_into(position, num_bytes, xxh3_64, parts)
+    return bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""Frames of colour as they are stored: a JPEG, or raw pixels. The first bytes tell which.
+
+Raw pixels have a header, ``b"RAW1"`` and the height and the width (uint16 each, little-endian); uint8 [H, W, 3], RGB,
+row by row, follows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import simplejpeg
+
+from stream.format.names import RECORD_HEADER, RECORD_MAGIC
+from stream.storage.errors import FormatError
+
+Codec = Literal["jpeg", "raw"]
+CODECS: tuple[Codec, ...] = ("jpeg", "raw")
+RAW_MAGIC = b"RAW1"
+RAW_HEADER = struct.Struct("<4sHH")
+_MOST = (1 << 16) - 1
+
+
+def frame_shape(data: bytes | memoryview) -> tuple[int, int]:
+    """Return height and width of a stored frame of colour; raise FormatError if it is none."""
+    if data[: len(RAW_MAGIC)] == RAW_MAGIC:
+        return _raw(data)[0]
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError as error:
+        raise FormatError(f"{len(data)} bytes that are no JPEG: {error}") from None
+    return height, width
+
+
+def decode_frame(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
+    """Decode a stored frame of colour.
+
+    Args:
+        data: Frame.
+        out: uint8 [H, W, 3] to fill, or None for a new array.
+
+    Returns:
+        uint8 [H, W, 3], RGB.
+
+    Raises:
+        FormatError: It is damaged, or has another size than ``out``.
+    """
+    if data[: len(RAW_MAGIC)] == RAW_MAGIC:
+        shape, pixels = _raw(data)
+        decoded = np.frombuffer(pixels, np.uint8).reshape(*shape, 3)
+        if out is None:
+            return decoded.copy()
+        if decoded.shape == out.shape:
+            out[...] = decoded
+    else:
+        try:
+            decoded = simplejpeg.decode_jpeg(data, buffer=out)
+        except ValueError as error:
+            raise FormatError(str(error)) from None
+    if out is not None and decoded.shape != out.shape:
+        raise FormatError(f"it is {decoded.shape}, the manifest says {out.shape}")
+    return decoded
+
+
+def encode_raw(pixels: np.ndarray) -> bytes:
+    """Encode uint8 [H, W, 3] as raw pixels; raise FormatError if a side is beyond 65,535."""
+    height, width, _ = pixels.shape
+    if max(height, width) > _MOST:
+        raise FormatError(f"a frame of {height}x{width}, a side has at most {_MOST:,}")
+    return RAW_HEADER.pack(RAW_MAGIC, height, width) + np.ascontiguousarray(pixels).tobytes()
+
+
+def as_jpeg(data: bytes | memoryview, quality: int = 95) -> bytes | memoryview:
+    """Return a stored frame as a JPEG: itself, or raw pixels encoded; raise FormatError if it is damaged."""
+    if data[: len(RAW_MAGIC)] != RAW_MAGIC:
+        return data
+    encoded: bytes = simplejpeg.encode_jpeg(decode_frame(data), quality=quality, colorsubsampling="444")
+    return encoded
+
+
+class RawRecord:
+    """A record of raw frames of one size, as the buffers into which it is read: no byte is copied.
+
+    Args:
+        frames: Arrays uint8 [H, W, 3], contiguous, to be filled with the frames of the record.
+    """
+
+    def __init__(self, frames: Sequence[np.ndarray]) -> None:
+        height, width, _ = frames[0].shape
+        header = RAW_HEADER.pack(RAW_MAGIC, height, width)
+        length = len(header) + frames[0].nbytes
+        head = RECORD_HEADER.pack(RECORD_MAGIC, len(frames)) + struct.pack("<I", length) * len(frames)
+        self._expected = [head + header, *[header] * (len(frames) - 1)]
+        self._found = [bytearray(len(each)) for each in self._expected]
+        self._shape = height, width
+        self.num_bytes = len(head) + length * len(frames)
+        self.parts = [
+            part
+            for header, frame in zip(self._found, frames, strict=True)
+            for part in (memoryview(header), frame.reshape(-1).data)
+        ]
+
+    def check(self) -> None:
+        """Raise FormatError if what was read is no record of such frames."""
+        if self._found != self._expected:
+            height, width = self._shape
+            raise FormatError(f"does not hold {len(self._expected)} raw frames of {height}x{width}")
+
+
+def _raw(data: bytes | memoryview) -> tuple[tuple[int, int], memoryview]:
+    """Return the size and the pixels of a raw frame."""
+    view = memoryview(data)
+    if len(view) < RAW_HEADER.size:
+        raise FormatError(f"raw frame of {len(view)} bytes is shorter than its header")
+    _, height, width = RAW_HEADER.unpack_from(view)
+    if len(view) != RAW_HEADER.size + height * width * 3:
+        raise FormatError(f"raw frame of {len(view)} bytes says that it is {height}x{width}")
+    return (height, width), view[RAW_HEADER.size :]

@@ -1,0 +1,164 @@
+"""A converted dataset is converted again without its source."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_datasets as tfds
+
+from convert.errors import EXIT_DAMAGED, EXIT_USAGE, SourceError
+from convert.run.command import main
+from convert.source.root.dataset import find
+from convert.verify.command import main as verify
+from stream import make_loader
+from stream.format.frame import decode_frame
+from tests.fixtures.command import flip, write_damaged_dataset
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
+
+LAYOUTS = ("pairs", "frames")
+FOLDER = Path("demo/1.0.0")
+
+
+def convert(datasets: str, output: Path, *more: str) -> int:
+    return main(["--datasets", datasets, "--output", str(output), "--num-workers", "1", *more])
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """The tables and records of a root, by name."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.suffix in (".arrow", ".arrayrecord")
+    }
+
+
+def from_source(dataset: RldsDataset, output: Path, *more: str, **fields: Any) -> int:
+    registry = ("--config", str(dataset.registry(**fields)))
+    return convert("demo", output, "--source", str(dataset.root), *registry, "--offset", "2", *more)
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with damage of every kind, converted in both layouts."""
+    folder = tmp_path_factory.mktemp("roots")
+    dataset = write_damaged_dataset(folder / "source")
+    for layout in LAYOUTS:
+        assert from_source(dataset, folder / layout, "--layout", layout) == EXIT_DAMAGED
+    return folder
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_root_gives_the_same_tables_and_records_again(roots: Path, tmp_path: Path, layout: str) -> None:
+    assert convert(f"root:{roots / layout / 'demo'}", tmp_path) == EXIT_DAMAGED
+    assert content(tmp_path) == content(roots / layout)
+    assert verify([str(tmp_path), "--deep"]) == 0
+
+
+def test_a_path_is_known_as_a_root_and_its_version_may_be_named(roots: Path, tmp_path: Path) -> None:
+    assert convert(str(roots / "pairs" / FOLDER), tmp_path) == EXIT_DAMAGED
+    assert content(tmp_path) == content(roots / "pairs")
+
+
+def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(roots: Path, tmp_path: Path) -> None:
+    assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "raw", "--codec", "raw") == EXIT_DAMAGED
+    assert convert(f"root:{tmp_path / 'raw' / 'demo'}", tmp_path / "jpeg") == EXIT_DAMAGED
+    batches = [
+        make_loader(root, "demo", split="train", batch_size=16, num_workers=0).batch_at(1)
+        for root in (roots / "frames", tmp_path / "raw", tmp_path / "jpeg")
+    ]
+    np.testing.assert_array_equal(batches[0]["frames"], batches[1]["frames"])
+    assert np.abs(batches[1]["frames"].astype(int) - batches[2]["frames"]).mean() < 3
+    for name in ("action", "state", "episode", "step"):
+        np.testing.assert_array_equal(batches[0][name], batches[2][name])
+
+
+def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen.json"
+    chosen.write_text('{"demo": ["demo-train.tfrecord-00000-of-00006__*"]}')
+    options = ("--episodes", str(chosen), "--image-size", "16x20", "--splits", "train")
+    assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "out", *options) in (0, EXIT_DAMAGED)
+    loader = make_loader(tmp_path / "out", "demo", split="train", batch_size=4, num_workers=0)
+    assert loader.batch_at(0)["frames"].shape[2:] == (16, 20, 3)
+    ids = {row.episode_id for step in range(4) for row in loader.describe(step)}
+    assert all(each.startswith("demo-train.tfrecord-00000-of-00006__") for each in ids)
+
+
+def test_frames_become_pairs(roots: Path, tmp_path: Path) -> None:
+    assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path, "--layout", "pairs") == EXIT_DAMAGED
+    found, expected = content(tmp_path), content(roots / "pairs")
+    for name in expected:
+        if name.endswith("steps.arrow"):
+            assert found[name] == expected[name]
+    (first, *_) = (name for name in expected if name.endswith("00000-of-00006.arrayrecord"))
+    assert found[first] == expected[first]
+
+
+def test_colours_and_depth_are_not_turned_twice(tmp_path: Path) -> None:
+    depth = np.arange(24 * 32, dtype=np.uint16).reshape(24, 32)
+    episodes = [demo_episode(4, seed=seed, far=png(depth + seed)) for seed in range(2)]
+    features = demo_features(far=tfds.features.Image(shape=(None, None, 1), dtype=np.uint16, encoding_format="png"))
+    dataset = write_dataset(tmp_path / "source", features=features, splits={"train": [episodes]})
+    cameras = {
+        "eye": {"path": "observation/image", "role": "primary", "channels": "bgr"},
+        "far": {"path": "far", "role": "other", "kind": "depth", "scale": 2.0},
+    }
+    options = ("--layout", "frames", "--cameras", "eye,far", "--image-size", "native")
+    assert from_source(dataset, tmp_path / "first", *options, cameras=cameras) == 0
+    assert convert(f"root:{tmp_path / 'first' / 'demo'}", tmp_path / "again") == 0
+    assert content(tmp_path / "again") == content(tmp_path / "first")
+
+
+def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Path) -> None:
+    shutil.copytree(roots / "frames", tmp_path / "copy")
+    (shard, *_) = sorted((tmp_path / "copy").rglob("train-00000*.arrayrecord"))
+    flip(shard, 2000)
+    assert convert(f"root:{tmp_path / 'copy' / 'demo'}", tmp_path / "out") == EXIT_DAMAGED
+    listed = (tmp_path / "out" / FOLDER / "quarantine.jsonl").read_text()
+    assert "its bytes are not those that were written" in listed
+    assert verify([str(tmp_path / "out"), "--deep"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nothing", "nothing: .*holds no complete conversion"),
+        ("source/demo", "no dataset.json|TFDS"),
+        ("s3://bucket/root/demo", "a bucket is no source; bring it with `python -m stream.fetch`"),
+    ],
+)
+def test_what_is_no_converted_dataset_is_refused(
+    roots: Path, tmp_path: Path, place: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = place if ":" in place else str(roots / place)
+    with pytest.raises(SourceError if ":" not in place else Exception, match=message):
+        find(place, [], {})
+    assert convert(f"root:{place}", tmp_path / "out") == EXIT_USAGE
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_registry_entry_and_every_column_come_along(roots: Path) -> None:
+    source = find(str(roots / "frames" / "demo"), [], {})
+    steps = pa.ipc.open_file(roots / "frames" / FOLDER / "train" / "steps.arrow").read_all()
+    kept = {f"steps/{name.removesuffix('_')}" for name in steps.schema.names}
+    assert {path for path, each in source.features.items() if each.level == "step" and each.kind == "tensor"} < kept
+    assert [camera["path"] for camera in source.entry["cameras"].values()] == ["observation/image"]
+
+
+def test_the_first_frame_is_the_one_of_the_source(roots: Path, tmp_path: Path) -> None:
+    loader = make_loader(roots / "frames", "demo", split="train", batch_size=1, num_workers=0, shuffle="none")
+    source = find(str(roots / "frames" / "demo"), [], {})
+    (shard, *_) = source.shards("train")
+    from convert.source.protocol import Wanted
+
+    camera = source.features["steps/observation/image"]
+    with shard.open(Wanted(cameras=(camera,)), [(0, 1)]) as reader:
+        (episode,) = reader
+        assert not isinstance(episode.content, Exception)
+        frame = next(iter(episode.content.frames))
+    assert isinstance(frame, bytes)
+    np.testing.assert_array_equal(decode_frame(frame), loader.batch_at(0)["frames"][0, 0])

@@ -1,0 +1,100 @@
+"""Raw frames: the pixels of the source, exactly, in both layouts."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from convert.plan import Options
+from convert.shard.images import FramePolicy
+from stream import make_loader
+from stream.format.frame import decode_frame
+from stream.storage.errors import ArgumentError
+from tests.fixtures.command import run
+from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
+
+# A record of two frames of this size crosses four borders of blocks.
+SIZE = (200, 320)
+EPISODES = [demo_episode(9, seed=seed, size=SIZE) for seed in range(3)]
+PIXELS = [[decode_frame(step["observation"]["image"]) for step in episode["steps"]] for episode in EPISODES]
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("raw")
+    dataset = write_dataset(folder / "source", splits={"train": [EPISODES[:2], EPISODES[2:]]})
+    for layout in ("pairs", "frames"):
+        options = Options(layout=layout, policy=FramePolicy(size=None, codec="raw"))
+        convert_dataset(dataset.conversion(folder / layout, options))
+    return {layout: folder / layout for layout in ("pairs", "frames")}
+
+
+def loader(root: Path, **options: Any) -> Any:
+    return make_loader(root, "demo", **{"split": "train", "batch_size": 4, "seed": 3, "num_workers": 0, **options})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_pixels_of_pairs_are_those_of_the_source(roots: dict[str, Path], workers: int) -> None:
+    for batch in itertools.islice(loader(roots["pairs"], num_workers=workers), 8):
+        for row, (episode, step, offset) in enumerate(
+            zip(batch["episode"], batch["step"], batch["offset"], strict=True)
+        ):
+            np.testing.assert_array_equal(batch["frames"][row, 0], PIXELS[episode][step])
+            np.testing.assert_array_equal(batch["frames"][row, 1], PIXELS[episode][step + offset])
+
+
+def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -> None:
+    # The same frame twice, one that is drawn, and clamped ones.
+    windows = loader(roots["frames"], frames=(-2, 0, 0, "1..3", "goal"), bounds="clamp")
+    for step in range(8):
+        batch = windows.batch_at(step)
+        for row, episode in enumerate(batch["episode"]):
+            for frame, taken in zip(batch["frames"][row], batch["frame_step"][row], strict=True):
+                np.testing.assert_array_equal(frame, PIXELS[episode][taken])
+
+
+def test_a_pair_of_which_one_frame_is_wanted_is_read_too(roots: dict[str, Path]) -> None:
+    batch = loader(roots["pairs"], frames=("offset", "offset")).batch_at(1)
+    for row, episode in enumerate(batch["episode"]):
+        expected = PIXELS[episode][batch["step"][row] + batch["offset"][row]]
+        np.testing.assert_array_equal(batch["frames"][row], [expected, expected])
+
+
+def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(roots["pairs"], tmp_path / "copy")
+    (shard, *_) = sorted((tmp_path / "copy").rglob("*.arrayrecord"))
+    content = bytearray(shard.read_bytes())
+    content[200_000] ^= 1
+    shard.write_bytes(content)
+    pairs = loader(tmp_path / "copy", on_error="replace")
+    for step in range(4):
+        batch = pairs.batch_at(step)
+        for row, episode in enumerate(batch["episode"]):
+            np.testing.assert_array_equal(batch["frames"][row, 0], PIXELS[episode][batch["step"][row]])
+    result = run(str(tmp_path / "copy"), "--deep", module="convert.verify")
+    assert result.code == 1
+    assert "does not read" in result.out
+
+
+def test_the_device_decodes_no_raw_pixels(roots: dict[str, Path]) -> None:
+    with pytest.raises(ArgumentError, match="demo has raw pixels; take decode='host'"):
+        loader(roots["pairs"], decode="device")
+
+
+def test_an_export_has_jpegs_of_raw_frames(roots: dict[str, Path], tmp_path: Path) -> None:
+    result = run(
+        str(roots["frames"]), "--dataset", "demo", "--output", str(tmp_path / "lerobot"), module="stream.export"
+    )
+    assert result.code == 0, result.err
+    for table in (tmp_path / "lerobot").rglob("data/**/*.parquet"):
+        stored = pq.read_table(table)
+        images = stored["observation.images.primary"].to_pylist()
+        for row, image in zip(stored.to_pylist(), images, strict=True):
+            pixels = PIXELS[row["episode_index"]][row["frame_index"]].astype(int)
+            assert np.abs(decode_frame(image["bytes"]) - pixels).mean() < 2
