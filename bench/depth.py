@@ -23,7 +23,7 @@ from bench.measure.options import option
 from bench.measure.tables import markdown_table
 from convert.shard.depth import encode_depth, scale_nearest
 from convert.shard.record_file import RecordWriter, encode_record
-from stream.format.depth import decode_depth
+from stream.format.frame import decode_depth
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.storage.arguments import whole

@@ -1,4 +1,4 @@
-"""``python -m bench.scale``: cost of opening, planning, batches, resuming and memory from 10^5 to 6*10^7 records.
+"""``python -m bench.scale``: cost of opening, planning, batches, resuming, memory and labels, 10^5 to 6*10^7 records.
 
 The roots are synthetic (`bench.synthetic`): real formats, 29 datasets, up to 20,000 shards, frames of 256x256, and
 hard links instead of shards that would only fill the disk. They are made in ``--work`` and removed again. Every size is
@@ -53,6 +53,8 @@ _COLUMNS = {
     "statistics ms": figure("normalize_ms", form=".1f"),
     "trainer MB": figure("trainer_own_bytes", form=",.0f", scale=1e-6),
     "worker MB": figure("worker_own_bytes", form=",.0f", scale=1e-6),
+    "labels s": figure("label_s", form=".1f"),
+    "labels MB": figure("label_bytes", form=",.0f", scale=1e-6),
 }
 
 
@@ -80,8 +82,12 @@ def _prepare(given: ScaleOptions) -> Iterator[Prepared]:
             points.append(Point(f"{scale.records:,}", figures))
         yield Prepared(
             points=points,
-            measure=lambda point: ask("bench.scale", {"root": str(work / str(point.parameters["asked"])), **loader}),
+            measure=lambda point: _measure(str(work / str(point.parameters["asked"])), loader),
         )
+
+
+def _measure(root: str, loader: dict[str, int]) -> dict[str, Any]:
+    return {**ask("bench.labels", {"root": root}), **ask("bench.scale", {"root": root, **loader})}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +227,8 @@ def _table(result: Result) -> Table:
     given = result["parameters"]
     note = (
         f"medians of {given['repeat']}; {given['batches']} batches of {given['batch_size']}, {given['num_workers']} "
-        "workers; cold: the first hundred batches after the index left the page cache; memory without mapped files, MB "
+        "workers; labels: a float32 attached to every step, with the largest memory, mapped files included; "
+        "cold: the first hundred batches after the index left the page cache; memory without mapped files, MB "
         "are 10^6 bytes"
     )
     return point_table(result["points"], _COLUMNS, [note], first="records")

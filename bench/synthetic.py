@@ -22,7 +22,6 @@ import simplejpeg
 import tensorflow_datasets as tfds
 import yaml
 
-from convert.index.table_writer import one_batch, write_table
 from convert.jobs import shard_stem
 from convert.journal.journal import Journal, part_file
 from convert.plan import Conversion, Options, plan_conversion
@@ -39,6 +38,8 @@ from convert.tasks.shard import convert_shard
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.format.names import MANIFEST_NAME, TABLE_KINDS, VECTORS, TableKind, shard_file, table_file
 from stream.format.schema import STEP_FIELDS
+from stream.format.table import write_table
+from stream.storage.table_writer import one_batch
 
 VERSION = "1.0.0"
 CAMERA = "observation/image"

@@ -11,8 +11,7 @@ from convert.errors import SourceError, UsageError
 from convert.index.derived import vector_inputs
 from convert.registry.dataset import WIDE, Camera, DatasetSpec, Part
 from convert.registry.space import Term
-from convert.shard.success import SUCCESS
-from convert.source.features import Feature
+from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import Source
 from stream.storage.errors import closest
 

@@ -12,6 +12,7 @@ from convert.errors import UsageError
 from convert.journal.journal import FOLDER
 from convert.registry.dataset import reindex_hint
 from convert.registry.registry import load_registry
+from stream.format.index import label_path
 from stream.format.manifest import FileEntry, Manifest, SplitEntry
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
 from stream.storage.errors import closest
@@ -42,10 +43,12 @@ class VersionFolder:
         return self.manifest.splits if self.manifest is not None else {}
 
     def files(self) -> Iterator[tuple[Path, FileEntry]]:
-        """Yield each table and shard of the manifest with its entry."""
+        """Yield each table, those of labels included, and each shard of the manifest with its entry."""
         for split, entry in self.splits.items():
             for kind, table in entry.index.items():
                 yield self.folder / split / table_file(kind), table
+            for name, table in entry.labels.items():
+                yield label_path(self.folder / split, name, table), table
             for shard in entry.shards:
                 yield self.folder / split / shard_file(shard.name), shard.file
 

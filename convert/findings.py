@@ -10,8 +10,7 @@ from typing import Any
 from convert.datasets import VersionFolder
 from convert.report import count_noun, fault, format_table
 from convert.rules import MAX_EXAMPLES, RULES, SEVERITIES, Rule
-from convert.storage.durable import describe_file
-from stream.format.manifest import FileEntry
+from stream.format.manifest import FileEntry, describe_file
 from stream.storage.arguments import printable
 from stream.storage.progress import human_bytes, human_seconds
 
@@ -206,6 +205,7 @@ class DatasetReport(VersionFolder):
             "shards": sum(len(split.shards) for split in self.splits.values()),
             "episodes": sum(split.episodes for split in self.splits.values()),
             "records": sum(split.records for split in self.splits.values()),
+            "labels": sorted({name for split in self.splits.values() for name in split.labels}),
             "bytes": sum(entry.bytes for _, entry in self.files()),
             **self.facts,
             **count_severities(self.findings),
@@ -263,7 +263,8 @@ class Report:
         rows = []
         for dataset in self.datasets:
             row = {key: value for key, value in dataset.to_json().items() if key != "path"}
-            rows.append(row | {"splits": ", ".join(row["splits"]) or "-", "bytes": human_bytes(row["bytes"])})
+            names = {key: ", ".join(row[key]) or "-" for key in ("splits", "labels")}
+            rows.append(row | names | {"bytes": human_bytes(row["bytes"])})
         return [head.replace("_", " ") for head in rows[0]], [list(row.values()) for row in rows]
 
     def summary(self) -> str:

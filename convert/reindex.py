@@ -23,8 +23,8 @@ from convert.journal.journal import MANIFEST, Journal
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
 from convert.report import format_table
-from convert.storage.durable import describe_file, writing
-from stream.format.manifest import Manifest, SplitEntry, TableEntry, encode_manifest
+from convert.storage.durable import writing
+from stream.format.manifest import Manifest, SplitEntry, TableEntry, describe_file, encode_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table
 from stream.storage.errors import FormatError, closest
@@ -127,7 +127,7 @@ def _find_spec(folder: Path, manifest: Manifest, registry: Registry) -> DatasetS
 def _reindex(folder: Path, registry: Registry) -> dict[str, Any]:
     journal = Journal(folder)
     journal.make()
-    with journal.lock(MANIFEST, wait=True):
+    with journal.lock(MANIFEST, wait=True), journal.alone():
         # Checked again, as another process may have changed it before the lock was free.
         before, spec = _check(folder, registry)
         try:

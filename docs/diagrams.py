@@ -147,7 +147,8 @@ def draw_rooms() -> Drawing:
         ("loader", 270, 165),
         ("workers", 130, 245),
         ("statistics", 270, 245),
-        ("fetch, info", 480, 165),
+        ("fetch, info", 430, 165),
+        ("label", 555, 165),
         ("batch", 200, 320),
         ("order", 410, 320),
         ("format", 300, 385),
@@ -168,7 +169,14 @@ def draw_rooms() -> Drawing:
         drawing.arrows(name, "loader")
     for first, second in (
         *(("loader", "workers"), ("loader", "statistics"), ("loader", "order"), ("workers", "batch")),
-        *(("statistics", "batch"), ("fetch, info", "order"), ("batch", "format"), ("order", "format")),
+        *(
+            ("statistics", "batch"),
+            ("fetch, info", "order"),
+            ("fetch, info", "label"),
+            ("label", "format"),
+            ("batch", "format"),
+            ("order", "format"),
+        ),
         *(("format", "storage"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs"), ("tasks", "source")),
         *(("beam_jobs", "shard"), ("beam_jobs", "index"), ("shard", "source"), ("shard", "journal")),
         *(("index", "journal"), ("journal", "format")),

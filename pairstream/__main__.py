@@ -19,6 +19,7 @@ COMMANDS = {
     "info": ("stream.info", "print what a converted root holds, and what filters leave of it"),
     "replay": ("stream.replay", "show the batch of any step of a run"),
     "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
+    "label": ("stream.label", "add columns to the steps of a converted dataset"),
     "export": ("stream.export", "write episodes of a converted root as a LeRobot dataset"),
 }
 """Module and purpose of each subcommand."""

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stream.frameworks.grain import PairSource as PairSource
     from stream.frameworks.grain import pairs as pairs
+    from stream.label.attach import add_labels as add_labels
+    from stream.label.attach import list_labels as list_labels
+    from stream.label.attach import remove_labels as remove_labels
     from stream.loader.digest import digest as digest
     from stream.loader.iterator import LoaderIterator as LoaderIterator
     from stream.loader.loader import Loader as Loader
@@ -37,6 +40,7 @@ _MODULES = {
     "loader.digest": ("digest",),
     "storage.errors": ("ArgumentError", "RecordError", "RingError", "StateError", "StreamError", "WorkerError"),
     "frameworks.grain": ("PairSource", "pairs"),
+    "label.attach": ("add_labels", "list_labels", "remove_labels"),
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
     "loader.shared": ("shared_episodes",),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.chaos.labels import labels_killed
 from bench.chaos.programs import IN_MEMORY, Conversion, Training
 from bench.chaos.yard import LIMIT_S, Broken, Fault, NotPossible, Place
 from bench.measure.session import Command, tree
@@ -306,6 +307,7 @@ FAULTS: tuple[tuple[str, Callable[[Place, Fault], None], tuple[int, ...], tuple[
     ("too little address space", partial(limited, limit=_address_space), (6, 4, 3, 0), (0, 0, 0, 0)),
     ("too little memory (cgroup)", memory_cgroup, (4, 4, 3, 0), (0, 0, 0, 0)),
     ("read-only output", read_only_output, (2, 2, 1, 0), (0, 0, 0, 0)),
+    ("labels killed", labels_killed, (21, 0, 0, 0), (3, 0, 0, 0)),
     ("loader: worker killed", worker_killed, (0, 0, 0, 4), (0, 0, 0, 1)),
     ("loader: trainer killed", killed, (0, 0, 0, 4), (0, 0, 0, 0)),
     ("loader: worker stopped", partial(stopped, who="worker"), (0, 0, 0, 4), (0, 0, 0, 0)),

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from convert.errors import ConvertError, ShardError
 from convert.index.derived import derive_vector, find_fault, vector_field, vector_inputs
 from convert.index.shards import Shard
-from convert.index.table_writer import one_batch, write_table
 from convert.registry.dataset import Vector
 from stream.format.manifest import TableEntry
 from stream.format.names import DERIVED, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, STEP_FIELDS
-from stream.format.table import open_table
+from stream.format.table import open_table, write_table
+from stream.storage.table_writer import one_batch
 
 _MOST_EPISODES = (1 << 31) - 1
 _AGAIN = "remove the parts of this shard and run the same command again"

@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +24,18 @@ from convert.journal.store import FOLDER as FOLDER
 from convert.journal.store import LOCK, open_store
 from convert.storage.durable import writing
 from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
-from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, TableKind, shard_file, split_of, table_file
-from stream.storage.remote import RemoteError
+from stream.format.names import (
+    LABELS,
+    MANIFEST_NAME,
+    QUARANTINE_NAME,
+    TABLE_KINDS,
+    TableKind,
+    shard_file,
+    split_of,
+    table_file,
+)
+from stream.storage.files import alone
+from stream.storage.remote import RemoteError, is_remote
 
 MANIFEST = "manifest"
 """Name of the lock under which the manifest and the parameters are written."""
@@ -67,6 +78,10 @@ class Journal:
         self.lock = self._store.lock
         self.make = self._store.make
         self.remove_stale = self._store.remove_stale
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Lock the folder against processes that change its labels; an object store has no labels."""
+        return contextlib.nullcontext() if is_remote(self.output) else alone(Path(self.output), doing="changes")
 
     @contextlib.contextmanager
     def stage(self, owner: str) -> Iterator[Path]:
@@ -303,7 +318,8 @@ class Journal:
         for split in self._store.folders():
             names = self._store.names(split)
             shards = {name for name in names if name.startswith(f"{split}-") and name.endswith(_SHARD_FILES)}
-            if ours := sorted(shards | names & tables):
+            labels = {f"{LABELS}/{name}" for name in self._store.names(f"{split}/{LABELS}")}
+            if ours := sorted(shards | names & tables | labels):
                 found[split] = ours
         return found
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from convert.errors import ShardError
-from convert.storage.durable import describe_file, write_durably, writing
+from convert.storage.durable import write_durably, writing
 from convert.storage.object_store import StoreFolder
 from convert.storage.staging import stage, staging_base, sweep
-from stream.format.manifest import FileEntry
+from stream.format.manifest import FileEntry, describe_file
 from stream.storage.files import sync_folder
 from stream.storage.remote import LocalFolder, is_remote
 
@@ -127,7 +127,8 @@ class LocalStore:
                 path.unlink(missing_ok=True)
             for folder in {path.parent for path in paths}:
                 sync_folder(folder)
-        for folder in {path.parent for path in paths} - {self.scratch, self._journal}:
+        # Those inside of others first.
+        for folder in sorted({path.parent for path in paths} - {self.scratch, self._journal}, reverse=True):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -178,7 +178,7 @@ def fill_in(arguments: argparse.Namespace) -> None:
     """
     found = {"layout": "pairs", "image_size": "256", "frames": "endpoints"}
     names = [name.strip() for name in arguments.datasets.split(",")]
-    sources = [split_source(name) for name in names if is_source(name)]
+    sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
     if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
         manifests = [open_dataset(place, arguments.source).manifest for _, place in sources]
         layouts = sorted({manifest.layout for manifest in manifests})

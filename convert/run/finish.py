@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from importlib import metadata
 
 from convert import __version__
@@ -14,8 +14,8 @@ from convert.plan import Conversion
 from convert.run.survey import Survey, existing_manifest, survey
 from convert.shard.counts import count_frames, total_counts
 from convert.storage.durable import writing
-from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry
-from stream.format.names import FORMAT_VERSION, split_of
+from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
+from stream.format.names import FORMAT_VERSION, TableKind, split_of
 
 _LIBRARIES = (
     "apache-beam",
@@ -41,7 +41,7 @@ def finalise(conversion: Conversion, *, again: Set[str] = frozenset()) -> Manife
     if done := _complete(conversion):
         return done
     try:
-        with journal.lock(MANIFEST, wait=True):
+        with journal.lock(MANIFEST, wait=True), journal.alone():
             # Without locks another process may finish, and remove the journal, while this one reads it.
             return _complete(conversion) or _finalise(conversion, again=again) or _complete(conversion)
     except ConvertError:
@@ -86,6 +86,7 @@ def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
             records=sum(entry.records for entry in entries),
             shards=entries,
             index=index.index,
+            labels=_labels(found.before, name, index.index),
         )
         statistics[name] = index.statistics
     ordered = {name: splits[name] for name in sorted(splits)}
@@ -116,6 +117,15 @@ def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
             **{name: _version(name) for name in (*_LIBRARIES, *conversion.source.libraries)},
         },
     )
+
+
+def _labels(before: Manifest | None, split: str, index: Mapping[TableKind, TableEntry]) -> dict[str, TableEntry]:
+    """Return the labels of a split, which stay if its episodes are those of before."""
+    old = before.splits.get(split) if before else None
+    names = ("episode_id", "num_steps")
+    if old is None or any(old.index["episodes"].columns[name] != index["episodes"].columns[name] for name in names):
+        return {}
+    return old.labels
 
 
 def _write_quarantine(journal: Journal, found: Survey) -> FileEntry | None:

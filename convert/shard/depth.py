@@ -17,7 +17,7 @@ from PIL import Image
 
 from convert.errors import CorruptFrame
 from convert.shard.images import PNG, EncodedFrame, FramePolicy, check_png, check_size, resize
-from stream.format.depth import DEPTH_HEADER, DEPTH_MAGIC
+from stream.format.frame import DEPTH_HEADER, DEPTH_MAGIC
 
 _TIFF = (b"II*\0", b"MM\0*")
 _CODEC = pa.Codec("zstd", compression_level=6)
@@ -83,7 +83,7 @@ def scale_nearest(values: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def encode_depth(depth: np.ndarray) -> bytes:
-    """Encode uint16 [H, W] as ``stream.format.depth`` describes it."""
+    """Encode uint16 [H, W] as ``stream.format.frame`` describes it."""
     height, width = depth.shape
     if max(height, width) > _MOST:
         raise CorruptFrame(f"depth map of {height}x{width}, a side has at most {_MOST:,}")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from convert.source.episode import Column, Episode, absent_column
-from convert.source.features import Feature
-
-SUCCESS = Feature(path="success", kind="tensor", level="episode", shape=(), dtype="bool")
-"""The column of ``episodes``; null where nobody knows."""
+from convert.source.features import SUCCESS, Feature
 
 
 def episode_success(episode: Episode, feature: Feature) -> Column:

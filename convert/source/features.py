@@ -40,3 +40,7 @@ class Feature:
     def size(self) -> int | None:
         """Count of numbers in one value, None if it varies."""
         return math.prod(dim for dim in self.shape if dim is not None) if None not in self.shape else None
+
+
+SUCCESS = Feature(path="success", kind="tensor", level="episode", shape=(), dtype="bool")
+"""The column of ``episodes``; null where nobody knows."""

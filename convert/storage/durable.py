@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from convert.errors import ConvertError, ShardError, UsageError
-from stream.format.manifest import FileEntry
-from stream.storage.files import check_regular
+from stream.format.manifest import FileEntry, describe_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk without room."""
@@ -24,14 +22,6 @@ def write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def describe_file(path: Path) -> FileEntry:
-    """Return size and hash of a file; raises OSError if it cannot be read or is not a file."""
-    check_regular(path)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
 
 
 def describe_durably(path: Path) -> FileEntry:

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
 from convert.index.derived import vector_inputs
-from convert.index.table_writer import TableWriter
 from convert.jobs import ShardJob
 from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
@@ -29,9 +28,9 @@ from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
-from convert.shard.success import SUCCESS, episode_success
+from convert.shard.success import episode_success
 from convert.source.episode import Episode
-from convert.source.features import Feature
+from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
 from convert.tasks.pieces import join_pieces
@@ -41,6 +40,7 @@ from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
+from stream.storage.table_writer import TableWriter
 
 
 def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:

@@ -129,7 +129,7 @@ def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_
                 run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=sound, depth=depth)
                 yield _Check(report, run, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
-            size = sum(table.bytes for table in entry.index.values())
+            size = sum(table.bytes for table in (*entry.index.values(), *entry.labels.values()))
             yield _Check(report, partial(check_index, folder, manifest, deep=deep), records, size)
 
 

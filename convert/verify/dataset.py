@@ -18,7 +18,16 @@ from convert.report import fault
 from convert.shard.counts import count_frames, total_counts
 from convert.shard.pairs import record_offsets
 from stream.format.manifest import Manifest, ShardEntry, read_manifest
-from stream.format.names import MANIFEST_NAME, QUARANTINE_NAME, TABLE_KINDS, shard_file, split_of, table_file
+from stream.format.names import (
+    LABELS,
+    MANIFEST_NAME,
+    QUARANTINE_NAME,
+    TABLE_KINDS,
+    label_file,
+    shard_file,
+    split_of,
+    table_file,
+)
 from stream.storage.errors import FormatError, first_fault
 from stream.storage.files import FileTooLarge, read_whole
 
@@ -127,9 +136,12 @@ def _check_names(folder: Path, manifest: Manifest, journal: bool, findings: Note
         known = _TABLE_FILES | {shard_file(shard.name) for shard in entry.shards}
         if entry.shards and not (folder / split).is_dir():
             findings.add_file(folder / split, f"is no folder; expected a folder of {len(known):,} files")
-        for path in sorted((folder / split).glob("*")):
-            if path.name not in known:
-                findings.add_file(path, "is not in the manifest; remove it if nobody needs it")
+        labels = {label_file(name) for name in entry.labels}
+        # A hidden file of labels is of a command that is at work, or of one that was killed: the next one removes it.
+        unknown = [path for path in (folder / split / LABELS).glob("[!.]*") if path.name not in labels]
+        unknown += [path for path in (folder / split).glob("*") if path.name not in known | {LABELS}]
+        for path in sorted(unknown):
+            findings.add_file(path, "is not in the manifest; remove it if nobody needs it")
     for path in sorted(folder.glob("*")):
         if path.name.startswith(".") or path.name in manifest.splits:
             continue

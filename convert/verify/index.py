@@ -18,7 +18,8 @@ from convert.index.statistics import differing_statistics
 from convert.registry.dataset import Motion, Vector, derived_vectors
 from convert.report import fault, first_line
 from convert.shard.pairs import record_offsets
-from stream.format.manifest import Manifest, SplitEntry, Statistics
+from stream.format.index import label_path
+from stream.format.manifest import Manifest, Statistics, TableEntry
 from stream.format.names import DERIVED, MANIFEST_NAME, TABLE_KINDS, DerivedName, TableKind, table_file
 from stream.format.statistics import describe_values
 from stream.format.table import Table, hash_column, open_table
@@ -41,11 +42,10 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
     findings, entry, tables = Notes(folder.name), manifest.splits[folder.name], dict[TableKind, Table]()
     paths = {kind: folder / table_file(kind) for kind in TABLE_KINDS}
     for kind, path in paths.items():
-        if findings.check_file(path, entry.index[kind]):
-            try:
-                tables[kind] = _open(path, kind, entry, findings)
-            except Exception as error:
-                findings.add_file(path, fault(error, path))
+        if table := _checked(path, kind, entry.index[kind], getattr(entry, kind), findings):
+            tables[kind] = table
+    for name, labels in entry.labels.items():
+        _checked(label_path(folder, name, labels), None, labels, entry.steps, findings)
     try:
         shards, offsets = list_shards(folder, entry), record_offsets(manifest.layout, manifest.parameters)
         for shard in shards:
@@ -64,9 +64,19 @@ def check_index(folder: Path, manifest: Manifest, *, deep: bool) -> Notes:
     return findings
 
 
-def _open(path: Path, kind: TableKind, entry: SplitEntry, findings: Notes) -> Table:
+def _checked(path: Path, kind: TableKind | None, entry: TableEntry, rows: int, findings: Notes) -> Table | None:
+    """Return a table that can be compared with others, None if its file is not what the manifest says."""
+    if findings.check_file(path, entry):
+        try:
+            return _open(path, kind, entry, rows, findings)
+        except Exception as error:
+            findings.add_file(path, fault(error, path))
+    return None
+
+
+def _open(path: Path, kind: TableKind | None, entry: TableEntry, rows: int, findings: Notes) -> Table:
     """Open a table, and report columns that differ from the manifest; raises FormatError or ArrowInvalid."""
-    table, expected = open_table(path, kind, rows=getattr(entry, kind)), entry.index[kind].columns
+    table, expected = open_table(path, kind, rows=rows), entry.columns
     # Follows every offset in the table.
     table.arrow().validate(full=True)
     for name in sorted({*table.columns, *expected}):

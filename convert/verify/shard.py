@@ -13,8 +13,7 @@ from convert.errors import CorruptFrame
 from convert.findings import Notes
 from convert.index.shards import Shard
 from convert.report import first_line
-from stream.format.depth import DEPTH_MAGIC, decode_depth, depth_shape
-from stream.format.frame import decode_frame, frame_shape
+from stream.format.frame import DEPTH_MAGIC, decode_depth, decode_frame, depth_shape, frame_shape
 from stream.format.names import HOLE, MANIFEST_NAME, decode_record, table_file
 from stream.format.record_file import RecordFile
 from stream.format.table import open_table

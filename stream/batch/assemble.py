@@ -21,8 +21,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
-from stream.format.depth import decode_depth
-from stream.format.frame import RawRecord, decode_frame
+from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows

@@ -286,12 +286,15 @@ def _fill_column(
             texts[column.name][row] = text
         return
     values, valid = table.take(column.column, rows), table.valid(column.column, rows)
-    if valid is not None:
-        here, values = here[valid], values[valid]
+    if valid is None:
+        valid = np.ones(len(here), bool)
+    elif table.columns[column.column].file is None:
+        here, values, valid = here[valid], values[valid], valid[valid]
+    # A missing number of a label is stored as NaN, or as 0 if it is whole.
     cells: Any = here
     if column.size is not None:
         # A single number here may be a vector in another dataset.
         values = values[:, None] if values.ndim == 1 else values
         cells = here, slice(values.shape[1])
     out[column.name][cells] = values
-    out[f"{column.name}_mask"][cells] = True
+    out[f"{column.name}_mask"][cells] = valid if column.size is None else valid[:, None]

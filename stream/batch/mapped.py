@@ -32,14 +32,19 @@ class MappedIndex:
         self, splits: Sequence[SplitIndex], used: Callable[[SplitIndex], Iterable[tuple[TableKind, str]]]
     ) -> None:
         tables = [split.table(kind) for split in splits for kind in TABLE_KINDS]
-        region = Region([table.path for table in tables])
-        self._starts = {table.path: start for table, start in zip(tables, region.starts, strict=True)}
+        needed = [(split.table(kind), name) for split in splits for kind, name in used(split)]
+        # Labels have files of their own, of which those that batches need are mapped.
+        paths = dict.fromkeys([*(table.path for table in tables), *(table.file_of(name) for table, name in needed)])
+        region = Region(list(paths))
+        for file in {table.columns[name].file for table, name in needed}:
+            if file is not None:
+                file.check()
+        self._starts = dict(zip(paths, region.starts, strict=True))
         self.int32, self.int64, self.float32 = region.view("<i4"), region.view("<i8"), region.view("<f4")
         region.read_ahead(
             [
-                (self._starts[table.path] + start, self._starts[table.path] + stop)
-                for split in splits
-                for table, name in ((split.table(kind), name) for kind, name in used(split))
+                (self._starts[table.file_of(name)] + start, self._starts[table.file_of(name)] + stop)
+                for table, name in needed
                 for start, stop in table.columns[name].spans
             ]
         )
@@ -59,7 +64,9 @@ class MappedIndex:
         return np.array([0 if table is None else self._find(table, column, size) for table in tables], np.int64)
 
     def _find(self, table: Table, column: str, size: int) -> int:
-        offset: int = self._starts[table.path] + table.columns[column].data
+        offset: int = self._starts[table.file_of(column)] + table.columns[column].data
         if offset % size:
-            raise FormatError(f"{table.path}: column {column!r} does not begin at a multiple of {size} bytes")
+            raise FormatError(
+                f"{table.file_of(column)}: column {column!r} does not begin at a multiple of {size} bytes"
+            )
         return offset // size

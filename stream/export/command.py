@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stream.export.hub import push_slice
+from stream.export.labels import label_features, label_values
 from stream.export.lerobot import VERSION, Layout, LeRobotWriter
 from stream.export.selection import Selection, select
 from stream.loader.episode import StoredEpisode
@@ -28,8 +29,9 @@ _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
 With --images frames are the stored JPEGs, byte for byte. With --video they are encoded again, as H.264.
 A step without a frame becomes a black frame, with False in observation.frames_mask. Episodes without steps or frames
-are left out and counted. --push puts the complete slice on the Hugging Face Hub, with the token of `hf auth login` or
-HF_TOKEN, in place of a slice that is there.
+are left out and counted. Labels (stream.label) are features, with False in <name>_mask where a step lacks one.
+--push puts the complete slice on the Hugging Face Hub, with the token of `hf auth login` or HF_TOKEN, in place of a
+slice that is there.
 
 exit codes:
   0    done
@@ -132,6 +134,7 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
         robot=str(robot) if robot else None,
         is_video=video,
         has_mask=selection.has_holes,
+        labels=label_features(selection.indexes),
     )
 
 
@@ -142,7 +145,8 @@ def _write(folder: Path, selection: Selection, layout: Layout) -> None:
             stored = selection.read(episode)
             frames = dict(zip(selection.cameras, stored.frames, strict=True))
             vectors = {feature: _vector(stored, _VECTORS[feature]) for feature in layout.vectors}
-            writer.add(frames, vectors, stored.table.column("language").to_pylist())
+            tasks = stored.table.column("language").to_pylist()
+            writer.add(frames, vectors, tasks, label_values(stored.table, layout.labels))
             progress.advance(episode.steps)
         writer.finish()
 

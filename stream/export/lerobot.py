@@ -32,7 +32,7 @@ _FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 _DATA, _VIDEO = f"data/{_FILE}.parquet", f"videos/{{video_key}}/{_FILE}.mp4"
 _EPISODES = f"meta/episodes/{_FILE}.parquet"
 _FIRST = {"chunk_index": 0, "file_index": 0}
-_COUNTERS = {
+COUNTERS = {
     "timestamp": "float32",
     "frame_index": "int64",
     "episode_index": "int64",
@@ -40,6 +40,21 @@ _COUNTERS = {
     "task_index": "int64",
 }
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label of the steps.
+
+    Attributes:
+        dtype: Type of its numbers; ``string`` for texts.
+        size: Numbers of a step.
+        has_missing: Whether steps may lack it, which the feature ``<name>_mask`` tells.
+    """
+
+    dtype: str
+    size: int
+    has_missing: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +68,7 @@ class Layout:
         robot: Kind of the robot, None if unknown.
         is_video: Whether frames are videos; else JPEGs in the parquet file.
         has_mask: Whether steps may lack frames.
+        labels: Labels by feature.
     """
 
     cameras: Mapping[str, tuple[int, int]]
@@ -61,6 +77,7 @@ class Layout:
     robot: str | None
     is_video: bool
     has_mask: bool
+    labels: Mapping[str, Label]
 
     def image_key(self, camera: str) -> str:
         """Return the feature of a camera."""
@@ -73,10 +90,14 @@ class Layout:
             name: {"dtype": "float32", "shape": [len(names)], "names": _distinct(names)}
             for name, names in self.vectors.items()
         }
+        for name, label in self.labels.items():
+            found[name] = {"dtype": label.dtype, "shape": [label.size], "names": None}
+            if label.has_missing:
+                found[f"{name}_mask"] = {"dtype": "bool", "shape": [1], "names": None}
         if self.has_mask:
             found[FRAMES_MASK] = {"dtype": "bool", "shape": [len(self.cameras)], "names": list(self.cameras)}
         found["next.done"] = {"dtype": "bool", "shape": [1], "names": None}
-        return found | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in _COUNTERS.items()}
+        return found | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in COUNTERS.items()}
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
@@ -127,7 +148,9 @@ class LeRobotWriter:
         self._layout = layout
         self._tasks: dict[str, int] = {}
         self._episodes: list[dict[str, Any]] = []
-        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in layout.numbers}
+        # LeRobot has no statistics of texts.
+        counted = [name for name, feature in layout.numbers.items() if feature["dtype"] != "string"]
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in counted}
         self._pixels = {camera: PixelCounts() for camera in layout.cameras}
         self._steps = 0
         self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
@@ -150,7 +173,11 @@ class LeRobotWriter:
             video.close()
 
     def add(
-        self, frames: Mapping[str, Sequence[bytes | None]], vectors: Mapping[str, np.ndarray], tasks: Sequence[str]
+        self,
+        frames: Mapping[str, Sequence[bytes | None]],
+        vectors: Mapping[str, np.ndarray],
+        tasks: Sequence[str],
+        labels: Mapping[str, np.ndarray],
     ) -> None:
         """Write an episode of n steps, n above 0.
 
@@ -158,6 +185,7 @@ class LeRobotWriter:
             frames: JPEG of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
+            labels: Array [n] or [n, size] of each label and mask, by feature.
 
         Raises:
             FormatError: A frame cannot be decoded.
@@ -165,6 +193,7 @@ class LeRobotWriter:
         layout, steps, number = self._layout, len(tasks), len(self._episodes)
         numbers: dict[str, np.ndarray] = {
             **{name: np.asarray(values, np.float32) for name, values in vectors.items()},
+            **labels,
             "next.done": np.arange(steps) == steps - 1,
             "timestamp": (np.arange(steps) / layout.fps).astype(np.float32),
             "frame_index": np.arange(steps),
@@ -176,7 +205,7 @@ class LeRobotWriter:
             has_frame = [[jpeg is not None for jpeg in frames[camera]] for camera in layout.cameras]
             numbers[FRAMES_MASK] = np.array(has_frame).T
         arrays = [_array(numbers[field.name], field.type) for field in layout.schema if field.name in numbers]
-        stats: dict[str, Statistics] = {name: describe_numbers(numbers[name]) for name in layout.numbers}
+        stats: dict[str, Statistics] = {name: describe_numbers(numbers[name]) for name in self._columns}
         for camera in layout.cameras:
             jpegs, counts = self._write_frames(camera, frames[camera])
             stats[layout.image_key(camera)] = counts.describe()

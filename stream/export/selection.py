@@ -69,6 +69,12 @@ class Selection:
         return self.data.datasets[0]
 
     @property
+    def indexes(self) -> tuple[SplitIndex, ...]:
+        """Index of each split that episodes are of."""
+        used = {episode.split for episode in self.episodes}
+        return tuple(index for index in self.data.views.splits if index.split in used)
+
+    @property
     def steps(self) -> int:
         """Count of the steps of all episodes."""
         return sum(episode.steps for episode in self.episodes)

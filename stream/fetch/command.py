@@ -8,14 +8,11 @@ and the manifest comes last. Fetching again continues, or adds files.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +20,31 @@ from typing import Any
 from stream.fetch.download import Download, FetchError, download
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fetched import PARTIAL, Fetched, read_fetched, write_fetched
-from stream.format.manifest import Manifest, parse_manifest, read_manifest
-from stream.format.names import FETCHED_NAME, MANIFEST_NAME, QUARANTINE_NAME, shard_file, table_file
+from stream.format.index import label_path
+from stream.format.manifest import (
+    Manifest,
+    SplitEntry,
+    TableEntry,
+    encode_manifest,
+    parse_manifest,
+    read_manifest,
+)
+from stream.format.names import (
+    FETCHED_NAME,
+    LABELS,
+    MANIFEST_NAME,
+    QUARANTINE_NAME,
+    label_file,
+    shard_file,
+    table_file,
+    waiting_label,
+)
+from stream.label.commit import settle_labels
 from stream.order.member import split_ranges, touched_shards
 from stream.order.mixture import resolve_mixture
 from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
 from stream.storage.errors import ArgumentError
-from stream.storage.files import write_whole
+from stream.storage.files import alone, write_whole
 from stream.storage.progress import human_bytes
 from stream.storage.remote import Folder, LocalFolder, RemoteFolder, is_remote
 
@@ -99,7 +114,7 @@ class Order:
     def write_known(self, source: str, names: frozenset[str]) -> None:
         """Write ``fetched.json`` with some shard names."""
         shards = tuple(name for name in self.names if name in names)
-        write_fetched(self.target, Fetched(source=source, data=self.dataset.manifest.checksum, shards=shards))
+        write_fetched(self.target, Fetched(source=source, data=self.dataset.manifest.data, shards=shards))
 
 
 def fetch(
@@ -134,7 +149,7 @@ def fetch(
         local.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(f"{local}: cannot be created: {error.strerror}; choose another folder") from None
-    with _alone(local):
+    with alone(local, doing="fetches into"), ExitStack() as stack:
         orders = [_order(dataset, frozenset(names), source, local) for dataset, names in needed.values()]
         files = [file for order in orders for file in order.files]
         size = sum(file.entry.bytes for file in files)
@@ -148,6 +163,7 @@ def fetch(
         for order in changing:
             # fetched.json names the conversion before the first file is copied.
             order.target.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(alone(order.target, doing="changes"))
             order.write_known(str(source), order.known)
         download(files, jobs=jobs)
         for order in changing:
@@ -208,14 +224,15 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
     names = tuple(shard.name for entry in manifest.splits.values() for shard in entry.shards)
     fetched = read_fetched(target)
     old = read_manifest(target) if (target / MANIFEST_NAME).exists() else None
-    data = old.checksum if old else fetched.data if fetched else manifest.checksum
-    reindexed = data != manifest.checksum
+    data = old.data if old else fetched.data if fetched else manifest.data
+    reindexed = data != manifest.data
     if reindexed and not (old and _same_shards(old, manifest)):
         raise ArgumentError(f"{target}: holds another conversion than {folder}; remove it, or choose another folder")
     for leftover in target.rglob(f".*{PARTIAL}"):
         leftover.unlink(missing_ok=True)
     known = frozenset(fetched.shards if fetched else names if old else ())
     files = []
+    known_labels = True
     for split, entry in manifest.splits.items():
         shards = {shard_file(shard.name): shard.file for shard in entry.shards if shard.name in needed}
         # The index of a split without shards is always fetched.
@@ -227,6 +244,16 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
             exists = path.is_file() and path.stat().st_size == file.bytes
             if not exists or (reindexed and name in tables):
                 files.append(Download(folder=folder / split, target=path, entry=file))
+        before = old.splits[split].labels if old and split in old.splits else {}
+        for name, file in entry.labels.items() if touched else ():
+            path = label_path(target / split, name, file)
+            if before.get(name) != file or not path.is_file() or path.stat().st_size != file.bytes:
+                place, waiting = folder / split / LABELS, waiting_label(name, file.sha256)
+                stored = label_file(name) if place.size(waiting) is None else waiting
+                copy = target / split / LABELS / waiting
+                files.append(Download(folder=place, target=copy, entry=file, source=stored))
+        known_labels = known_labels and before.items() >= entry.labels.items()
+        _check_columns(target, split, before, entry)
     unfinished = fetched is not None and len(known) == len(names)
     return Order(
         dataset=dataset,
@@ -236,31 +263,39 @@ def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path
         needed=needed,
         known=known,
         files=tuple(files),
-        done=old is not None and not (unfinished or reindexed or files) and needed <= known,
+        done=old is not None and known_labels and not (unfinished or reindexed or files) and needed <= known,
     )
-
-
-@contextlib.contextmanager
-def _alone(local: Path) -> Iterator[None]:
-    """Lock a folder against other fetches on this machine; the kernel releases the lock with the process."""
-    held = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # Some file systems have no locks.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"waiting: another process fetches into {local}", file=sys.stderr)
-                fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
 
 
 def _same_shards(old: Manifest, new: Manifest) -> bool:
     """Return whether two manifests belong to one conversion; their indexes may differ."""
     shards = [{split: entry.shards for split, entry in manifest.splits.items()} for manifest in (old, new)]
     return shards[0] == shards[1] and (old.source, old.parameters) == (new.source, new.parameters)
+
+
+def _check_columns(target: Path, split: str, here: Mapping[str, TableEntry], entry: SplitEntry) -> None:
+    """Raise ArgumentError if labels that were attached to the copy have a column of the source's labels."""
+    theirs = {column: name for name, table in entry.labels.items() for column in table.columns}
+    for name, table in here.items():
+        for column in table.columns:
+            if name not in entry.labels and column in theirs:
+                raise ArgumentError(
+                    f"{target / split}: labels {name} here and labels {theirs[column]} of the source both have the "
+                    f"column {column!r}; remove those here with `python -m stream.label ROOT DATASET --remove {name}`"
+                )
+
+
+def _with_own_labels(target: Path, content: bytes) -> bytes:
+    """Return the content of a manifest with the labels that were attached to the copy alone."""
+    if not (target / MANIFEST_NAME).exists():
+        return content
+    here, new = read_manifest(target), parse_manifest(content, where=str(target))
+    labels = {
+        split: {**(here.splits[split].labels if split in here.splits else {}), **entry.labels}
+        for split, entry in new.splits.items()
+    }
+    more = any(len(own) > len(new.splits[split].labels) for split, own in labels.items())
+    return encode_manifest(new.with_labels(labels)) if more else content
 
 
 def _finish(order: Order, source: str, content: bytes) -> None:
@@ -272,7 +307,9 @@ def _finish(order: Order, source: str, content: bytes) -> None:
         if hashlib.sha256(listed).hexdigest() != quarantine.sha256:
             raise FetchError(f"{order.folder}/{QUARANTINE_NAME}: its SHA-256 is not that of its manifest")
         write_whole(order.target / QUARANTINE_NAME, listed, durable=True, suffix=PARTIAL)
+    content = _with_own_labels(order.target, content)
     write_whole(order.target / MANIFEST_NAME, content, durable=True, suffix=PARTIAL)
+    settle_labels(order.target, read_manifest(order.target))
     if len(here) == len(order.names):
         (order.target / FETCHED_NAME).unlink()
 

@@ -29,13 +29,15 @@ class Download:
 
     Attributes:
         folder: Folder of the source.
-        target: Path of the copy, with the file name of the source.
+        target: Path of the copy.
         entry: Size and SHA-256 in the manifest.
+        source: File name at the source, by default that of the copy.
     """
 
     folder: Folder
     target: Path
     entry: FileEntry
+    source: str = ""
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
@@ -67,7 +69,7 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
 
 
 def _copy(file: Download, progress: Progress, stop: threading.Event) -> None:
-    name, size = file.target.name, file.entry.bytes
+    name, size = file.source or file.target.name, file.entry.bytes
     found = file.folder.size(name)
     if found != size:
         what = "is missing" if found is None else f"has {found:,} bytes, its manifest says {size:,}"

@@ -74,11 +74,12 @@ class Dataset:
         found = []
         for split, kind, name in sorted(set(columns)):
             entry = self.manifest.splits[split]
-            if name not in entry.index[kind].columns:
+            stored = entry.columns(kind)
+            if name not in stored:
                 raise FormatError(
                     f"{self.folder / MANIFEST_NAME}: no column {name!r} of {kind}; convert this dataset again"
                 )
-            found.append((split, kind, name, getattr(entry, kind), entry.index[kind].columns[name]))
+            found.append((split, kind, name, getattr(entry, kind), stored[name]))
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
@@ -187,7 +188,7 @@ class Catalog:
     def _read(self, name: str, version: str) -> Dataset:
         folder = self.root / name / version
         manifest, fetched = read_manifest(folder), read_fetched(folder)
-        if fetched is not None and fetched.data != manifest.checksum:
+        if fetched is not None and fetched.data != manifest.data:
             raise FormatError(
                 f"{folder}: {FETCHED_NAME} belongs to another conversion than {MANIFEST_NAME}; remove this folder, "
                 "and fetch the dataset again"

@@ -23,7 +23,7 @@ class Fetched(BaseModel):
 
     Attributes:
         source: Root that the shards came from.
-        data: Checksum of the manifest.
+        data: ``Manifest.data``, the checksum without labels.
         shards: Names of the shards that are present and checked; the index of their splits is too.
     """
 

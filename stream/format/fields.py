@@ -68,7 +68,7 @@ class StoredCamera:
     Attributes:
         name, role: Name and role in the registry.
         sizes: Sizes of its frames, (height, width) in pixels.
-        is_depth: Whether they are depth maps (``stream.format.depth``).
+        is_depth: Whether they are depth maps (``stream.format.frame``).
         codec: Codec of frames of colour.
     """
 

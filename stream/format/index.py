@@ -8,18 +8,20 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
-from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
+from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.shards import SplitShards
-from stream.format.table import Table, open_table
+from stream.format.table import Column, Table, open_table
 from stream.storage.errors import FormatError
 from stream.storage.memory import available_memory
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
+    from stream.format.manifest import SplitEntry, TableEntry
 
 _CHUNK = 4 << 20
 _PAUSE_S = 0.1
@@ -36,7 +38,7 @@ class SplitIndex:
         dataset, split: Names of dataset and split.
         folder: Folder of the split.
         shards: Shards of the split.
-        episodes, steps, records: Tables of the index.
+        episodes, steps, records: Tables of the index; ``steps`` has the columns of labels too.
     """
 
     member: int
@@ -53,6 +55,11 @@ class SplitIndex:
         table: Table = getattr(self, kind)
         return table
 
+    @property
+    def labels(self) -> dict[str, Column]:
+        """Columns of ``steps`` that were added after the conversion, by name."""
+        return {name: column for name, column in self.steps.columns.items() if column.file is not None}
+
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""
         return os.path.join(self.folder, shard_file(self.shards.stem(shard)))
@@ -67,10 +74,12 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
     """
     folder = dataset.folder / split
     entry = dataset.manifest.splits[split]
-    tables = {
+    tables: dict[str, Table] = {
         kind: open_table(folder / table_file(kind), kind, entry=entry.index[kind], rows=getattr(entry, kind))
         for kind in TABLE_KINDS
     }
+    if entry.labels:
+        tables["steps"] = tables["steps"].with_columns(open_labels(folder, entry))
     return SplitIndex(
         member=member,
         dataset=dataset.name,
@@ -81,6 +90,44 @@ def open_index(dataset: Dataset, split: str, *, member: int = 0) -> SplitIndex:
     )
 
 
+def label_path(folder: Path, name: str, entry: TableEntry) -> Path:
+    """Return the file with the labels of an entry of the manifest.
+
+    A process that was killed, or is at work, may have written the manifest and not given the file its name yet.
+
+    Args:
+        folder: Folder of the split.
+        name: Name of the labels.
+        entry: Entry in the manifest.
+    """
+    waiting = folder / LABELS / waiting_label(name, entry.sha256)
+    return waiting if waiting.exists() else folder / LABELS / label_file(name)
+
+
+def open_labels(folder: Path, entry: SplitEntry) -> list[Table]:
+    """Open the tables of labels of a split; raise as ``open_index`` does.
+
+    Args:
+        folder: Folder of the split.
+        entry: Its entry in the manifest.
+    """
+
+    def opened(path: Path, table: TableEntry) -> Table:
+        return open_table(path, None, entry=table, rows=entry.steps)
+
+    found = []
+    for name, table in entry.labels.items():
+        path = label_path(folder, name, table)
+        try:
+            found.append(opened(path, table))
+        except FormatError:
+            # It may have got its name in between.
+            if (again := label_path(folder, name, table)) == path:
+                raise
+            found.append(opened(again, table))
+    return found
+
+
 @dataclass(frozen=True)
 class UsedColumn:
     """A column that batches need, with its XXH3 in the manifest."""
@@ -88,6 +135,11 @@ class UsedColumn:
     table: Table
     name: str
     xxh3: str
+
+    @property
+    def path(self) -> str:
+        """File with the column."""
+        return self.table.file_of(self.name)
 
     @property
     def bytes(self) -> int:
@@ -109,19 +161,21 @@ def used_columns(
     Raises:
         FormatError: A column is missing, or its type differs from ``first``.
     """
-    entries = dataset.manifest.splits[index.split].index
+    entry = dataset.manifest.splits[index.split]
+    stored = {kind: entry.columns(kind) for kind in TABLE_KINDS}
     found = []
     for kind, name in dict.fromkeys(columns):
         table, other = index.table(kind), first.table(kind)
-        if name not in entries[kind].columns or name not in table.columns:
+        if name not in stored[kind] or name not in table.columns:
             raise FormatError(
                 f"{table.path}: column {name!r} is not in both the file and the manifest; convert this dataset again"
             )
         if name not in other.columns or not table.columns[name].is_like(other.columns[name]):
+            again = "convert this dataset again" if table.columns[name].file is None else "attach the labels again"
             raise FormatError(
-                f"{table.path}: column {name!r} is of another type than in {other.path}; convert this dataset again"
+                f"{table.file_of(name)}: column {name!r} is of another type than in {other.file_of(name)}; {again}"
             )
-        found.append(UsedColumn(table, name, entries[kind].columns[name]))
+        found.append(UsedColumn(table, name, stored[kind][name]))
     return found
 
 
@@ -177,10 +231,10 @@ def _check(column: UsedColumn, *, pause: float = 0.0) -> None:
     try:
         found = _hash(column, pause)
     except OSError as error:
-        raise FormatError(f"{column.table.path}: cannot be read ({error.strerror})") from None
+        raise FormatError(f"{column.path}: cannot be read ({error.strerror})") from None
     if found != column.xxh3:
         raise FormatError(
-            f"{column.table.path}: column {column.name!r} is not the one that the manifest describes; the file is "
+            f"{column.path}: column {column.name!r} is not the one that the manifest describes; the file is "
             "damaged or belongs to another conversion. Check it with `python -m convert.verify`, or copy it again"
         )
 
@@ -189,14 +243,14 @@ def _hash(column: UsedColumn, pause: float) -> str:
     """Return the XXH3 of a column, read from its file; mapped bytes would count as memory of this process."""
     digest = xxhash.xxh3_64()
     view = memoryview(bytearray(min(_CHUNK, column.bytes)))
-    with open(column.table.path, "rb", buffering=0) as file:
+    with open(column.path, "rb", buffering=0) as file:
         for start, stop in column.table.columns[column.name].spans:
             for begin in range(start, stop, _CHUNK):
                 part = view[: min(_CHUNK, stop - begin)]
                 if pause and _read_cached(file.fileno(), part, begin):
                     time.sleep(pause)
                 elif os.preadv(file.fileno(), [part], begin) != len(part):
-                    raise FormatError(f"{column.table.path}: ends before column {column.name!r} does; copy it again")
+                    raise FormatError(f"{column.path}: ends before column {column.name!r} does; copy it again")
                 digest.update(part)
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ import gc
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,9 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from stream.format.names import FORMAT_VERSION, MANIFEST_NAME, TABLE_KINDS, DerivedName, Layout, TableKind, split_of
 from stream.storage.errors import FormatError, first_fault
-from stream.storage.files import FileTooLarge, read_whole
+from stream.storage.files import FileTooLarge, check_regular, read_whole
 
-_NAME = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
+"""Pattern of the names of datasets, splits and labels."""
+_NAME = Annotated[str, Field(pattern=NAME, max_length=200)]
 _COUNT = Annotated[int, Field(ge=0, lt=1 << 48)]
 """The limit is beyond any dataset, and keeps sums of counts within 64 bits."""
 _MAX_BYTES = 1 << 30
@@ -83,13 +85,22 @@ class ShardEntry(_Model):
 
 
 class SplitEntry(_Model):
-    """One split: its totals, its shards in the order of the source, and the tables of its index."""
+    """One split: its totals, its shards in the order of the source, the tables of its index, and those of its labels.
+
+    A table of labels has a row for each step, and columns that were added after the conversion.
+    """
 
     episodes: _COUNT
     steps: _COUNT
     records: _COUNT
     shards: tuple[ShardEntry, ...]
     index: dict[TableKind, TableEntry]
+    labels: dict[_NAME, TableEntry] = Field(default_factory=dict)
+
+    def columns(self, kind: TableKind) -> dict[str, str]:
+        """Return the XXH3 of each column of a table, with labels among those of ``steps``."""
+        labels = self.labels.values() if kind == "steps" else ()
+        return {name: xxh3 for table in (self.index[kind], *labels) for name, xxh3 in table.columns.items()}
 
     @field_validator("index")
     @classmethod
@@ -142,6 +153,7 @@ class Manifest(_Model):
         quarantine: File that lists the episodes left out, None if there are none.
         statistics: Statistics of the derived columns, by split.
         versions: Versions of the code and its libraries.
+        unlabelled: Checksum that the manifest would have without its labels, zeros if it has none.
         checksum: See ``encode_manifest``.
     """
 
@@ -161,15 +173,46 @@ class Manifest(_Model):
     splits: dict[_NAME, SplitEntry]
     statistics: dict[_NAME, dict[DerivedName, Statistics]]
     versions: dict[str, str]
+    unlabelled: _SHA256 = UNSIGNED
     checksum: _SHA256 = UNSIGNED
+
+    @property
+    def data(self) -> str:
+        """Checksum of what was converted, which labels do not change."""
+        return self.checksum if self.unlabelled == UNSIGNED else self.unlabelled
+
+    def with_labels(self, labels: Mapping[str, Mapping[str, TableEntry]]) -> Manifest:
+        """Return the manifest with other labels, by split and name; splits that are not named lose theirs."""
+        splits = {
+            name: entry.model_copy(update={"labels": dict(sorted(labels.get(name, {}).items()))})
+            for name, entry in self.splits.items()
+        }
+        return self.model_copy(update={"splits": splits})
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Return size and hash of a file; raise OSError if it cannot be read or is not a file."""
+    check_regular(path)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return FileEntry(bytes=file.tell(), sha256=digest.hexdigest())
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the content of ``dataset.json``.
 
     The ``checksum`` in it is the SHA-256 of the same content with 64 zeros as checksum, so any changed byte shows.
+    A manifest without labels says nothing of labels.
     """
     unsigned = manifest.model_copy(update={"checksum": UNSIGNED}).model_dump(mode="json")
+    bare = [split for split in unsigned["splits"].values() if not split["labels"]]
+    for split in bare:
+        del split["labels"]
+    if len(bare) == len(unsigned["splits"]):
+        del unsigned["unlabelled"]
+    else:
+        # The checksum is the last text in it.
+        unsigned["unlabelled"] = encode_manifest(manifest.with_labels({})).rsplit(b'"', 2)[1].decode()
     content = (json.dumps(unsigned, indent=1, ensure_ascii=False) + "\n").encode()
     before, zeros, after = content.rpartition(UNSIGNED.encode())
     return before + hashlib.sha256(before + zeros + after).hexdigest().encode() + after
@@ -239,6 +282,10 @@ def _fault(content: bytes, error: ValidationError) -> str:
 def _inconsistencies(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions between fields."""
     for name, split in manifest.splits.items():
+        tables = (split.index["steps"], *split.labels.values())
+        for column, count in Counter(column for table in tables for column in table.columns).items():
+            if count > 1:
+                yield f"split {name} has the column {column!r} twice, among steps and labels"
         yield from _wrong_totals(f"split {name}", split, split.shards)
         for stem, count in Counter(shard.name for shard in split.shards).items():
             if count > 1:

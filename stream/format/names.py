@@ -8,16 +8,17 @@ A converted dataset has these files::
     ROOT/<dataset>/<version>/<split>/episodes.arrow                       one row per episode of the split
     ROOT/<dataset>/<version>/<split>/steps.arrow                          one row per step of the split
     ROOT/<dataset>/<version>/<split>/records.arrow                        one row per record of the split
+    ROOT/<dataset>/<version>/<split>/labels/<name>.arrow                  columns added later, one row per step
     ROOT/<dataset>/<version>/<split>/<split>-00007-of-01024.arrayrecord   the frames
 
-The three tables are the index of a split. Each is an uncompressed Arrow IPC file of one record batch, so every column
-is one contiguous array that can be mapped. Rows follow the order of shards, episodes and steps. The columns are defined
-in ``stream.format.schema``.
+The three tables are the index of a split, and labels are further columns of ``steps``. Each table is an uncompressed
+Arrow IPC file of one record batch, so every column is one contiguous array that can be mapped. Rows follow the order of
+shards, episodes and steps. The columns are defined in ``stream.format.schema``.
 
 The layout says what a record of an ArrayRecord file is:
 
 - ``pairs``: the frames of one pair (t, t + offset) of one camera.
-- ``frames``: one frame of one camera, a JPEG or a depth map (``stream.format.depth``). An episode of n steps and k
+- ``frames``: one frame of one camera, a JPEG or a depth map (``stream.format.frame``). An episode of n steps and k
   cameras has n * k records, camera after camera, each from step 0 to n - 1. A frame that the source lacks, or that is
   damaged, is a hole: a record without frames.
 """
@@ -34,6 +35,8 @@ FORMAT_VERSION = 2
 MANIFEST_NAME = "dataset.json"
 QUARANTINE_NAME = "quarantine.jsonl"
 FETCHED_NAME = "fetched.json"
+LABELS = "labels"
+"""Folder of a split with the tables of labels."""
 
 Layout = Literal["pairs", "frames"]
 LAYOUTS: tuple[Layout, ...] = ("pairs", "frames")
@@ -96,6 +99,24 @@ def table_file(kind: TableKind) -> str:
     'steps.arrow'
     """
     return f"{kind}.arrow"
+
+
+def label_file(name: str) -> str:
+    """Return the file name of a table of labels.
+
+    >>> label_file("progress")
+    'progress.arrow'
+    """
+    return f"{name}.arrow"
+
+
+def waiting_label(name: str, sha256: str) -> str:
+    """Return the file name that a table of labels has before the manifest names it, and before it goes.
+
+    >>> waiting_label("progress", "0f" * 32)
+    '.progress.0f0f0f0f0f0f0f0f.arrow'
+    """
+    return f".{name}.{sha256[:16]}.arrow"
 
 
 def tables_of(column: str, kinds: Sequence[TableKind] = SEARCHED) -> tuple[Sequence[TableKind], str]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from stream.format.manifest import TableEntry
 
 _CHUNK = 4 << 20
+_LABEL = "copy it again, or take it away with `python -m stream.label ROOT DATASET --remove NAME`"
+_OTHER = "the file is damaged or belongs to another conversion"
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """numpy's names of the types that Arrow names differently."""
 
@@ -44,6 +46,34 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class AddedFile:
+    """A file with further columns of a table, which another file of the same name may replace while it is in use.
+
+    Attributes:
+        path: File.
+        inode, modified: Number of the file, and the time of its content in nanoseconds.
+    """
+
+    path: str
+    inode: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: str) -> AddedFile:
+        """Return the file that has a path now."""
+        found = os.stat(path)
+        return cls(path, found.st_ino, found.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise FormatError if another file has the path now."""
+        if self != AddedFile.of(self.path):
+            raise FormatError(
+                f"{self.path}: was replaced since this was opened; what has it open goes on, but other processes "
+                "cannot: open the data again"
+            )
+
+
+@dataclass(frozen=True)
 class Column:
     """The location of a column in a file.
 
@@ -55,6 +85,7 @@ class Column:
         validity: Byte offset of the bitmap of rows that have a value, None if all have.
         texts: Texts that the numbers stand for, or with ``dtype`` None one text a row.
         spans: (start, stop) in bytes of each buffer, for checksums.
+        file: File that holds the column, None for that of the table.
     """
 
     dtype: str | None
@@ -64,6 +95,7 @@ class Column:
     validity: int | None
     texts: Texts | None
     spans: tuple[tuple[int, int], ...]
+    file: AddedFile | None = None
 
     def is_like(self, other: Column) -> bool:
         """Return whether the columns have the same type."""
@@ -72,21 +104,23 @@ class Column:
 
 
 class Table:
-    """A table of an index. Its pickle holds the location alone: the process that unpickles it maps the file again.
+    """A table of an index. Its pickle holds the location alone: the process that unpickles it maps the files again.
 
     Args:
         path: File.
         rows: Number of rows.
-        columns: Columns by name.
+        columns: Columns by name, those of further files included.
 
     Raises:
-        OSError: The file cannot be mapped; any method may raise it.
+        OSError: A file cannot be mapped; any method may raise it.
+        FormatError: A further file was replaced; any method may raise it.
     """
 
     def __init__(self, path: str, rows: int, columns: Mapping[str, Column]) -> None:
         self.path = path
         self.rows = rows
         self.columns = dict(columns)
+        self._added: dict[str, np.ndarray] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return Table, (self.path, self.rows, self.columns)
@@ -99,11 +133,45 @@ class Table:
         """Mapped bytes of the file, uint8."""
         return map_file(self.path)
 
+    def with_columns(self, others: Iterable[Table]) -> Table:
+        """Return the table with the columns of other tables of as many rows; raise FormatError for a name twice."""
+        columns = dict(self.columns)
+        for other in others:
+            file = AddedFile.of(other.path)
+            for name, column in other.columns.items():
+                if name in columns:
+                    raise FormatError(f"{other.path}: column {name!r} is also in {self.file_of(name)}; remove one")
+                columns[name] = replace(column, file=file)
+        found = Table(self.path, self.rows, columns)
+        found.__dict__["content"] = self.content
+        return found
+
+    def file_of(self, name: str) -> str:
+        """Return the path of the file with a column; that of the table for a column that there is not."""
+        column = self.columns.get(name)
+        return self.path if column is None or column.file is None else column.file.path
+
+    def content_of(self, column: Column) -> np.ndarray:
+        """Return the mapped bytes of the file with a column, uint8."""
+        if column.file is None:
+            return self.content
+        path = column.file.path
+        if path not in self._added:
+            content = map_file(path)
+            column.file.check()
+            self._added[path] = content
+        return self._added[path]
+
     def arrow(self) -> pa.Table:
-        """Return the table as an Arrow table over the mapped file."""
+        """Return the table as an Arrow table over the mapped files."""
         import pyarrow as pa
 
-        return pa.Table.from_batches([_read_batch(self.path, self.content)])
+        table = pa.Table.from_batches([_read_batch(self.path, self.content)])
+        for file, column in {each.file: each for each in self.columns.values() if each.file is not None}.items():
+            batch = _read_batch(file.path, self.content_of(column))
+            for field, array in zip(batch.schema, batch.columns, strict=True):
+                table = table.append_column(field, array)
+        return table
 
     def array(self, name: str) -> np.ndarray:
         """Return a column of numbers, [rows] or [rows, width], over the mapped file; booleans are copied to uint8.
@@ -115,7 +183,7 @@ class Table:
             return self.take(name, np.arange(self.rows))
         dtype = np.dtype(column.dtype)
         shape = (self.rows,) if column.width is None else (self.rows, column.width)
-        return np.ndarray(shape, dtype, self.content, column.data)
+        return np.ndarray(shape, dtype, self.content_of(column), column.data)
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Return rows of a column of numbers, [n] or [n, width], in the column's type; booleans as uint8."""
@@ -123,25 +191,27 @@ class Table:
         if not column.bits:
             return np.asarray(self.array(name)[rows])
         place = rows if column.width is None else rows[:, None] * column.width + np.arange(column.width)
-        return self._bits(column.data, place)
+        return self._bits(column, column.data, place)
 
     def valid(self, name: str, rows: np.ndarray) -> np.ndarray | None:
         """Return which rows of a column have a value, bool [n]; None if every row of the table has."""
-        place = self.columns[name].validity
-        return None if place is None else self._bits(place, rows).astype(bool)
+        column = self.columns[name]
+        return None if column.validity is None else self._bits(column, column.validity, rows).astype(bool)
 
     def text(self, name: str, number: int) -> str:
         """Return a text by its number in the column's dictionary, or by its row in a column without a dictionary."""
-        texts = self.columns[name].texts
+        texts, content = self.columns[name].texts, self.content_of(self.columns[name])
         assert texts is not None, f"{name} is a column of texts"
         if not 0 <= number < texts.count:
-            raise FormatError(f"{self.path}: column {name!r} has text {number} of {texts.count}; it is damaged")
-        start, stop = np.ndarray(2, np.int64, self.content, texts.offsets + 8 * number).tolist()
+            raise FormatError(
+                f"{self.file_of(name)}: column {name!r} has text {number} of {texts.count}; it is damaged"
+            )
+        start, stop = np.ndarray(2, np.int64, content, texts.offsets + 8 * number).tolist()
         try:
-            return self.content[texts.letters + start : texts.letters + stop].tobytes().decode()
+            return content[texts.letters + start : texts.letters + stop].tobytes().decode()
         except UnicodeDecodeError:
             raise FormatError(
-                f"{self.path}: column {name!r} has a text {number} that is not UTF-8; it is damaged"
+                f"{self.file_of(name)}: column {name!r} has a text {number} that is not UTF-8; it is damaged"
             ) from None
 
     def take_texts(self, name: str, rows: np.ndarray) -> list[str]:
@@ -151,8 +221,8 @@ class Table:
         present = [True] * len(rows) if valid is None else valid.tolist()
         return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
 
-    def _bits(self, data: int, place: np.ndarray) -> np.ndarray:
-        return (self.content[data + (place >> 3)] >> (place & 7).astype(np.uint8)) & 1
+    def _bits(self, column: Column, data: int, place: np.ndarray) -> np.ndarray:
+        return (self.content_of(column)[data + (place >> 3)] >> (place & 7).astype(np.uint8)) & 1
 
 
 def map_file(path: str) -> np.ndarray:
@@ -169,12 +239,14 @@ def map_file(path: str) -> np.ndarray:
     return np.frombuffer(mapped, np.uint8)
 
 
-def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = None, rows: int | None = None) -> Table:
+def open_table(
+    path: str | Path, kind: TableKind | None, *, entry: TableEntry | None = None, rows: int | None = None
+) -> Table:
     """Open a table of an index.
 
     Args:
         path: File.
-        kind: Kind of the table.
+        kind: Kind of the table, None for a table of labels.
         entry: Entry of the file in the manifest, to compare the size with.
         rows: Number of rows in the manifest.
 
@@ -188,18 +260,18 @@ def open_table(path: str | Path, kind: TableKind, *, entry: TableEntry | None = 
         content = map_file(path)
     except FileNotFoundError:
         raise FormatError(
-            f"{path}: missing, though the manifest names it; run the same `python -m convert.run` command again, or "
-            "copy it again"
+            f"{path}: missing, though the manifest names it; "
+            + (_LABEL if kind is None else "run the same `python -m convert.run` command again, or copy it again")
         ) from None
     if entry is not None and content.size != entry.bytes:
         raise FormatError(
-            f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; the file is damaged or belongs to "
-            "another conversion"
+            f"{path}: {content.size:,} bytes, the manifest says {entry.bytes:,}; "
+            + (f"it is damaged, or was replaced just now; {_LABEL}" if kind is None else _OTHER)
         )
     from stream.format.schema import FIRST_FIELDS
 
     batch = _read_batch(path, content)
-    for position, expected in enumerate(FIRST_FIELDS[kind]):
+    for position, expected in enumerate(() if kind is None else FIRST_FIELDS[kind]):
         found = batch.schema.field(position) if position < len(batch.schema) else None
         if found is None or not found.equals(expected):
             raise FormatError(f"{path}: column {position} is {found}, expected {expected}; convert did not write it")
@@ -219,6 +291,43 @@ def hash_column(content: np.ndarray, column: Column) -> str:
         for begin in range(start, stop, _CHUNK):
             digest.update(content[begin : min(stop, begin + _CHUNK)].data)
     return digest.hexdigest()
+
+
+def write_table(path: Path, kind: TableKind | None, batches: Iterable[pa.RecordBatch]) -> TableEntry:
+    """Write a table of an index as ``TableWriter`` does.
+
+    Args:
+        path: File to write. Its disk has room for the table twice.
+        kind: Table of the index that it is, None for a table of labels.
+        batches: At least one batch. All batches have the same schema.
+
+    Returns:
+        The entry of the table in the manifest. The file is on the disk.
+    """
+    from stream.storage.table_writer import TableWriter
+
+    with TableWriter(path) as writer:
+        for batch in batches:
+            writer.add(batch)
+        writer.finish()
+    return describe_table(path, kind)
+
+
+def describe_table(path: Path, kind: TableKind | None) -> TableEntry:
+    """Return the manifest's entry of a table: its size and checksums. Raises FormatError if it is not one."""
+    from stream.format.manifest import TableEntry, describe_file
+
+    whole = describe_file(path)
+    columns = {}
+    # Read, not mapped as a loader does: the memory of a large table would count as this process's.
+    with path.open("rb", buffering=0) as file:
+        for name, column in open_table(path, kind).columns.items():
+            digest = xxhash.xxh3_64()
+            for start, stop in column.spans:
+                for begin in range(start, stop, _CHUNK):
+                    digest.update(os.pread(file.fileno(), min(stop - begin, _CHUNK), begin))
+            columns[name] = digest.hexdigest()
+    return TableEntry(bytes=whole.bytes, sha256=whole.sha256, columns=columns)
 
 
 def _read_batch(path: str, content: np.ndarray) -> pa.RecordBatch:
@@ -253,6 +362,11 @@ def _locate(path: str, content: np.ndarray, batch: pa.RecordBatch) -> dict[str, 
     return found
 
 
+def number_type(kind: pa.DataType) -> np.dtype:
+    """Return numpy's type of Arrow's numbers, without pandas, which Arrow itself would ask."""
+    return np.dtype(_FLOATS.get(str(kind), str(kind)))
+
+
 def _column(array: pa.Array, begin: int) -> Column:
     import pyarrow as pa
 
@@ -276,7 +390,7 @@ def _column(array: pa.Array, begin: int) -> Column:
     # The buffer of a column without rows has an arbitrary address.
     data = values[0].address - begin if values[0].size else 0
     bits = pa.types.is_boolean(kind)
-    dtype = "|u1" if bits else np.dtype(_FLOATS.get(str(kind), str(kind))).str
+    dtype = "|u1" if bits else number_type(kind).str
     return Column(dtype, width, data, bits, validity, texts, spans)
 
 

@@ -122,8 +122,8 @@ def make_loader(
         unmapped: What to do with datasets that do not map to a space: ``error``; ``mask``, zeros with mask False;
             ``drop``, a mixture without them.
         unknown_units: ``refuse`` datasets whose units no source tells, or ``keep`` their numbers as stored.
-        columns: Additional columns of the index, with ``metadata="full"``. Each is a key of the batch: a list of texts,
-            or an array with its mask ``<name>_mask``.
+        columns: Additional columns of the index, labels included, with ``metadata="full"``. Each is a key of the batch:
+            a list of texts, or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
         passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
             its weight above 0. Batches have ``sample_mask``. The last one is smaller; with several ranks it is padded,
@@ -317,6 +317,7 @@ class Loader(grain.IterDataset[Batch]):
           ``keep_ranges``, ``holes``). ``left_out_by_condition``: the same for each condition of the filters. A sample
           that several would leave out counts for the first.
         - ``unknown_episodes``: how many of the named episodes its splits lack.
+        - ``labels``: columns that were added after the conversion (``stream.add_labels``).
         - ``damaged``: what the conversion left out, by reason.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones

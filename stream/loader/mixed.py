@@ -212,6 +212,7 @@ class MixedData:
                 "left_out": self.views.left_out[number],
                 "left_out_by_condition": self.views.conditions[number],
                 "unknown_episodes": unknown,
+                "labels": sorted({name for split in splits for name in split.labels}),
                 "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
             }
         return found

@@ -159,8 +159,8 @@ def settle_missing(
     having: set[str | None] = set()
     settled: dict[str, list[Choice]] = {}
     for dataset in datasets:
-        tables = [table for entry in dataset.manifest.splits.values() for table in entry.index.items()]
-        stored = {(kind, name) for kind, table in tables for name in table.columns}
+        entries = dataset.manifest.splits.values()
+        stored = {(kind, name) for entry in entries for kind in SEARCHED for name in entry.columns(kind)}
         known |= {name for _, name in stored}
         samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
         for choice in choices.get(dataset.name, ()):

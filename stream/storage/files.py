@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +85,28 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def alone(folder: Path, *, doing: str) -> Iterator[None]:
+    """Lock a folder against other processes on this machine that ask; the kernel releases the lock with the process.
+
+    Args:
+        folder: Folder that exists.
+        doing: What others with the lock do, for the line that tells that this one waits.
+    """
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # Some file systems have no locks.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting: another process {doing} {folder}", file=sys.stderr)
+                fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pytest
 from tests.documentation.blocks import PAGES, python_blocks
 from tests.fixtures.command import REPOSITORY
 
-MOST_LINES = {"README.md": 200, "CONTRIBUTING.md": 120}
+MOST_LINES = {"README.md": 210, "CONTRIBUTING.md": 120}
 
 
 def _anchors(page: Path) -> set[str]:
@@ -49,6 +49,8 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "openvla.examples(",
         "def episodes(path)",
         "build/tutorial/loader.json",
+        "value_model(batch)",
+        "good = [",
     }
     blocks = python_blocks()
     assert len(blocks) == len(marks)

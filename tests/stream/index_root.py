@@ -12,17 +12,24 @@ import numpy as np
 import pyarrow as pa
 import simplejpeg
 
-from convert.index.table_writer import describe_table
 from convert.index.tables import merge_index
 from convert.jobs import shard_stem
 from convert.registry.dataset import Part
 from convert.shard.record_file import RecordWriter, encode_record
-from convert.storage.durable import describe_file
 from stream.format.catalog import Catalog
 from stream.format.index import SplitIndex, open_index
-from stream.format.manifest import Manifest, ShardEntry, Source, SplitEntry, encode_manifest, read_manifest
+from stream.format.manifest import (
+    Manifest,
+    ShardEntry,
+    Source,
+    SplitEntry,
+    describe_file,
+    encode_manifest,
+    read_manifest,
+)
 from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
+from stream.format.table import describe_table
 from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from tests.fixtures.datasets.arrow_part import write_part

@@ -23,7 +23,13 @@ TASK = "task"
 
 _FIELD = re.compile(r"\{(\w+)(?::(?:0([1-9]))?d?)?\}")
 _RANGE = re.compile(r"(\d{1,12}):(\d{1,12})")
-_NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
+_NUMBERS = (
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float16",
+    "float32",
+    "float64",
+)
 _PICTURES = ("image", "video")
 _DEPTH = ("is_depth_map", "video.is_depth_map")
 

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
-from convert.shard.success import SUCCESS
-from convert.source.features import STEPS, Feature
+from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted
 from convert.source.root.reader import RootReader, open_split
@@ -150,7 +149,7 @@ def _open(dataset: Dataset) -> RootSource:
     codecs = ", ".join(f"{camera.name} ({camera.codec})" for camera in stored if not camera.is_depth)
     return RootSource(
         path=path,
-        fingerprint=manifest.checksum,
+        fingerprint=manifest.data,
         metadata=(MANIFEST_NAME,),
         features=features,
         splits={name: tuple(shard.episodes for shard in entry.shards) for name, entry in manifest.splits.items()},

@@ -13,9 +13,8 @@ from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, Span, Wanted, covers
-from stream.format.depth import DEPTH_MAGIC, decode_depth, depth_shape
 from stream.format.fields import Fields, read_fields
-from stream.format.frame import RAW_MAGIC, decode_frame
+from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame, depth_shape
 from stream.format.manifest import SplitEntry, read_manifest
 from stream.format.names import HOLE, MANIFEST_NAME, TableKind, frame_views, shard_file, table_file
 from stream.format.record_file import RecordFile

@@ -27,6 +27,7 @@ def test_a_few_faults_of_each_kind_lose_nothing(tmp_path: Path) -> None:
         "merging killed",
         "files lost",
         "disk full",
+        "labels killed",
         "loader: worker killed",
     }
     assert all(fault["skipped"] or fault["survived"] == fault["tried"] > 0 for fault in result["faults"])

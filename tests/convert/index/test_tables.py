@@ -18,8 +18,7 @@ from convert.index.derived import derive_vector
 from convert.index.shards import list_shards
 from convert.index.tables import derive_steps, extract_part, merge_index
 from convert.registry.dataset import Part
-from convert.storage.durable import describe_file
-from stream.format.manifest import ShardEntry, SplitEntry, TableEntry
+from stream.format.manifest import ShardEntry, SplitEntry, TableEntry, describe_file
 from stream.format.names import DERIVED, TABLE_KINDS, VECTORS, TableKind, table_file
 from stream.format.schema import FIRST_FIELDS
 from stream.format.table import hash_column, open_table

@@ -13,9 +13,8 @@ from convert.plan import Conversion, Options
 from convert.run.finish import finalise
 from convert.run.survey import existing_manifest, survey
 from convert.shard.images import FramePolicy
-from convert.storage.durable import describe_file
 from convert.tasks.shard import convert_shard
-from stream.format.manifest import Manifest, TableEntry, read_manifest
+from stream.format.manifest import Manifest, TableEntry, describe_file, read_manifest
 from stream.format.names import TABLE_KINDS, shard_file, table_file
 from stream.format.table import hash_column, open_table
 from tests.fixtures.command import tree

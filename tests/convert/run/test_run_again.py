@@ -19,8 +19,10 @@ from convert.run.command import main
 from convert.run.survey import survey
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard
+from convert.verify.command import verify_root
 from stream.format.manifest import read_manifest
 from stream.format.names import TABLE_KINDS
+from stream.label.attach import add_labels, list_labels
 from tests.fixtures.command import REPOSITORY, Result, flip, tree, with_corrupt_frame
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
 
@@ -307,3 +309,24 @@ def test_a_split_is_not_added_with_another_registry_entry(
     assert "(state differ)" in result.error()
     assert "convert.reindex" in result.error()
     assert tree(tmp_path) == before
+
+
+@pytest.mark.long
+def test_labels_stay_when_a_split_is_added_or_mended_and_go_with_an_overwrite(
+    whole: RldsDataset, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    assert main([*arguments(whole, output), "--splits", "train"]) == 0
+    add_labels(output, "demo", {"episode": [0], "value": [1.5]}, split="train")
+    listed = list_labels(output, "demo")
+    assert main(arguments(whole, output)) == 0
+    assert list_labels(output, "demo") == listed
+    for name in ("steps.arrow", "train-00001-of-00003.arrayrecord"):
+        (output / FOLDER / "train" / name).unlink()
+        assert main(arguments(whole, output)) == 0
+        assert list_labels(output, "demo") == listed
+    assert verify_root(output, jobs=1).ok
+    assert main([*arguments(whole, output), "--overwrite"]) == 0
+    assert list_labels(output, "demo") == {}
+    assert not (output / FOLDER / "train" / "labels").exists()
+    assert verify_root(output, jobs=1).ok

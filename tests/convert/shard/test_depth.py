@@ -15,7 +15,7 @@ from PIL import Image
 from convert.errors import CorruptFrame
 from convert.shard.depth import convert_depth, depth_cameras, scale_nearest
 from convert.shard.images import FramePolicy
-from stream.format.depth import decode_depth
+from stream.format.frame import decode_depth
 from tests.fixtures.datasets.rlds_dataset import jpeg, png
 
 NATIVE = FramePolicy(size=None)

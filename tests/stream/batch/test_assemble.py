@@ -16,9 +16,8 @@ import simplejpeg
 
 import stream.batch.assemble
 from convert.shard.record_file import RecordWriter, encode_record
-from convert.storage.durable import describe_file
 from stream.batch.assemble import Assembled, Assembler, default_max_open
-from stream.format.manifest import FileEntry, ShardEntry, encode_manifest, read_manifest
+from stream.format.manifest import FileEntry, ShardEntry, describe_file, encode_manifest, read_manifest
 from stream.format.record_file import RecordFile
 from stream.loader.mixed import MixedData
 from stream.order.rows import Rows

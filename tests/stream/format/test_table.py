@@ -17,9 +17,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convert.index.table_writer import describe_table
 from stream.format.schema import STEP_FIELDS, TEXT
-from stream.format.table import Table, hash_column, map_file, open_table
+from stream.format.table import Table, describe_table, hash_column, map_file, open_table
 from stream.storage.errors import FormatError
 from tests.fixtures.datasets.arrow_part import write_part
 from tests.fixtures.faults.memory_limit import memory_limit

@@ -1,4 +1,4 @@
-"""Tables of an index, written in bounded memory: many record batches become one.
+"""Arrow files of one record batch, written in bounded memory: many record batches become one.
 
 Arrow's own writer takes one record batch of the whole table. The buffers of this batch are collected in temporary
 files, mapped for Arrow, and copied from file to file when Arrow writes them.
@@ -10,19 +10,13 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
-from convert.storage.durable import describe_file
-from stream.format.manifest import TableEntry
-from stream.format.names import TableKind
-from stream.format.table import open_table
 from stream.storage.errors import FormatError
 
 _BLOCK = 4 << 20
@@ -35,29 +29,15 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
-def write_table(path: Path, kind: TableKind, batches: Iterable[pa.RecordBatch]) -> TableEntry:
-    """Write a table of an index; memory holds one batch, the texts of dictionaries, and one bit a row and column.
+class TableWriter:
+    """A table that is written batch by batch; a context manager that frees what it took.
 
-    The file depends on the rows alone, not on how they are divided into batches. Texts of a dictionary are in the order
-    of the first row that has them.
+    Memory holds one batch, the texts of dictionaries, and one bit a row and column. The file depends on the rows alone,
+    not on how they are divided into batches. Texts of a dictionary are in the order of the first row that has them.
 
     Args:
         path: File to write. Its disk has room for the table twice.
-        kind: Table of the index that it is.
-        batches: At least one batch. All batches have the same schema.
-
-    Returns:
-        The entry of the table in the manifest. The file is on the disk.
     """
-    with TableWriter(path) as writer:
-        for batch in batches:
-            writer.add(batch)
-        writer.finish()
-    return describe_table(path, kind)
-
-
-class TableWriter:
-    """A table that is written batch by batch, as ``write_table`` says; a context manager that frees what it took."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -73,7 +53,7 @@ class TableWriter:
         self._stack.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
+        """Add a batch; all batches have the same schema."""
         if self._schema is None:
             self._schema = batch.schema
             self._columns = [_Column(field.type, self._spools, name=field.name) for field in batch.schema]
@@ -90,21 +70,6 @@ class TableWriter:
                 writer.write_batch(whole)
             file.flush()
             os.fsync(file.fileno())
-
-
-def describe_table(path: Path, kind: TableKind) -> TableEntry:
-    """Return the manifest's entry of a table: its size and checksums. Raises FormatError if it is not one."""
-    whole = describe_file(path)
-    columns = {}
-    # Read, not mapped as a loader does: the memory of a large table would count as this process's.
-    with path.open("rb", buffering=0) as file:
-        for name, column in open_table(path, kind).columns.items():
-            digest = xxhash.xxh3_64()
-            for start, stop in column.spans:
-                for begin in range(start, stop, _BLOCK):
-                    digest.update(os.pread(file.fileno(), min(stop - begin, _BLOCK), begin))
-            columns[name] = digest.hexdigest()
-    return TableEntry(bytes=whole.bytes, sha256=whole.sha256, columns=columns)
 
 
 class _Spools:

@@ -1,0 +1,42 @@
+"""The commit of labels: which of the files beside an index count.
+
+A table of labels is written under a waiting name. The manifest that names it makes it count, then the file gets its own
+name; before a file goes, it gets its waiting name again. So a kill at any moment leaves what was before or what is new,
+and the next command puts the names right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from stream.format.manifest import Manifest, TableEntry, encode_manifest, read_manifest
+from stream.format.names import LABELS, MANIFEST_NAME, label_file, waiting_label
+from stream.storage.files import sync_folder, write_whole
+
+
+def commit_labels(folder: Path, labels: Mapping[str, Mapping[str, TableEntry]]) -> None:
+    """Write a manifest with these labels, by split and name, which makes them count."""
+    content = encode_manifest(read_manifest(folder).with_labels(labels))
+    write_whole(folder / MANIFEST_NAME, content, durable=True)
+
+
+def settle_labels(folder: Path, manifest: Manifest) -> None:
+    """Give files of labels their names, and remove what a killed process left."""
+    for path in folder.glob(f".{MANIFEST_NAME}.*"):
+        path.unlink(missing_ok=True)
+    for split, entry in manifest.splits.items():
+        place = folder / split / LABELS
+        waiting = {waiting_label(name, table.sha256): label_file(name) for name, table in entry.labels.items()}
+        for path in list(place.glob(".*")):
+            if path.name in waiting:
+                path.replace(path.with_name(waiting[path.name]))
+            else:
+                path.unlink(missing_ok=True)
+        if not entry.labels:
+            # Not empty where somebody put a file of their own.
+            with contextlib.suppress(OSError):
+                place.rmdir()
+        elif place.is_dir():
+            sync_folder(place)
