@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 SITE := build/site
 PAGES := build/pages
+DIST := dist
 
 # Without compiled modules on the disk each of the many processes of the tests compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,8 +30,8 @@ OLDEST_TESTS := tests/stream/loader tests/stream/workers tests/stream/frameworks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo docs test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench bench-peers \
-	bench-convert bench-loader lock lock-oldest clean
+.PHONY: help venv demo docs dist test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench \
+	bench-peers bench-convert bench-loader lock lock-oldest clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,11 +90,17 @@ $(VENV)/.docs: $(STAMP)
 	@touch $@
 
 # Symbolic links keep the layout of the repository, so the relative links of the pages hold in the site too.
-$(SITE)/index.html: $(VENV)/.docs mkdocs.yml README.md CONTRIBUTING.md LICENSE $(shell find docs examples stream -type f -not -name '*.pyc')
+$(SITE)/index.html: $(VENV)/.docs mkdocs.yml README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(shell find docs examples stream -type f -not -name '*.pyc')
 	@mkdir -p $(PAGES)
-	@for each in README.md CONTRIBUTING.md LICENSE docs examples; do ln -sfn ../../$$each $(PAGES)/$$each; done
+	$(BIN)/python docs/diagrams.py
+	@for each in README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples; do ln -sfn ../../$$each $(PAGES)/$$each; done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "$@ is ready"
+
+dist: ## wheel and source distribution: dist/
+	@$(find_python); rm -rf build/packaging $(DIST)/pairstream-* && $$python -m venv build/packaging
+	build/packaging/bin/python -m pip install --quiet --disable-pip-version-check build
+	build/packaging/bin/pyproject-build --outdir $(DIST) .
 
 bench: demo ## all studies, short: writes docs/benchmarks.md (45 minutes; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128

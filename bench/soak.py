@@ -31,9 +31,9 @@ from bench.measure.machine import MemoryLog, own_set, slope
 from bench.measure.options import number, option
 from bench.measure.session import is_mapped_elsewhere, shared_memory, wait_until
 from bench.measure.tables import markdown_table, new_figure, save_figure
-from convert.report import human_seconds
 from stream import WorkerError, digest, make_loader
 from stream.storage.arguments import whole
+from stream.storage.progress import human_seconds
 
 RESULT_FILE = "soak.json"
 CHECKED = 24

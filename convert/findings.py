@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from convert.datasets import VersionFolder
-from convert.report import count_noun, fault, format_table, human_bytes, human_seconds
+from convert.report import count_noun, fault, format_table
 from convert.rules import MAX_EXAMPLES, RULES, SEVERITIES, Rule
 from stream.format.manifest import FileEntry, describe_file
 from stream.storage.arguments import printable
+from stream.storage.progress import human_bytes, human_seconds
 
 _PER_FILE = 10
 """Damages of a file that are told one by one."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, TextIO, TypeVar, cast
+from typing import TypeVar, cast
 
-from tqdm import tqdm
+from stream.storage.progress import Progress
 
 Result = TypeVar("Result")
 
@@ -58,22 +58,28 @@ class WorkerPool:
             pipe.close()
 
     def run(
-        self, tasks: Sequence[Callable[[], Result]], *, shown: tqdm[Any], sizes: Sequence[int]
+        self,
+        tasks: Sequence[Callable[[], Result]],
+        *,
+        shown: Progress,
+        sizes: Sequence[int],
+        fails: Callable[[Result], bool] = lambda _: False,
     ) -> list[Result | Crashed]:
         """Run tasks and return their results in the order of the tasks.
 
         Args:
             tasks: Functions that can be pickled and do not raise.
-            shown: Progress bar.
-            sizes: Progress that each task makes.
+            shown: Progress to tell.
+            sizes: Work of each task.
+            fails: Returns whether a result counts as a failure; a task whose process died does.
         """
         results: dict[int, Result | Crashed] = {}
         waiting, idle = list(enumerate(tasks))[::-1], list(self._workers)
         busy: dict[Connection, int] = {}
         while self._jobs == 1 and waiting:
             number, task = waiting.pop()
-            results[number] = task()
-            shown.update(sizes[number])
+            found = results[number] = task()
+            shown.advance(sizes[number], failed=fails(found))
         while waiting or busy:
             while waiting and len(busy) < self._jobs:
                 pipe = idle.pop() if idle else self._start()
@@ -89,8 +95,8 @@ class WorkerPool:
                     idle.append(pipe)
                 except (EOFError, ConnectionError):
                     results[number] = self._bury(pipe)
-                shown.update(sizes[number])
-            shown.update(0)
+                result = results[number]
+                shown.advance(sizes[number], failed=isinstance(result, Crashed) or fails(result))
         return [results[number] for number in range(len(tasks))]
 
     def _start(self) -> Connection:
@@ -115,22 +121,6 @@ class WorkerPool:
         pipe.close()
         code = process.exitcode or 0
         return Crashed(f"signal {-code}" if code < 0 else f"exit code {code}")
-
-
-def progress_bar(total: int, unit: str, stream: TextIO | None) -> tqdm[Any]:
-    """Return a progress bar: in place on a terminal, else shown every 30 seconds; ``stream`` None shows none."""
-    terminal = stream is not None and stream.isatty()
-    return tqdm(
-        total=total,
-        unit=unit,
-        unit_scale=True,
-        file=stream,
-        disable=stream is None,
-        leave=False,
-        delay=0 if terminal else 30,
-        mininterval=0.2 if terminal else 30,
-        miniters=0,
-    )
 
 
 def _work(pipe: Connection) -> None:

@@ -28,6 +28,7 @@ from stream.format.manifest import Manifest, SplitEntry, TableEntry, describe_fi
 from stream.format.names import DERIVED, MANIFEST_NAME, table_file
 from stream.format.table import open_table
 from stream.storage.errors import FormatError, closest
+from stream.storage.progress import Progress
 from stream.storage.remote import is_remote
 
 _STORED = ("cameras", "instruction", "robot", "robot_path", "leave_out", "offset", "success_path")
@@ -77,10 +78,11 @@ def reindex_root(
     try:
         manifests = [_check(folder, registry)[0] for folder in folders]
         done = []
-        for number, (folder, manifest) in enumerate(zip(folders, manifests, strict=True), 1):
-            steps = f"{manifest.dataset}: {manifest.steps:,} steps"
-            print(f"reindexing {number}/{len(folders)} {steps}", file=sys.stderr, flush=True)
-            done.append(_reindex(folder, registry))
+        steps = sum(manifest.steps for manifest in manifests)
+        with Progress(steps, "steps", stream=sys.stderr, label="reindex") as shown:
+            for folder, manifest in zip(folders, manifests, strict=True):
+                done.append(_reindex(folder, registry))
+                shown.advance(manifest.steps)
     except FormatError as error:
         raise ConvertError(str(error)) from None
     return done

@@ -6,6 +6,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from convert import __version__
 from stream.storage.errors import closest
 
 COMMANDS = {
@@ -17,6 +18,7 @@ COMMANDS = {
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
     "browse": ("stream.browse", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
     "view": ("stream.view", "show an episode in Rerun, or save it as a recording"),
+    "info": ("stream.info", "print what a converted root holds, and what filters leave of it"),
     "replay": ("stream.replay", "show the batch of any step of a run"),
     "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
     "label": ("stream.label", "add columns to the steps of a converted dataset"),
@@ -31,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(_help())
         return 0 if given else 2
+    if given[0] == "--version":
+        print(f"pairstream {__version__}")
+        return 0
     name, *rest = given
     if name not in COMMANDS:
         print(f"error: no command {name!r}; {closest(name, COMMANDS, noun='commands')}", file=sys.stderr)
@@ -43,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _help() -> str:
     lines = ["usage: pairstream COMMAND ...", "", "commands:"]
     lines += [f"  {name:<8} {purpose} (python -m {module})" for name, (module, purpose) in COMMANDS.items()]
-    return "\n".join([*lines, "", "`pairstream COMMAND --help` lists the options of a command."])
+    return "\n".join(
+        [*lines, "", "`pairstream COMMAND --help` lists the options of a command, `pairstream --version` the version."]
+    )
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
+    from stream.replay.show import show as show
     from stream.statistics.normalize import Normalize as Normalize
     from stream.statistics.normalize import load_normalize as load_normalize
     from stream.storage.errors import ArgumentError as ArgumentError
@@ -43,6 +44,7 @@ _MODULES = {
     "loader.iterator": ("LoaderIterator",),
     "loader.loader": ("Loader", "load_loader", "make_loader"),
     "loader.shared": ("shared_episodes",),
+    "replay.show": ("show",),
     "order.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),
     "statistics.normalize": ("Normalize", "load_normalize"),

@@ -1,4 +1,4 @@
-"""The wheel, installed into an empty environment and used outside of the repository."""
+"""The wheel, installed into an environment and used outside of the repository."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.stream.conftest import oxe_root
+
+__all__ = ["oxe_root"]
+
 pytestmark = pytest.mark.long
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def run(*command: object, cwd: Path, code: int = 0) -> str:
-    done = subprocess.run([str(each) for each in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+def run(*command: object, cwd: Path, code: int = 0, seconds: float = 300) -> str:
+    done = subprocess.run([str(each) for each in command], cwd=cwd, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -86,10 +90,43 @@ print(ps.torch.PairDataset.__name__)
 
 def test_all_subcommands_are_their_modules(python: Path, beside: Path) -> None:
     command = python.parent / "pairstream"
-    for name in ("convert", "verify", "doctor", "sample", "reindex", "replay", "fetch", "export"):
+    for name in ("convert", "verify", "doctor", "sample", "reindex", "info", "replay", "fetch", "export"):
         module = f"convert.{'run' if name == 'convert' else name}"
-        module = module if name not in ("replay", "fetch", "export") else f"stream.{name}"
+        module = module if name not in ("info", "replay", "fetch", "export") else f"stream.{name}"
         assert run(command, name, "--help", cwd=beside) == run(python, "-m", module, "--help", cwd=beside)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_what_make_dist_builds_trains_in_an_empty_environment_without_constraints(
+    oxe_root: Path, tmp_path: Path
+) -> None:
+    """Of the dependencies pip takes the newest versions that pyproject.toml allows."""
+    run("make", "dist", f"DIST={tmp_path}", f"PYTHON={sys.executable}", cwd=REPOSITORY)
+    (built,) = tmp_path.glob("pairstream-*.whl")
+    (source,) = tmp_path.glob("pairstream-*.tar.gz")
+    for package in (built, source):
+        folder = tmp_path / f"environment-{package.suffix[1:]}"
+        run(sys.executable, "-m", "venv", folder, cwd=tmp_path)
+        python = folder / "bin" / "python"
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package, cwd=folder, seconds=1200)
+        assert "No broken requirements" in run(python, "-m", "pip", "check", cwd=folder)
+        code = f"""
+import numpy as np, pairstream as ps
+loader = ps.make_loader({str(oxe_root)!r}, "bridge", batch_size=16, horizon=4, num_workers=1, normalize="mean_std")
+weights, losses, batches = np.zeros((64 * 64 * 3, 4 * 8)), [], iter(loader)
+for _ in range(3):
+    batch = next(batches)
+    images = batch["frames"][:, 0].reshape(16, -1) / 255.0 - 0.5
+    wanted, real = batch["action"].reshape(16, -1), batch["action_mask"].reshape(16, -1)
+    wrong = np.where(real, images @ weights - wanted, 0)
+    losses.append(float((wrong**2).mean()))
+    weights -= 1e-3 * images.T @ wrong / 16
+batches.close()
+assert np.isfinite(losses).all(), losses
+print(len(losses), "steps")
+"""
+        assert run(python, "-c", code, cwd=tmp_path) == "3 steps\n"
 
 
 def test_an_unknown_subcommand_is_one_error(python: Path, beside: Path) -> None:

@@ -26,9 +26,9 @@ from bench.chaos.yard import Fault, Yard
 from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.options import option
 from bench.measure.tables import markdown_table
-from convert.report import human_seconds
 from stream.storage.arguments import whole
 from stream.storage.errors import ArgumentError
+from stream.storage.progress import human_seconds
 
 RESULT_FILE = "chaos.json"
 _DATASETS = "berkeley_fanuc_manipulation,kuka"

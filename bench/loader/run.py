@@ -86,7 +86,7 @@ class Trainer:
         self._times = array.array("d")
         self._compute = compute_seconds
         self._batch: Any = None
-        loader.counters.on_batch = self._note
+        loader.counters.watchers.append(self._note)
         began = time.perf_counter()
         self._iterator: LoaderIterator = iter(loader)
         self._step()
@@ -154,7 +154,7 @@ class Trainer:
         psutil.wait_procs(self._workers, timeout=30)
         return time.perf_counter() - began
 
-    def _note(self, made: Made) -> None:
+    def _note(self, _: int, made: Made) -> None:
         self._members.frombytes(made.rows.member.tobytes())
 
     def _step(self) -> float:

@@ -16,13 +16,14 @@ from typing import Any, TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
-from convert.doctor.dataset import look_at, read_dataset
+from convert.doctor.dataset import Examined, look_at, read_dataset
 from convert.doctor.frames import swapped_colours
 from convert.errors import UsageError
 from convert.findings import Report, count_severities
-from convert.pool import Crashed, WorkerPool, progress_bar
+from convert.pool import Crashed, WorkerPool
 from convert.rules import RULES, SEVERITIES
 from stream.storage.arguments import whole
+from stream.storage.progress import Progress
 
 _RULES = "\n".join(f"  {rule.severity:<8} {rule.name:<21} {rule.meaning}" for rule in RULES.values())
 
@@ -63,7 +64,7 @@ def examine(
         seed: Seed of the choice of pairs.
         datasets: Names of the datasets to look at, default all.
         jobs: Number of processes, each for one dataset at a time; with 1, everything runs in this process.
-        progress: Stream to show progress on, if it is a terminal.
+        progress: Stream to show progress on.
 
     Raises:
         UsageError: Nothing was converted here, a dataset does not exist, or a number is too small.
@@ -75,9 +76,9 @@ def examine(
     reports = [read_dataset(folder) for folder in find_datasets(root, datasets)]
     shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
     looks = [partial(look_at, report, frames=frames, seed=seed) for report in reports]
-    terminal = progress if progress is not None and progress.isatty() else None
-    with progress_bar(sum(shards), " shards", terminal) as shown, WorkerPool(jobs) as pool:
-        for number, result in enumerate(pool.run(looks, shown=shown, sizes=shards)):
+    with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, WorkerPool(jobs) as pool:
+        results = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
+        for number, result in enumerate(results):
             if isinstance(result, Crashed):
                 reports[number].notes.add("unreadable", None, str(result))
             else:
@@ -92,6 +93,10 @@ def examine(
         seconds=time.monotonic() - started,
         datasets=reports,
     )
+
+
+def _is_damaged(report: Examined) -> bool:
+    return bool(report.notes.damage)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

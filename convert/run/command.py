@@ -28,7 +28,7 @@ from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
 from convert.run.arguments import build_parser, check_arguments, fill_in, read_episode_lists
 from convert.run.finish import finalise
-from convert.run.progress import Progress
+from convert.run.progress import ShardProgress
 from convert.run.report import (
     describe_fruitless,
     describe_missing,
@@ -222,7 +222,7 @@ def _convert(works: Sequence[Survey], parsed: Any, *, begin: bool) -> dict[str, 
             _begin(works, jobs)
         shown = [(job, work.conversion.plan.output) for job, work in jobs]
         word = works[0].conversion.plan.layout
-        with Progress(shown, records=word) if jobs else contextlib.nullcontext():
+        with ShardProgress(shown, records=word) if jobs else contextlib.nullcontext():
             yield
 
     return _run_jobs([job for job, _ in jobs], works, parsed, progress=started())

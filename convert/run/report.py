@@ -8,12 +8,13 @@ from typing import Any
 from convert.index.derived import part_names
 from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
-from convert.report import format_table, human_bytes
+from convert.report import format_table
 from convert.run.estimate import estimate
 from convert.run.survey import Survey
 from convert.source.protocol import counts_sum
 from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
+from stream.storage.progress import human_bytes
 
 _LISTED = 20
 _SUMMED = ("episodes", *LAYOUTS, "bytes_in", "bytes_out", "shards", "shards_done", "estimated_bytes")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 import tensorflow_datasets as tfds
-from tqdm import tqdm
 
 from convert.errors import ConflictError, ConvertError, UsageError
 from convert.registry.registry import DatasetSpec
@@ -24,6 +24,7 @@ from convert.sample.record import encode_example
 from convert.sample.source import SampleSource
 from convert.source.rlds.tfrecord import encode_tfrecord
 from convert.storage.staging import stage
+from stream.storage.progress import Progress
 
 SAMPLE_FORMAT = 3
 """Raised when the same parameters give other files; samples of another format are out of date."""
@@ -89,9 +90,10 @@ def make_sample(
             dataset.prepare(folders)
         with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool, contextlib.ExitStack() as stack:
             stack.callback(stop.set)
-            written = pool.map(lambda dataset: dataset.write(stop), wanted)
-            for report in tqdm(written, "drawing", len(wanted), leave=False, disable=None):
+            shown = stack.enter_context(Progress(len(wanted), "datasets", stream=sys.stderr, label="draw"))
+            for report in pool.map(lambda dataset: dataset.write(stop), wanted):
                 reports[Path(report.directory)] = report
+                shown.advance()
     return [report for report in reports.values() if report]
 
 

@@ -20,13 +20,14 @@ from convert.datasets import find_datasets
 from convert.errors import UsageError
 from convert.findings import Notes, Report
 from convert.index.shards import list_shards
-from convert.pool import Crashed, WorkerPool, progress_bar
+from convert.pool import Crashed, WorkerPool
 from convert.shard.depth import depth_cameras
 from convert.shard.pairs import record_offsets
 from convert.verify.dataset import Surveyed, survey
 from convert.verify.index import check_index
 from convert.verify.shard import check_shard
 from stream.format.names import table_file
+from stream.storage.progress import Progress
 
 _EPILOG = """\
 exit codes:
@@ -72,11 +73,12 @@ def verify_root(
     total = sum(entry.bytes for report in reports for _, entry in report.files())
     # At least two processes, unless one was asked for: a crash must not end this process.
     workers = jobs if jobs is not None else max(2, os.cpu_count() or 1)
-    with progress_bar(total, "B", progress) as shown, WorkerPool(workers) as pool:
+    with Progress(total, "B", label="verify", stream=progress) as shown, WorkerPool(workers) as pool:
         # The findings of an index decide whether its shards are compared with it.
         for of_shards in (False, True):
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]
-            results = pool.run([check.run for check in checks], shown=shown, sizes=[check.bytes for check in checks])
+            sizes = [check.bytes for check in checks]
+            results = pool.run([check.run for check in checks], shown=shown, sizes=sizes, fails=_is_damaged)
             for check, found in zip(checks, results, strict=True):
                 if isinstance(found, Crashed):
                     check.report.notes.add_file(check.file, str(found))
@@ -98,6 +100,10 @@ def _name_swapped(reports: Sequence[Surveyed]) -> None:
     for damage in (damage for report in reports for damage in report.notes.damage):
         if damage.sha256 in owners:
             damage.text += f"; these are the bytes of {owners[damage.sha256]}"
+
+
+def _is_damaged(notes: Notes) -> bool:
+    return bool(notes.damage)
 
 
 class _Check(NamedTuple):

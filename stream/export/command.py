@@ -6,13 +6,12 @@ import argparse
 import importlib.util
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stream.export.hub import push_slice
 from stream.export.labels import label_features, label_values
@@ -23,6 +22,7 @@ from stream.storage.arguments import Parser, interrupt_on_kill, run_command
 from stream.storage.errors import ArgumentError
 from stream.storage.extras import missing
 from stream.storage.files import new_folder
+from stream.storage.progress import Progress
 from stream.storage.remote import RemoteError
 
 _EPILOG = """\
@@ -46,8 +46,6 @@ examples:
   python -m stream.export data/oxe --dataset bridge --episodes ids.txt --repo-id me/bridge --output shared
   python -m stream.export data/oxe --dataset bridge --split 'train[:10]' --output bridge_ten --push me/bridge_ten
 """
-_LINE_EVERY_S = 30.0
-"""Seconds between lines of progress in a log."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _VECTORS = {"observation.state": "state", "action": "action"}
 
@@ -141,22 +139,15 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
 
 
 def _write(folder: Path, selection: Selection, layout: Layout) -> None:
-    console = Console(stderr=True)
-    columns = (TextColumn("export"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
-    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    shown = Progress(selection.steps, "steps", stream=sys.stderr, label="export")
     with shown as progress, LeRobotWriter(folder, layout) as writer:
-        task = progress.add_task("", total=selection.steps)
-        told = progress.get_time()
         for episode in selection.episodes:
             stored = selection.read(episode)
             frames = dict(zip(selection.cameras, stored.frames, strict=True))
             vectors = {feature: _vector(stored, _VECTORS[feature]) for feature in layout.vectors}
             tasks = stored.table.column("language").to_pylist()
             writer.add(frames, vectors, tasks, label_values(stored.table, layout.labels))
-            progress.advance(task, episode.steps)
-            if not console.is_terminal and progress.get_time() - told > _LINE_EVERY_S:
-                told = progress.get_time()
-                console.print(progress)
+            progress.advance(episode.steps)
         writer.finish()
 
 

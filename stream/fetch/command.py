@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich import filesize
-
 from stream.fetch.download import Download, FetchError, download
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fetched import PARTIAL, Fetched, read_fetched, write_fetched
@@ -47,6 +45,7 @@ from stream.order.mixture import resolve_mixture
 from stream.storage.arguments import Parser, interrupt_on_kill, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.files import alone, write_whole
+from stream.storage.progress import human_bytes
 from stream.storage.remote import Folder, LocalFolder, RemoteFolder, is_remote
 
 _EPILOG = """\
@@ -157,7 +156,7 @@ def fetch(
         free = shutil.disk_usage(local).free
         if size > free:
             raise FetchError(
-                f"{local}: {filesize.decimal(size)} are to be fetched and {filesize.decimal(free)} are free; free "
+                f"{local}: {human_bytes(size)} are to be fetched and {human_bytes(free)} are free; free "
                 "some space, or fetch a smaller split"
             )
         changing = [order for order in orders if not order.done]
@@ -333,7 +332,7 @@ def _fetch(parsed: argparse.Namespace) -> None:
             f"{entry['dataset']} {entry['version']}: {entry['shards_needed']:,} shards needed, "
             f"{entry['shards_here']:,} of {entry['shards']:,} here"
         )
-    size = filesize.decimal(done["bytes_fetched"])
+    size = human_bytes(done["bytes_fetched"])
     print(f"{done['files_fetched']:,} files fetched, {size}; {done['local']} is ready")
 
 

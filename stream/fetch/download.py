@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemainingColumn, TransferSpeedColumn
-
 from stream.format.fetched import PARTIAL
 from stream.format.manifest import FileEntry
 from stream.storage.errors import StreamError
 from stream.storage.files import sync_folder
+from stream.storage.progress import Progress
 from stream.storage.remote import CHUNK, Folder
-
-_LINE_EVERY_S = 30.0
-"""Seconds between lines of progress in a log."""
 
 
 class FetchError(StreamError):
@@ -45,7 +41,7 @@ class Download:
 
 
 def download(files: Sequence[Download], *, jobs: int) -> None:
-    """Copy files, with a progress bar in a terminal and a line every 30 seconds in a log.
+    """Copy files, and show the progress.
 
     After an error complete files stay, and partial files are removed.
 
@@ -60,25 +56,19 @@ def download(files: Sequence[Download], *, jobs: int) -> None:
     """
     if not files:
         return
-    console = Console(stderr=True)
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     stop = threading.Event()
-    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(jobs) as pool:
-        task = progress.add_task("", total=sum(file.entry.bytes for file in files))
+    size = sum(file.entry.bytes for file in files)
+    with Progress(size, "B", stream=sys.stderr, label="fetch") as progress, ThreadPoolExecutor(jobs) as pool:
         try:
-            left = {pool.submit(_copy, file, progress, task, stop) for file in files}
-            while left:
-                done, left = wait(left, timeout=_LINE_EVERY_S, return_when=FIRST_EXCEPTION)
-                for each in done:
-                    each.result()
-                if left and not console.is_terminal:
-                    console.print(progress)
+            done, _ = wait([pool.submit(_copy, file, progress, stop) for file in files], return_when=FIRST_EXCEPTION)
+            for each in done:
+                each.result()
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Event) -> None:
+def _copy(file: Download, progress: Progress, stop: threading.Event) -> None:
     name, size = file.source or file.target.name, file.entry.bytes
     found = file.folder.size(name)
     if found != size:
@@ -95,7 +85,7 @@ def _copy(file: Download, progress: Progress, task: TaskID, stop: threading.Even
                     return
                 digest.update(content)
                 sink.write(content)
-                progress.advance(task, len(content))
+                progress.advance(len(content))
             sink.flush()
             os.fsync(sink.fileno())
         if digest.hexdigest() != file.entry.sha256:

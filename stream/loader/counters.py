@@ -25,7 +25,9 @@ class Counters:
         names: Names of the datasets.
 
     Attributes:
-        on_batch: Called with each batch that is returned.
+        watchers: Called with step and batch, for each batch that is returned.
+        waited: Seconds that ``next`` waited.
+        replaced: Count of replaced rows.
         ring: Ring of the newest iterator.
     """
 
@@ -33,28 +35,28 @@ class Counters:
         self._names = names
         self._lock = threading.Lock()
         self._counts = np.zeros(len(names), np.int64)
-        self._batches = self._replaced = 0
+        self._batches = self.replaced = 0
         self._work = Work()
-        self._waited = 0.0
+        self.waited = 0.0
         self._errors: deque[str] = deque(maxlen=_KEPT)
-        self.on_batch: Callable[[Made], None] | None = None
+        self.watchers: list[Callable[[int, Made], None]] = []
         self.ring: Ring | None = None
 
-    def add(self, made: Made, waited: float) -> None:
-        """Count a batch that was returned after ``waited`` seconds."""
+    def add(self, step: int, made: Made, waited: float) -> None:
+        """Count the batch of a step, which was returned after ``waited`` seconds."""
         with self._lock:
             self._counts += np.bincount(made.rows.member, minlength=len(self._names))
             self._batches += 1
-            self._waited += waited
+            self.waited += waited
             self._work.add(made.work)
         self.add_replaced(made.replaced)
-        if self.on_batch is not None:
-            self.on_batch(made)
+        for watch in self.watchers:
+            watch(step, made)
 
     def add_replaced(self, errors: Sequence[RecordError]) -> None:
         """Count the errors of rows that were replaced."""
         with self._lock:
-            self._replaced += len(errors)
+            self.replaced += len(errors)
             self._errors.extend(str(error) for error in errors)
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,9 +65,9 @@ class Counters:
             slots = [] if self.ring is None else [slot.size for slot in self.ring.slots]
             return {
                 "batches": self._batches,
-                "replaced": self._replaced,
+                "replaced": self.replaced,
                 "samples": int(self._counts.sum()),
-                "wait_s": self._waited,
+                "wait_s": self.waited,
                 **vars(self._work),
                 "ring_slots": len(slots),
                 "ring_bytes": sum(slots),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from stream.format.index import find_episode
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError, FormatError, closest
+from stream.storage.html import Markup, html_picture, html_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _ROWS = 256
 """Samples whose stored frames are read at once."""
+_STRIP = 8
+"""Most frames of a camera that a notebook shows."""
 
 
 class CameraFrames(NamedTuple):
@@ -59,6 +62,19 @@ class Episode:
     def frame_steps(self) -> np.ndarray:
         """Step of each of ``frames``, int64 [n]."""
         return next(iter(self.cameras.values())).steps
+
+    def _repr_html_(self) -> str:
+        texts = dict.fromkeys(self.table.column("language").to_pylist())
+        rows: list[tuple[Any, Any]] = [
+            ("steps", len(self.table)),
+            ("language", "; ".join(text for text in texts if text) or "(none)"),
+            ("columns", ", ".join(self.table.column_names)),
+        ]
+        for name, (frames, steps) in self.cameras.items():
+            some = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), _STRIP)).astype(int))
+            strip = "".join(html_picture(frames[each], f"step {steps[each]}") for each in some)
+            rows.append((f"{name} ({len(frames)} frames)", Markup(strip)))
+        return html_table((), rows)
 
 
 @dataclass(frozen=True, eq=False)

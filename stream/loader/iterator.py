@@ -111,7 +111,7 @@ class LoaderIterator(StepIterator):
             self._stop()
             raise
         self._step += 1
-        self._plan.counters.add(made, time.perf_counter() - began)
+        self._plan.counters.add(self._step - 1, made, time.perf_counter() - began)
         return made.batch
 
     def seek(self, step: int) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -21,6 +22,7 @@ from stream.loader.mixed import MixedData, open_mixture
 from stream.loader.options import Options
 from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
+from stream.loader.run_log import RunLog
 from stream.loader.running import Running
 from stream.loader.saved import read_saved, save_loader
 from stream.loader.state import make_state, read_state
@@ -30,6 +32,7 @@ from stream.order.window import Bounds
 from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.arguments import check_names, with_known_names
 from stream.storage.errors import ArgumentError
+from stream.storage.html import html_table
 
 _log = logging.getLogger("stream")
 
@@ -231,10 +234,16 @@ class Loader(grain.IterDataset[Batch]):
     def with_ranks(self, rank: int, world_size: int) -> Loader:
         """Return a loader of the same open data for another rank; its counters begin at 0.
 
+        It logs to the targets of ``log_to`` too.
+
         Raises:
             ArgumentError: The ranks are wrong, or do not divide ``batch_size``.
         """
-        return Loader(self.data, replace(self.running, rank=rank, world_size=world_size))
+        loader = Loader(self.data, replace(self.running, rank=rank, world_size=world_size))
+        for log in self.counters.watchers:
+            if isinstance(log, RunLog):
+                loader.log_to(log.target, every=log.every)
+        return loader
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
@@ -280,6 +289,18 @@ class Loader(grain.IterDataset[Batch]):
 
     def __str__(self) -> str:
         return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
+
+    def _repr_html_(self) -> str:
+        options, running = self.data.options, self.running
+        said = [f"{self.batch_size} rows a batch", f"{self.steps_per_epoch:,} steps an epoch", f"seed {options.seed}"]
+        said += [f"rank {self.rank} of {self.world_size}"] if self.world_size > 1 else []
+        said += [type(each).__name__ for each in running.transforms]
+        rows = [
+            (name, f"{self.weights[name]:.4f}", f"{size:,}", member.entry.split, ", ".join(self.action_names[name]))
+            for (name, size), member in zip(self.sizes.items(), self.data.views.members, strict=True)
+        ]
+        table = html_table(("dataset", "weight", "samples", "split", "action"), rows)
+        return f"<p><b>Loader</b> {escape(', '.join(said))}</p>{table}"
 
     def batch_at(self, step: int) -> Batch:
         """Return the batch of any step, the same as iteration returns, made in this process in new memory.
@@ -356,6 +377,31 @@ class Loader(grain.IterDataset[Batch]):
         """
         left_out = dict(zip(self.data.names, self.data.views.left_out, strict=True))
         return {**self.counters.as_dict(), "left_out": left_out}
+
+    def log_to(self, target: Any, every: int = 50) -> None:
+        """Send figures of the iteration to a log of the run, after every some steps.
+
+        - ``loader/waiting_share``: share of the time since the report before that ``next`` waited for data.
+        - ``loader/samples_per_s``: samples a second, of all ranks together, which go in step.
+        - ``loader/share/<dataset>``, ``loader/weight/<dataset>``: its share of all ranks' samples since the report
+          before, and the share that the mixture asks for.
+        - ``loader/epoch/<dataset>``: passes over its samples so far, 0.25 for a quarter of the first.
+        - ``loader/replaced_rows``, ``loader/masked_rows``: rows of this rank so far that ``on_error="replace"``
+          replaced, and that have a frame with mask False or pad the batch.
+
+        Only rank 0 logs: ranks wait for each other, so each has the rate of all. Batches, their order and
+        states stay as they are. If the target fails, a warning says so, and nothing more is logged.
+
+        Args:
+            target: A run of ``wandb.init`` or ``trackio.init``; a TensorBoard ``SummaryWriter``; a function of the
+                step and a dict of floats; or None, for no log.
+            every: Steps between two reports.
+
+        Raises:
+            ArgumentError: ``target`` is something else, or ``every`` is not a whole number from 1.
+        """
+        if target is not None and self.rank == 0:
+            self.counters.watchers.append(RunLog(self.rank_plan, target, every=every))
 
     def save(self, path: str | Path) -> None:
         """Write ``loader.json``, for ``load_loader`` and ``python -m stream.replay``.

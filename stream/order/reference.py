@@ -11,6 +11,7 @@ from stream.format.index import SplitIndex
 from stream.format.names import Layout
 from stream.order.rows import Rows
 from stream.order.window import WindowTable
+from stream.storage.html import html_table
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class SampleRef:
     record: int
     language: str
     frame_steps: tuple[int, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return html_table((), vars(self).items())
 
 
 @dataclass(frozen=True)

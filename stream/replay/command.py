@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from stream.replay.contact_sheet import write_sheets
 from stream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
 from stream.storage.arguments import Parser, printable, run_command, whole
 from stream.storage.errors import ArgumentError
+from stream.storage.progress import Progress
 
 _EPILOG = """\
 The digest equals stream.digest(batch) of the same rank's batch in training, as the loader returns it (with
@@ -117,13 +117,12 @@ def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
 
 def _print_digests(plan: RankPlan, numbers: range) -> None:
     plan.samples(numbers[-1])  # raises now, not after many steps
-    shown = sys.stderr.isatty() and not sys.stdout.isatty()
-    columns = (MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not shown) as progress:
-        for step in progress.track(numbers):
+    # On a terminal the lines are the progress.
+    with Progress(len(numbers), "steps", stream=None if sys.stdout.isatty() else sys.stderr) as progress:
+        for step in numbers:
             # Flushed, so that a closed pipe ends the command.
             print(f"{step} {digest(plan.make(step).batch)}", flush=True)
+            progress.advance()
 
 
 def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int] = ()) -> Table:

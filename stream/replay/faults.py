@@ -62,7 +62,8 @@ def _vector_faults(
 ) -> Iterator[str]:
     member = data.names.index(ref.dataset)
     names = (data.spec.actions if which == "action" else data.spec.states)[member].names
-    first = ref.step + (data.options.action_from if which == "action" else data.options.state_from)
+    span = data.spec.action_span if which == "action" else data.spec.state_span
+    first = ref.step + span.firsts[member]
     finite = np.isfinite(values)
     for what, bad in (
         ("NaN", np.isnan(values) & mask),

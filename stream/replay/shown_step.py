@@ -79,8 +79,8 @@ def sheet_names(data: MixedData) -> dict[str, Any]:
     for camera in data.cameras:
         stored = zip(data.datasets, camera.stored, strict=True)
         cameras[camera.frames] = {
-            name: (dataset.fields.stored_cameras[number].name,) if number >= 0 else ()
-            for name, (dataset, number) in zip(data.names, stored, strict=True)
+            name: tuple(dataset.fields.stored_cameras[number].name for number in numbers)
+            for name, (dataset, numbers) in zip(data.names, stored, strict=True)
         }
     actions = zip(data.names, data.spec.actions, strict=True)
     return {"cameras": cameras, "dimensions": {name: vector.names for name, vector in actions}}

@@ -48,8 +48,8 @@ class SampleWindow:
 
 def window_of(ref: SampleRef, data: MixedData) -> tuple[int, int]:
     """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may be behind the episode."""
-    first = ref.step + data.options.action_from
-    actions = data.options.horizon or data.offsets[data.names.index(ref.dataset)]
+    member, span = data.names.index(ref.dataset), data.spec.action_span
+    first, actions = ref.step + span.firsts[member], span.lengths[member]
     steps = (ref.step, *ref.frame_steps)
     return max(0, min(*steps, first)), max(*steps, first + actions - 1) + 1
 

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from functools import partial
 
-from convert.pool import Crashed, WorkerPool, progress_bar
+from convert.pool import Crashed, WorkerPool
+from stream.storage.progress import Progress
 
 
 def test_a_process_that_dies_costs_only_its_task() -> None:
     signals = [signal.SIGCHLD, signal.SIGKILL, signal.SIGCHLD, signal.SIGSEGV, signal.SIGCHLD]
-    with WorkerPool(2) as pool, progress_bar(5, "", None) as shown:
+    with WorkerPool(2) as pool, Progress(5, "tasks", stream=None) as shown:
         found = pool.run([partial(signal.raise_signal, number) for number in signals], shown=shown, sizes=[1] * 5)
     assert found == [None, Crashed("signal 9"), None, Crashed("signal 11"), None]
 
@@ -21,10 +22,11 @@ def test_no_process_gets_ctrl_c_while_it_starts() -> None:
     # In a new process: the first worker is started with the resource tracker of multiprocessing.
     code = """
 import functools, signal
-from convert.pool import WorkerPool, progress_bar
+from convert.pool import WorkerPool
+from stream.storage.progress import Progress
 blocked = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, ())
 with WorkerPool(2) as pool:
-    found = pool.run([blocked, blocked], shown=progress_bar(2, "", None), sizes=[1, 1])
+    found = pool.run([blocked, blocked], shown=Progress(2, "tasks", stream=None), sizes=[1, 1])
     print([signal.SIGINT in signals for signals in found])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

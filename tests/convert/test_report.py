@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convert.report import format_table, human_bytes, human_seconds
+from convert.report import format_table
+from stream.storage.progress import human_bytes, human_seconds
 
 
 @pytest.mark.parametrize(

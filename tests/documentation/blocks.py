@@ -13,6 +13,7 @@ from tests.fixtures.command import REPOSITORY
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
     *sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "docs").glob("*.md")),
 )
 TURNS = 3

@@ -56,6 +56,19 @@ def test_windows_in_seconds(frames_root: Path) -> None:
     assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
 
 
+def test_the_tutorial(frames_root: Path, tmp_path: Path) -> None:
+    code = block_with(frames_root, "build/tutorial/loader.json", **{"build/tutorial/root": str(frames_root)})
+    shapes: list[tuple[int, ...]] = []
+
+    def train_step(*arrays: np.ndarray) -> float:
+        shapes[:] = [array.shape for array in arrays]
+        return 0.0
+
+    run_block(code.replace("build/tutorial", str(tmp_path)), {"train_step": train_step})
+    assert shapes == [(16, *shapes[0][1:]), (16, 8, 8), (16, 8, 8)]
+    assert (tmp_path / "loader.json").exists()
+
+
 def test_windows(frames_root: Path) -> None:
     code = block_with(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
     batch = run_block(code, {})["batch"]
@@ -66,7 +79,10 @@ def test_windows(frames_root: Path) -> None:
 
 def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = {"run/loader.json": str(tmp_path / "run/loader.json")}
-    run_block(block_with(oxe_root, "loader.save", **change), {"loader": make_loader(oxe_root, "bridge", batch_size=8)})
+    run_block(
+        block_with(oxe_root, "# mixture, split, seed", **change),
+        {"loader": make_loader(oxe_root, "bridge", batch_size=8)},
+    )
     names = run_block(block_with(oxe_root, "load_loader(", **change), {"transforms": []})
     assert capsys.readouterr().out.startswith("bridge bridge-train.tfrecord-")
     assert len(names["episode"].frames) == len(names["episode"].frame_steps) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "images, actions, real",
         "num_steps=1000",
         "shared_episodes(",
-        "loader.save",
+        "# mixture, split, seed",
         "load_loader(",
         "frames_mask/wrist",
         "curriculum",
@@ -47,6 +48,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "openpi.loader(",
         "openvla.examples(",
         "def episodes(path)",
+        "build/tutorial/loader.json",
         "value_model(batch)",
         "good = [",
     }
@@ -64,6 +66,16 @@ def test_links_between_pages() -> None:
                 there = here.parent / target if target else here
                 assert there.exists(), f"{page}: {target}"
                 assert not anchor or anchor in _anchors(there), f"{page}: {target}#{anchor}"
+
+
+def test_the_diagrams_are_those_that_the_command_draws() -> None:
+    drawn = runpy.run_path(str(REPOSITORY / "docs/diagrams.py"))["DIAGRAMS"]
+    files = {path.name: path.read_text() for path in (REPOSITORY / "docs").glob("diagram-*.svg")}
+    assert files == {f"diagram-{name}.svg": draw().svg() for name, draw in drawn.items()}
+
+
+def test_no_diagram_needs_a_script_of_another_server() -> None:
+    assert [page for page in PAGES if "```mermaid" in (REPOSITORY / page).read_text()] == []
 
 
 def test_every_page_is_in_the_site() -> None:

@@ -21,14 +21,14 @@ def _make(folder: Path) -> None:
         where = ("--datasets", ",".join(names), "--output", str(folder / "source"))
         _command("convert.sample", *where, "--episodes", "4", "--steps", steps, "--jobs", "2")
     chosen = ("--datasets", "oxe29", "--source", str(folder / "source"), "--output", str(folder / "oxe"))
-    _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "1")
+    _command("convert.run", *chosen, "--image-size", "64", "--num-workers", "2")
 
 
 def _make_frames(folder: Path, source: Path) -> None:
     """Every frame of every camera of the same datasets, once."""
     chosen = ("--datasets", "oxe29", "--source", str(source), "--output", str(folder / "frames"))
     _command(
-        "convert.run", *chosen, "--layout", "frames", "--cameras", "all", "--image-size", "64", "--num-workers", "1"
+        "convert.run", *chosen, "--layout", "frames", "--cameras", "all", "--image-size", "64", "--num-workers", "2"
     )
 
 

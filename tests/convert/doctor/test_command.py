@@ -114,7 +114,7 @@ def test_nothing_is_changed(bad: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in bad.rglob("*")} == before
 
 
-def test_progress_is_shown_on_a_terminal_only_and_wiped(sound: Path) -> None:
+def test_progress_is_shown_on_a_terminal_and_wiped_and_not_in_a_log_of_a_short_run(sound: Path) -> None:
     class Terminal(StringIO):
         def isatty(self) -> bool:
             return True
@@ -122,7 +122,7 @@ def test_progress_is_shown_on_a_terminal_only_and_wiped(sound: Path) -> None:
     terminal, file = Terminal(), StringIO()
     examine(sound, progress=terminal)
     examine(sound, progress=file)
-    assert " shards/s" in terminal.getvalue() and terminal.getvalue().endswith(" \r")
+    assert " shards/s" in terminal.getvalue() and terminal.getvalue().endswith("\x1b[2K")
     assert file.getvalue() == ""
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from convert.journal.journal import Journal
 from convert.plan import Conversion
-from convert.run import progress
-from convert.run.progress import Progress
+from convert.run.progress import ShardProgress
 from convert.tasks.shard import convert_shard
+from stream.storage import progress
 from tests.fixtures.command import wait_until
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
 
@@ -28,7 +28,7 @@ def conversion(tmp_path: Path) -> Conversion:
 
 def follow(conversion: Conversion, stream: io.StringIO, *, shards: int, seconds: float = 0.0) -> str:
     """Return the output while this many shards of the conversion are done."""
-    with Progress([(job, conversion.plan.output) for job in conversion.jobs], stream=stream):
+    with ShardProgress([(job, conversion.plan.output) for job in conversion.jobs], stream=stream):
         for job in conversion.jobs[:shards]:
             convert_shard(job, conversion.plan)
         time.sleep(seconds)
@@ -79,7 +79,7 @@ def test_elsewhere_journals_are_listed_a_few_times_a_minute(tmp_path: Path, monk
     source = write_dataset(tmp_path, splits={"train": shards})
     outputs = [tmp_path / str(number) for number in range(10)]
     jobs = [(job, str(output)) for output in outputs for job in source.conversion(output).jobs]
-    with Progress(jobs, stream=io.StringIO()):
+    with ShardProgress(jobs, stream=io.StringIO()):
         time.sleep(60 / 150 * 1.1)
         watched = len(listed)
     assert watched <= 4
@@ -94,7 +94,7 @@ def test_every_dataset_has_its_turn_while_the_largest_job_runs(tmp_path: Path, m
         Journal(conversion.plan.output).begin(conversion.parameters)
         convert_shard(conversion.jobs[0], conversion.plan)
     stream = io.StringIO()
-    with Progress([(each.jobs[0], each.plan.output) for each in made], stream=stream):
+    with ShardProgress([(each.jobs[0], each.plan.output) for each in made], stream=stream):
         assert wait_until(lambda: "4/5 shards" in stream.getvalue(), seconds=30)
 
 
@@ -109,7 +109,7 @@ def test_pieces_count_as_their_shard_when_it_is_joined(tmp_path: Path, monkeypat
         for job in jobs[:done]:
             convert_shard(job, conversion.plan)
         stream = io.StringIO()
-        with Progress([(job, conversion.plan.output) for job in jobs], stream=stream):
+        with ShardProgress([(job, conversion.plan.output) for job in jobs], stream=stream):
             pass
         assert stream.getvalue().startswith(line)
 
@@ -118,13 +118,20 @@ def test_shards_of_other_tasks_are_not_counted(conversion: Conversion) -> None:
     for job in conversion.jobs:
         convert_shard(job, conversion.plan)
     stream = io.StringIO()
-    with Progress([(conversion.jobs[0], conversion.plan.output)], stream=stream):
+    with ShardProgress([(conversion.jobs[0], conversion.plan.output)], stream=stream):
         pass
     assert stream.getvalue().startswith("1/1 shards, 6 pairs")
 
 
 def test_nothing_to_do_is_shown_as_such() -> None:
     stream = io.StringIO()
-    with Progress([], stream=stream):
+    with ShardProgress([], stream=stream):
         pass
     assert stream.getvalue().startswith("0/0 shards, 0 pairs")
+
+
+def test_episodes_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path, splits={"train": [[demo_episode(8), demo_episode(2)]]})
+    conversion = source.conversion(tmp_path / "out")
+    Journal(conversion.plan.output).begin(conversion.parameters)
+    assert follow(conversion, io.StringIO(), shards=1).endswith(", 1 episodes left out\n")

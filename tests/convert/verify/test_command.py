@@ -110,7 +110,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped(converted: Path) -> None:
 
     stream = Terminal()
     verify_root(converted, deep=True, jobs=2, progress=stream)
-    assert "B/s" in stream.getvalue() and stream.getvalue().endswith(" \r")
+    assert "verify: 0 B of" in stream.getvalue() and stream.getvalue().endswith("\x1b[2K")
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

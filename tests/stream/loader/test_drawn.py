@@ -51,7 +51,7 @@ def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, t
     whole.save(tmp_path / "loader.json")
     again = load_loader(tmp_path / "loader.json", num_workers=1)
     assert same(whole.batch_at(5), again.batch_at(5)) and same(whole.batch_at(0), next(iter(again)))
-    ranks = [{"rank": rank, "world_size": 3} for rank in range(3)]
+    ranks: list[dict[str, Any]] = [{"rank": rank, "world_size": 3} for rank in range(3)]
     parts = [make_loader(frames_root, "droid", seed=3, **own, **given).batch_at(5) for own in ranks]
     for key, value in whole.batch_at(5).items():
         found = np.concatenate([np.asarray(part[key]) for part in parts])
@@ -79,7 +79,7 @@ def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_ro
 def told(tmp_path: Path) -> Path:
     """A dataset with three texts a step: all, some, one and none of them empty."""
     folder = write_dataset(tmp_path, "demo", {"train": [[40, 30]]})
-    texts = {name: [] for name in ("first", "second", "third")}
+    texts: dict[str, list[str]] = {name: [] for name in ("first", "second", "third")}
     for row in range(70):
         texts["first"].append("" if row % 4 > 2 else f"a{row}")
         texts["second"].append(None if row % 4 > 1 else f"b{row}")
@@ -145,7 +145,7 @@ def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) ->
     """The steps of geometric goals of some samples."""
     from stream.format.fields import Fields
 
-    fields = Fields.model_construct(layout="frames", offset=1, control_frequency=None)
+    fields = Fields.model_construct(layout="frames", offset=1, control_frequency=None, sizes={})
     windows = resolve_windows([f"goal:geometric:{discount}"], [fields], ["demo"])
     zero = np.zeros(count, np.int64)
     found, mask = WindowTable(windows, seed=1).steps(zero, zero + step, zero + num_steps, np.arange(count))

@@ -21,7 +21,7 @@ from stream.order.weights import SampleWeights
 from tests.stream.index_root import change_table, write_dataset
 
 
-def opened(values: Sequence[Any], dtype: Any = np.float64, *, begin: int = 0) -> SampleWeights:
+def opened(values: Any, dtype: Any = np.float64, *, begin: int = 0) -> SampleWeights:
     """The weights of one member."""
     stored = np.array(values, dtype)
 
@@ -80,7 +80,7 @@ def test_the_unit_of_weights_does_not_matter(factor: float) -> None:
 
 def test_over_the_epochs_every_sample_comes_in_proportion_to_its_weight() -> None:
     values = np.random.default_rng(0).exponential(size=40)
-    counts = Counter(np.concatenate([drawn(opened(values), 40, epoch) for epoch in range(500)]).tolist())
+    counts: Counter[int] = Counter(np.concatenate([drawn(opened(values), 40, epoch) for epoch in range(500)]).tolist())
     share = 40 * 500 * values / values.sum()
     assert all(abs(counts[number] - each) < 5 * math.sqrt(500) for number, each in enumerate(share.tolist()))
 
@@ -138,7 +138,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def weight_of(loader: Loader, column: str = "weight") -> dict[tuple[str, int, int], float]:
     """The weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
-    found = {}
+    found: dict[Any, Any] = {}
     for split, rows in (piece for member in range(2) for piece in loader.data.views.samples(member)):
         index = loader.data.views.splits[split]
         place = index.records.take("steps_row", rows)

@@ -325,7 +325,7 @@ def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved:
         try:
             assert process.stdout is not None
             seen = ""
-            while "/1000000000" not in seen:
+            while "/1,000,000,000" not in seen:
                 os.set_blocking(terminal, False)
                 assert process.stdout.readline()
                 try:
@@ -339,7 +339,7 @@ def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved:
             with contextlib.suppress(OSError):  # Linux ends a terminal that nobody writes to with EIO
                 while more := os.read(terminal, 4096):
                     seen += more.decode()
-            progress, _, after = seen.rpartition("/1000000000")
+            progress, _, after = seen.rpartition("/1,000,000,000")
             assert progress and after.endswith("\x1b[2Kerror: interrupted\r\n"), after
         finally:
             process.kill()

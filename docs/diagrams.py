@@ -1,0 +1,202 @@
+"""``python docs/diagrams.py``: draw the diagrams of the pages, ``docs/diagram-*.svg``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+
+_WIDTH, _HEIGHT, _LINE = 136, 46, 15
+_INK, _FAINT = "#1f2937", "#6b7280"
+_FILLS = {"step": "#eef2ff", "store": "#ecfdf5", "user": "#fff7ed", "group": "#f9fafb"}
+_STROKES = {"step": "#6366f1", "store": "#10b981", "user": "#f59e0b", "group": "#d1d5db"}
+_HEAD = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    f'<path d="M0 0 8 4 0 8z" fill="{_FAINT}"/></marker></defs>'
+)
+
+
+@dataclass
+class Drawing:
+    """Parts of an SVG picture; coordinates are pixels, and boxes are named by their centre."""
+
+    width: int
+    height: int
+    parts: list[str] = field(default_factory=list)
+    places: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
+
+    def box(self, name: str, x: float, y: float, text: str, kind: str = "step", width: float = _WIDTH) -> None:
+        """Add a box with lines of text around (x, y)."""
+        lines = text.split("\n")
+        height = max(_HEIGHT - 14, 14 + _LINE * len(lines))
+        self.places[name] = (x, y, width, height)
+        self.parts.append(
+            f'<rect x="{x - width / 2}" y="{y - height / 2}" width="{width}" height="{height}" '
+            f'rx="{14 if kind == "store" else 5}" fill="{_FILLS[kind]}" stroke="{_STROKES[kind]}"/>'
+        )
+        for number, line in enumerate(lines):
+            self.text(x, y + 4.5 + _LINE * (number - (len(lines) - 1) / 2), line)
+
+    def group(self, left: float, top: float, right: float, bottom: float, title: str) -> None:
+        """Add a frame with a title behind boxes that follow."""
+        self.parts.append(
+            f'<rect x="{left}" y="{top}" width="{right - left}" height="{bottom - top}" rx="8" '
+            f'fill="{_FILLS["group"]}" stroke="{_STROKES["group"]}" stroke-dasharray="5 4"/>'
+        )
+        self.text(left + 12, top + 20, title, "start", _FAINT)
+
+    def text(self, x: float, y: float, text: str, anchor: str = "middle", ink: str = _INK) -> None:
+        """Add a line of text."""
+        self.parts.append(f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{ink}">{escape(text)}</text>')
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False, tip: bool = True) -> None:
+        """Add a line, with a tip at its end."""
+        more = ' stroke-dasharray="5 4"' if dashed else ""
+        more += ' marker-end="url(#tip)"' if tip else ""
+        self.parts.append(f'<path d="M{x1:.1f} {y1:.1f} L{x2:.1f} {y2:.1f}" stroke="{_FAINT}" fill="none"{more}/>')
+
+    def arrows(self, *names: str) -> None:
+        """Add arrows from each box to the next, from side to side in a row, else from below to above."""
+        for first, second in pairwise(names):
+            (x1, y1, w1, h1), (x2, y2, w2, h2) = self.places[first], self.places[second]
+            if abs(y2 - y1) < (h1 + h2) / 2:
+                side = 1 if x2 > x1 else -1
+                self.line(x1 + side * w1 / 2, y1, x2 - side * w2 / 2, y2)
+            else:
+                side = 1 if y2 > y1 else -1
+                self.line(x1, y1 + side * h1 / 2, x2, y2 - side * h2 / 2)
+
+    def svg(self) -> str:
+        """Return the file."""
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
+            f'font-family="system-ui, sans-serif" font-size="13">{_HEAD}'
+            f'<rect width="{self.width}" height="{self.height}" rx="8" fill="#ffffff"/>\n'
+            + "\n".join(self.parts)
+            + "\n</svg>\n"
+        )
+
+
+def draw_programs() -> Drawing:
+    """Draw the two programs and what goes between them."""
+    drawing = Drawing(1040, 390)
+    drawing.group(190, 20, 520, 150, "convert: once, on any Beam runner")
+    drawing.group(190, 175, 845, 315, "stream: every run")
+    drawing.box("source", 95, 90, "RLDS, LeRobot,\nfiles of your own", "store", 150)
+    drawing.box("shard", 277, 90, "a source shard:\nepisodes, records")
+    drawing.box("merge", 433, 90, "a split: parts\nof the index")
+    drawing.box("root", 640, 90, "root: shards,\nindex, manifest", "store", 150)
+    drawing.box("fetch", 277, 245, "fetch:\na local copy")
+    drawing.box("loader", 433, 245, "loader")
+    drawing.box("look", 600, 245, "info, browse,\nview, replay")
+    drawing.box("export", 757, 245, "export")
+    drawing.box("training", 433, 360, "PyTorch, JAX, Grain", "user", 150)
+    drawing.box("slice", 945, 245, "a slice as a\nLeRobot dataset", "user", 150)
+    drawing.arrows("source", "shard", "merge", "root")
+    for name in ("fetch", "loader", "look", "export"):
+        drawing.arrows("root", name)
+    drawing.arrows("fetch", "loader")
+    drawing.arrows("loader", "training")
+    drawing.arrows("export", "slice")
+    return drawing
+
+
+def draw_batch() -> Drawing:
+    """Draw the way of a batch, as messages from top to bottom."""
+    drawing = Drawing(1000, 420)
+    x = dict(zip("TLWR", (110, 370, 630, 890), strict=True))
+    for letter, title in zip("TLWR", ("training loop", "loader", "worker process", "root"), strict=True):
+        drawing.box(letter, x[letter], 30, title, "store" if letter == "R" else "step", 170)
+        drawing.line(x[letter], 48, x[letter], 410, dashed=True, tip=False)
+    messages = [
+        ("L", "L", "plan: step N gives the rows"),
+        ("L", "W", "row numbers, a free slot of the ring"),
+        ("W", "R", "look the rows up in the index"),
+        ("W", "R", "read the records"),
+        ("W", "W", "decode JPEG, transform"),
+        ("W", "L", "the batch is ready"),
+        ("L", "T", "arrays over the slot"),
+        ("T", "L", "the last array is gone: the slot is free"),
+    ]
+    for number, (first, second, text) in enumerate(messages):
+        y = 85 + 42 * number
+        if first == second:
+            drawing.parts.append(
+                f'<path d="M{x[first]} {y - 12} h26 v16 h-24" stroke="{_FAINT}" fill="none" marker-end="url(#tip)"/>'
+            )
+            drawing.text(x[first] + 34, y, text, "start")
+        else:
+            drawing.line(x[first], y, x[second], y, dashed=number == len(messages) - 1)
+            drawing.text((x[first] + x[second]) / 2, y - 7, text)
+    return drawing
+
+
+def draw_rooms() -> Drawing:
+    """Draw the rooms of both packages and the imports between them."""
+    drawing = Drawing(1040, 470)
+    drawing.group(20, 20, 620, 450, "stream")
+    drawing.group(650, 20, 1020, 450, "convert and beam_jobs")
+    rooms = [
+        ("frameworks", 100, 80),
+        ("adapters", 215, 80),
+        ("replay", 325, 80),
+        ("browse, view", 435, 80),
+        ("export", 545, 80),
+        ("loader", 270, 165),
+        ("workers", 130, 245),
+        ("statistics", 270, 245),
+        ("fetch, info", 430, 165),
+        ("label", 555, 165),
+        ("batch", 200, 320),
+        ("order", 410, 320),
+        ("format", 300, 385),
+        ("storage", 300, 430),
+        ("run", 715, 80),
+        ("registry", 715, 165),
+        ("tasks", 835, 165),
+        ("beam_jobs", 945, 165),
+        ("verify, doctor", 935, 80),
+        ("source", 715, 270),
+        ("shard", 835, 270),
+        ("index", 945, 270),
+        ("journal", 890, 340),
+    ]
+    for name, x, y in rooms:
+        drawing.box(name, x, y, name, "store" if name in ("format", "storage") else "step", 96)
+    for name in ("frameworks", "adapters", "replay", "browse, view", "export"):
+        drawing.arrows(name, "loader")
+    for first, second in (
+        *(("loader", "workers"), ("loader", "statistics"), ("loader", "order"), ("workers", "batch")),
+        *(
+            ("statistics", "batch"),
+            ("fetch, info", "order"),
+            ("fetch, info", "label"),
+            ("label", "format"),
+            ("batch", "format"),
+            ("order", "format"),
+        ),
+        *(("format", "storage"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs"), ("tasks", "source")),
+        *(("beam_jobs", "shard"), ("beam_jobs", "index"), ("shard", "source"), ("shard", "journal")),
+        *(("index", "journal"), ("journal", "format")),
+    ):
+        drawing.arrows(first, second)
+    drawing.line(983, 80, 1007, 80, tip=False)
+    drawing.line(1007, 80, 1007, 270, tip=False)
+    drawing.line(1007, 270, 994, 270)
+    return drawing
+
+
+DIAGRAMS = {"programs": draw_programs, "batch": draw_batch, "rooms": draw_rooms}
+
+
+def main() -> int:
+    """Write all diagrams beside this file."""
+    for name, draw in DIAGRAMS.items():
+        Path(__file__).with_name(f"diagram-{name}.svg").write_text(draw().svg())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

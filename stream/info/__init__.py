@@ -1,0 +1,1 @@
+"""``python -m stream.info``: what a converted root holds, and the episodes that filters leave."""

@@ -1,0 +1,155 @@
+"""Progress of long commands: one line with the work done, rate, time left and failures so far."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+_PAUSE = 0.5
+_PAUSE_OF_LINES = 30.0
+"""Seconds between two looks on a terminal, and between two lines elsewhere."""
+
+
+class Progress:
+    """A context manager that shows a line while a command works.
+
+    A terminal gets one line that is renewed in place and removed at the end; another stream, such as a log, gets a
+    plain line every 30 seconds.
+
+    Args:
+        total: Work to do, in units.
+        unit: Plural noun of what is counted, ``B`` for bytes.
+        stream: Stream to write to, or None for no output.
+        label: Verb or noun before the figures.
+
+    Attributes:
+        done: Work done, in units.
+        failed: Count of failures so far.
+    """
+
+    pause = _PAUSE
+    """Seconds between two looks on a terminal."""
+    keeps_last = False
+    """Whether the last line stays, and appears in a log however short the command was."""
+
+    failures = "failed"
+    """Words after the count of failures."""
+
+    def __init__(self, total: float, unit: str, *, stream: TextIO | None, label: str = "") -> None:
+        self.done = 0.0
+        self.failed = 0
+        self._total = total
+        self._unit = unit
+        self._label = label
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._console = None if stream is None else Console(file=stream)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=not self.keeps_last,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        if self._console is not None:
+            if self._console.is_terminal:
+                self._live.start()
+                self._show()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console is None:
+            return
+        self._ended.set()
+        self._thread.join()
+        if self.keeps_last:
+            self.look_at_all()
+            self._show()
+        self._live.stop()
+
+    def advance(self, amount: float = 1, *, failed: int = 0) -> None:
+        """Add work done, and failures; any thread may call this."""
+        with self._lock:
+            self.done += amount
+            self.failed += failed
+
+    def look(self) -> None:
+        """Find out what is done, before each line; by default ``advance`` has told it."""
+
+    def look_at_all(self) -> None:
+        """Find out what is done before the last line, however long it takes."""
+
+    def figures(self) -> str:
+        """Return the work done of all of it."""
+        if self._unit == "B":
+            return f"{human_bytes(self.done)} of {human_bytes(self._total)}"
+        return f"{self.done:,.0f}/{self._total:,.0f} {self._unit}"
+
+    def rate(self, seconds: float) -> str:
+        """Return the work of a second."""
+        rate = self.done / seconds
+        return f"{human_bytes(rate)}/s" if self._unit == "B" else f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s"
+
+    def share(self) -> float:
+        """Return the share of the work that is done, from 0 to 1."""
+        return self.done / self._total if self._total else 1.0
+
+    def _follow(self) -> None:
+        is_terminal = self._console is not None and self._console.is_terminal
+        while not self._ended.wait(self.pause if is_terminal else _PAUSE_OF_LINES):
+            self.look()
+            self._show()
+
+    def _show(self) -> None:
+        if self._console is None:
+            return
+        if self._console.is_terminal:
+            self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            print(self._line(), file=self._console.file, flush=True)
+
+    def _line(self) -> str:
+        seconds, share = max(time.monotonic() - self._started, 1e-6), self.share()
+        parts = [self.figures(), self.rate(seconds), human_seconds(seconds)]
+        if 0 < share < 1:
+            parts.append(f"ETA {human_seconds(seconds * (1 - share) / share)}")
+        if self.failed:
+            parts.append(f"{self.failed:,} {self.failures}")
+        return f"{self._label}: {', '.join(parts)}" if self._label else ", ".join(parts)
+
+
+def human_bytes(count: float) -> str:
+    """Return a size in decimal units.
+
+    >>> human_bytes(1_234_567), human_bytes(12)
+    ('1.2 MB', '12 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} TB"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a duration.
+
+    >>> human_seconds(42), human_seconds(3723)
+    ('42s', '1:02:03')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,30 @@
+"""The notebook runs from its first cell to its last, and shows pictures and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.command import REPOSITORY
+
+nbformat: Any = pytest.importorskip("nbformat")
+nbclient: Any = pytest.importorskip("nbclient")
+
+
+@pytest.mark.long
+def test_the_tour_runs(frames_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOUR_ROOT", str(frames_root))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    notebook = nbformat.read(REPOSITORY / "examples/tour.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(REPOSITORY)}}).execute()
+    shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in data for data in shown) == 1
+    assert sum("text/html" in data for data in shown) == 3
+
+
+def test_the_tour_is_kept_without_outputs() -> None:
+    notebook = nbformat.read(REPOSITORY / "examples/tour.ipynb", as_version=4)
+    assert [cell.get("outputs") for cell in notebook.cells if cell.get("outputs")] == []
+    nbformat.validate(notebook)
