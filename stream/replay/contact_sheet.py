@@ -185,7 +185,7 @@ class _Drawing:
 
     def _caption(self, pictures: Pictures, number: int, ref: SampleRef) -> str:
         names = self._cameras.get(pictures.key, {}).get(ref.dataset, ())
-        name = names[0] if names else pictures.key
+        name = " or ".join(names) or pictures.key
         count = pictures.is_real.shape[1]
         steps = ref.frame_steps
         return f"{steps[number]} {name}" if count == len(steps) else name

@@ -79,7 +79,7 @@ def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_ro
 def told(tmp_path: Path) -> Path:
     """A dataset with three texts a step: all, some, one and none of them empty."""
     folder = write_dataset(tmp_path, "demo", {"train": [[40, 30]]})
-    texts: dict[str, list[str]] = {name: [] for name in ("first", "second", "third")}
+    texts: dict[str, list[str | None]] = {name: [] for name in ("first", "second", "third")}
     for row in range(70):
         texts["first"].append("" if row % 4 > 2 else f"a{row}")
         texts["second"].append(None if row % 4 > 1 else f"b{row}")
