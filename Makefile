@@ -47,6 +47,10 @@ demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both lay
 	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_torch.py --root $(DEMO)/oxe --steps 40 --every 10 \
 		--batch-size 16 --out $(DEMO)/run
 	$(BIN)/python -m stream.replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
+	@printf '%s\n' '' 'Look at it:' \
+		'  $(BIN)/python -m stream.browse $(DEMO)/frames' \
+		'  $(BIN)/python -m stream.view $(DEMO)/frames bridge 0' \
+		'  $(BIN)/python -m stream.replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay'
 
 test: lint ## lint, then the tests that cover every subject, 7 minutes (ARGS='-k pairs' to choose)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not long and not slow" $(ARGS)

@@ -34,6 +34,8 @@ from stream.storage.arguments import whole
 
 FAR = 10**8
 _PLANNED = 256
+_WEIGHTS = "steps.step"
+"""Column of weights: whole numbers from 0 on, of which the first step of each episode is never drawn."""
 _FIRST = 100
 """Batches taken right after the page cache was dropped, and again after them."""
 _MAPPED_S = 3.0
@@ -51,6 +53,9 @@ _COLUMNS = {
     "resume at 10^8 s": figure("resume_s", form=".2f"),
     "describe ms": figure("describe_ms", form=".0f"),
     "statistics ms": figure("normalize_ms", form=".1f"),
+    "weighted open s": figure("weighted_open_s", form=".2f"),
+    "weighted plan ms": figure("weighted_plan_ms", form=".2f"),
+    "weights MB": figure("weighted_bytes", form=",.1f", scale=1e-6),
     "trainer MB": figure("trainer_own_bytes", form=",.0f", scale=1e-6),
     "worker MB": figure("worker_own_bytes", form=",.0f", scale=1e-6),
     "labels s": figure("label_s", form=".1f"),
@@ -107,15 +112,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         resume_s: From ``set_state`` to the batch of step 10^8.
         describe_ms: ``describe`` of a batch at 10^8.
         normalize_ms: Making the tables of all statistics.
+        weighted_open_s, weighted_plan_ms: ``open_s`` and ``plan_ms`` with weights of all samples.
+        weighted_bytes: Memory that the weights add to the trainer.
         trainer_own_bytes, worker_own_bytes: Memory without mapped files at the end; that of the largest worker.
         trainer_pss_bytes, worker_pss_bytes: Memory with the share of mapped files.
     """
     root, half = request["root"], request["batches"] // 2
     mixture = {f"synthetic_{number:02}": 1.0 + number for number in range(DATASETS)}
 
-    def open_loader() -> Loader:
+    def open_loader(**given: Any) -> Loader:
         size = {key: request[key] for key in ("batch_size", "num_workers")}
-        return make_loader(root, mixture, **size, seed=1)
+        return make_loader(root, mixture, **size, seed=1, **given)
 
     # Imports on first use are not part of opening.
     make_loader(root, {"synthetic_00": 1.0}, batch_size=1).batch_at(0)
@@ -126,12 +133,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     open_seconds, loader = _timed(open_loader)
     first_batch, hundred = _take_hundred(loader)
 
-    def plan(place: int) -> float:
-        samples = loader.data.plan.batch_samples(place, _PLANNED)
-        return _timed(lambda: loader.data.plan.rows(samples))[0]
+    def plan(of: Loader, place: int) -> float:
+        samples = of.data.plan.batch_samples(place, _PLANNED)
+        return _timed(lambda: of.data.plan.rows(samples))[0]
 
-    first_plan = plan(0)
-    planned = [plan(place) for place in np.random.default_rng(0).integers(0, FAR, 50).tolist()]
+    places = np.random.default_rng(0).integers(0, FAR, 50).tolist()
+    first_plan = plan(loader, 0)
+    planned = [plan(loader, place) for place in places]
     iterator = iter(loader)
     cpu = _batch_cpu_seconds(iterator, half)
     processes = (psutil.Process(), *psutil.Process().children())
@@ -151,6 +159,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     time.sleep(_MAPPED_S)
     beside = _batch_cpu_seconds(encoded, half)
     encoded.close()
+    weighted_open, weighted = _timed(lambda: open_loader(sample_weights=_WEIGHTS))
+    weighted_plans = [plan(weighted, place) for place in places]
     return {
         "records": sum(loader.sizes.values()),
         "shards": sum(len(split.shards) for split in loader.data.views.splits),
@@ -168,6 +178,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "resume_s": resumed,
         "describe_ms": 1000 * described,
         "normalize_ms": 1000 * normalized,
+        "weighted_open_s": weighted_open,
+        "weighted_plan_ms": 1000 * float(np.median(weighted_plans)),
+        "weighted_bytes": weighted.data.views.weights.nbytes,
         "trainer_own_bytes": own[0],
         "worker_own_bytes": _largest(own[1:]),
         "trainer_pss_bytes": shared[0],

@@ -18,7 +18,7 @@ _PER_FILE = 10
 """Damages of a file that are told one by one."""
 _TEXT = 60
 """Letters of an instruction in a line."""
-_HIDDEN = ("picture", "sha256")
+_HIDDEN = ("sha256",)
 
 
 @dataclass(kw_only=True)
@@ -35,7 +35,6 @@ class Example:
         text: Sentence about what was found.
         count: Count of occurrences that are alike.
         instruction: Instruction of the episode.
-        picture: Small JPEG of it, if pictures were asked for.
         sha256: SHA-256 of the file if it differs from the manifest.
     """
 
@@ -48,7 +47,6 @@ class Example:
     text: str
     count: int = 1
     instruction: str = ""
-    picture: bytes | None = field(default=None, repr=False)
     sha256: str | None = None
 
     @property

@@ -39,8 +39,6 @@ LEAST_EPISODES = 20
 OUTLIER_SCORE = 25.0
 """Robust z-score of an outlier. Tasks within a dataset differ by 5 to 15; degrees instead of radians are a factor of
 57, millimetres instead of metres a factor of 1000."""
-EXTREME_RANGES = 20.0
-"""Distance from q01 or q99, in units of q99 - q01, beyond which a value ruins scaling by minimum and maximum."""
 GRIPPER_TOLERANCE = 0.05
 """Distance beyond the ends of a gripper, relative to open - closed, that sensors overshoot by."""
 DAMAGED_SHARE = 0.01

@@ -17,6 +17,8 @@ COMMANDS = {
     "sample": ("convert.sample", "generate small datasets with the real schemas, for trials"),
     "reindex": ("convert.reindex", "compute derived columns and statistics again, without reading images"),
     "info": ("stream.info", "print what a converted root holds, and what filters leave of it"),
+    "browse": ("stream.browse", "look at converted data in a browser: datasets, episodes, mixtures, runs"),
+    "view": ("stream.view", "show an episode in Rerun, or save it as a recording"),
     "replay": ("stream.replay", "show the batch of any step of a run"),
     "fetch": ("stream.fetch", "copy the shards and index of a mixture to this machine"),
     "label": ("stream.label", "add columns to the steps of a converted dataset"),

@@ -47,7 +47,8 @@ def export_mixture(parameters: Parameters, folder: Path, *, most: int) -> set[st
         for dataset, member in zip(data.datasets, data.members, strict=True)
     ]
     about = {"datasets": datasets, **{name: getattr(parameters, name) for name in ("root", "mixture", "split")}}
-    return _export(loader, range(total), folder, vector=(spec.window, spec.action_size, spec.state_size), about=about)
+    sizes = (spec.action_span.longest, spec.action_size, spec.state_size)
+    return _export(loader, range(total), folder, vector=sizes, about=about)
 
 
 def export_frames(parameters: Parameters, folder: Path, *, pairs: int | None) -> set[str]:

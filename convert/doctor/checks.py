@@ -13,14 +13,14 @@ from functools import partial
 import numpy as np
 
 from convert import rules
-from convert.doctor.frames import check_frames, end_frames
+from convert.doctor.frames import check_frames
 from convert.doctor.spaces import SPACE_CHECKS
 from convert.doctor.split import OpenSplit
 from convert.findings import Example, Notes
 from convert.index.statistics import differing_statistics, robust_scores, split_statistics
 from convert.registry.dataset import Part, derived_vectors
 from convert.report import fault
-from convert.shard.images import thumbnail
+from stream.format.statistics import EXTREME_RANGES
 from stream.storage.errors import FormatError
 
 
@@ -41,7 +41,7 @@ def check_statistics(split: OpenSplit, notes: Notes) -> None:
 
 def _check_range(split: str, told: str, part: Part, figures: Sequence[float], count: int, notes: Notes) -> None:
     least, low, high, most = figures
-    if high > low and max(most - high, low - least) / (high - low) > rules.EXTREME_RANGES:
+    if high > low and max(most - high, low - least) / (high - low) > EXTREME_RANGES:
         text = f"{told} goes from {least:.4g} to {most:.4g}, 98 % of it from {low:.4g} to {high:.4g}"
         notes.add("extreme_values", split, text)
     if count < rules.LEAST_STEPS or part.kind == "flag":
@@ -168,7 +168,7 @@ def check_duplicates(splits: Sequence[OpenSplit], notes: Notes) -> None:
             (splits[owners[each]], int(episodes["row"][each])) for each in (number, originals[number])
         )
         text = f"same actions and first frame as {other.example(earlier, '').place} of {other.name}"
-        return split.example(row, text, picture=lambda: thumbnail(end_frames(split, row)[:1]))
+        return split.example(row, text)
 
     for number in np.flatnonzero(originals != np.arange(len(episodes))).tolist():
         rule = "duplicate_episode" if owners[number] == owners[originals[number]] else "leakage"

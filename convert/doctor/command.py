@@ -12,14 +12,12 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TextIO
 
 from convert.command import root_parser, run_report
 from convert.datasets import find_datasets
 from convert.doctor.dataset import Examined, look_at, read_dataset
 from convert.doctor.frames import swapped_colours
-from convert.doctor.page import write_page
 from convert.errors import UsageError
 from convert.findings import Report, count_severities
 from convert.pool import Crashed, WorkerPool
@@ -41,7 +39,7 @@ exit codes:
 
 examples:
   python -m convert.doctor data/oxe
-  python -m convert.doctor data/oxe --datasets bridge,rt1 --frames 512 --html doctor.html
+  python -m convert.doctor data/oxe --datasets bridge,rt1 --frames 512 --strict
 """
 
 
@@ -52,7 +50,6 @@ def examine(
     seed: int = 0,
     datasets: Sequence[str] | None = None,
     jobs: int = 1,
-    pictures: bool = False,
     progress: TextIO | None = None,
 ) -> Report:
     """Look at every converted dataset at or below ``root``; changes nothing, and damaged files never raise.
@@ -67,7 +64,6 @@ def examine(
         seed: Seed of the choice of pairs.
         datasets: Names of the datasets to look at, default all.
         jobs: Number of processes, each for one dataset at a time; with 1, everything runs in this process.
-        pictures: Keep small pictures with the findings, for the page.
         progress: Stream to show progress on.
 
     Raises:
@@ -79,7 +75,7 @@ def examine(
     started = time.monotonic()
     reports = [read_dataset(folder) for folder in find_datasets(root, datasets)]
     shards = [sum(len(split.shards) for split in report.splits.values()) for report in reports]
-    looks = [partial(look_at, report, frames=frames, seed=seed, pictures=pictures) for report in reports]
+    looks = [partial(look_at, report, frames=frames, seed=seed) for report in reports]
     with Progress(sum(shards), "shards", label="doctor", stream=progress) as shown, WorkerPool(jobs) as pool:
         results = pool.run(looks, shown=shown, sizes=shards, fails=_is_damaged)
         for number, result in enumerate(results):
@@ -113,19 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=whole(0), default=0, help="seed of the choice of frames (default: 0)")
     parser.add_argument("--jobs", type=whole(1), default=1, help="number of processes (default: 1)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     return run_report(parser, arguments, work=_examine, interrupted="interrupted")
 
 
 def _examine(options: argparse.Namespace, names: list[str] | None) -> tuple[Any, str, bool]:
-    page = options.html
-    if page is not None and (page.is_dir() or not page.parent.is_dir()):
-        what = "is a folder" if page.is_dir() else "is in no folder that exists"
-        raise UsageError(f"--html {page} {what}; expected a file to write")
     settings = {"frames": options.frames, "seed": options.seed, "jobs": options.jobs}
-    diagnosis = examine(options.root, **settings, datasets=names, pictures=page is not None, progress=sys.stderr)
-    if page is not None:
-        write_page(page, diagnosis)
+    diagnosis = examine(options.root, **settings, datasets=names, progress=sys.stderr)
     counts = count_severities(diagnosis.findings)
     bad = any(counts[f"{severity}s"] for severity in SEVERITIES[: 2 if options.strict else 1])
     return diagnosis.to_json(), diagnosis.to_text(), bad

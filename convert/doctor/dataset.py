@@ -70,7 +70,7 @@ def read_dataset(folder: Path) -> Examined:
     return report
 
 
-def look_at(report: Examined, *, frames: int, seed: int, pictures: bool) -> Examined:
+def look_at(report: Examined, *, frames: int, seed: int) -> Examined:
     """Look at the files of a dataset and return its report with what is found; never raises.
 
     ``report`` is that of ``read_dataset``, the other arguments are those of ``convert.doctor.command.examine``.
@@ -84,7 +84,7 @@ def look_at(report: Examined, *, frames: int, seed: int, pictures: bool) -> Exam
         found = check_index(folder, manifest, deep=False)
         notes.merge(found)
         if not found.damage:
-            splits.append(OpenSplit(folder, manifest, sample=sample, pictures=pictures))
+            splits.append(OpenSplit(folder, manifest, sample=sample))
             for check in SPLIT_CHECKS:
                 _run(partial(check, splits[-1], notes), name, notes)
             report.total += splits[-1].frames

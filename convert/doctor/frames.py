@@ -13,11 +13,7 @@ from convert.doctor.split import FrameFacts, OpenSplit
 from convert.errors import CorruptFrame
 from convert.findings import Notes
 from convert.report import first_line
-from convert.shard.images import thumbnail
 from stream.storage.errors import FormatError
-
-_SAMPLES = 3
-"""Sound pairs of a split to keep pictures of."""
 
 
 def check_frames(split: OpenSplit, notes: Notes) -> None:
@@ -34,13 +30,12 @@ def check_frames(split: OpenSplit, notes: Notes) -> None:
             notes.add("frame_damaged", split.name, partial(example, first_line(error)))
             continue
         facts.pairs += 1
-        thumb = partial(thumbnail, pair)
         blank = [_blank(frame) for frame in pair]
         for rule in sorted({rule for rule in blank if rule}):
             steps = [step for step, found in zip((first, last), blank, strict=True) if found == rule]
             brightness = np.mean([cv2.mean(frame)[:3] for frame in pair])
             text = f"frames of steps {' and '.join(map(str, steps))}, brightness {brightness:.0f} of 255"
-            notes.add(rule, split.name, partial(example, text, picture=thumb), count=len(steps))
+            notes.add(rule, split.name, partial(example, text), count=len(steps))
             facts.blank += len(steps)
         if any(blank):
             continue
@@ -51,10 +46,7 @@ def check_frames(split: OpenSplit, notes: Notes) -> None:
             compared.add(episode)
             if ends and all(same_picture(pair[0], end) for end in ends):
                 text = f"its first frame, its frame of step {first} and its last frame are the same picture"
-                thumb = partial(thumbnail, (ends[0], pair[0], ends[1]))
-                notes.add("frozen_episode", split.name, partial(example, text, picture=thumb))
-        elif split.pictures and len(facts.samples) < _SAMPLES:
-            facts.samples.append(example(f"steps {first} and {last}", picture=thumb))
+                notes.add("frozen_episode", split.name, partial(example, text))
     check_shares(split.name, facts, notes=notes)
 
 

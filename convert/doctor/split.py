@@ -33,14 +33,12 @@ class FrameFacts:
         frozen: Number of pairs of twice the same picture.
         blank: Number of frames that are black or constant.
         casts: Red minus blue of each pair that is not blank, -255 to 255.
-        samples: A few sound pairs.
     """
 
     pairs: int = 0
     frozen: int = 0
     blank: int = 0
     casts: list[float] = field(default_factory=list)
-    samples: list[Example] = field(default_factory=list)
 
     def __iadd__(self, other: FrameFacts) -> FrameFacts:
         for name, value in vars(other).items():
@@ -55,7 +53,6 @@ class OpenSplit:
         folder: Folder of the split, whose index ``convert.verify`` found to be sound.
         manifest: Manifest of the dataset.
         sample: Records to decode, sorted.
-        pictures: Whether examples get small pictures.
 
     Attributes:
         name: Name of the split.
@@ -68,8 +65,8 @@ class OpenSplit:
         frames: Facts about the decoded pairs.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, *, sample: np.ndarray, pictures: bool) -> None:
-        self.folder, self.name, self.sample, self.pictures = folder, folder.name, sample, pictures
+    def __init__(self, folder: Path, manifest: Manifest, *, sample: np.ndarray) -> None:
+        self.folder, self.name, self.sample = folder, folder.name, sample
         self.statistics = manifest.statistics.get(self.name, {})
         self.vectors = read_vectors(manifest)
         self.dimensions = dict[str, list[tuple[str, Part]]]()
@@ -159,9 +156,8 @@ class OpenSplit:
         *,
         step: int | None = None,
         record: int | None = None,
-        picture: Callable[[], bytes | None] | None = None,
     ) -> Example:
-        """Return an example about an episode; ``picture`` makes its picture, if examples get one."""
+        """Return an example about an episode."""
         shard = self.shards[self.value("episodes", "shard", episode)]
         table, row = self.tables["episodes"], np.array([episode])
         return Example(
@@ -172,7 +168,6 @@ class OpenSplit:
             step=step,
             text=text,
             instruction=table.take_texts("language", row)[0],
-            picture=picture() if picture is not None and self.pictures else None,
         )
 
     def note_steps(self, rule: str, wrong: np.ndarray, text: Callable[[int], str], notes: Notes) -> None:

@@ -7,7 +7,7 @@ checksums, and WebP by libwebp, both through OpenCV. OpenCV encodes, because sim
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,9 +22,6 @@ from stream.format.frame import Codec, encode_raw
 _JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"
 _CHUNK = struct.Struct(">I4s")
-_PICTURE_HEIGHT = 128
-_PICTURE_WIDTH = 512
-_PICTURE_QUALITY = 80
 
 cv2.setNumThreads(1)
 cv2.ipp.setUseIPP(False)
@@ -180,20 +177,6 @@ def encode_jpeg(pixels: np.ndarray, quality: int, subsampling: Literal["420", "4
     if not done:
         raise CorruptFrame(f"frame of shape {pixels.shape} could not be encoded")
     return data.tobytes()
-
-
-def thumbnail(frames: Sequence[np.ndarray]) -> bytes | None:
-    """Return a small JPEG of frames side by side, None without frames."""
-    if not frames:
-        return None
-    small = []
-    for frame in frames:
-        scale = min(_PICTURE_HEIGHT / frame.shape[0], _PICTURE_WIDTH / len(frames) / frame.shape[1], 1.0)
-        size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
-        small.append(cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
-    height = max(frame.shape[0] for frame in small)
-    columns = [np.pad(frame, ((0, height - frame.shape[0]), (0, 0), (0, 0))) for frame in small]
-    return encode_jpeg(np.concatenate(columns, axis=1), _PICTURE_QUALITY)
 
 
 def scale_smoothly(pixels: np.ndarray, height: int, width: int) -> np.ndarray:

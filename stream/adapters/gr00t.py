@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stream.adapters.opening import check_mapping, conversion, open_loader
+from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
 from stream.statistics.vectors import mixture_statistics
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
@@ -34,7 +34,7 @@ def loader(
 ) -> Loader:
     """Return a loader of the fields of GR00T's ``VLAStepData``; ``steps(batch)`` gives them row by row.
 
-    - ``images``: dict of uint8 [b, T, H, W, 3] by view, in the size that is stored.
+    - ``images``: dict of uint8 [b, T, H, W, 3] by view, in the stored size, or in ``image_size``.
     - ``states``: dict of float32 [b, 1, D] by key. ``actions``: dict of float32 [b, action_horizon, D] by key. Raw.
     - ``text``: list of str.
 
@@ -77,7 +77,7 @@ def loader(
         mixture,
         convert=convert,
         own=own,
-        free=("bounds", "state_from", "state_horizon"),
+        free=("bounds", "state_from", "state_horizon", *SIZE),
         needs=("action", "state"),
         arguments=arguments,
     )

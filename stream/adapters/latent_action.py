@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from stream.adapters.images import as_float, check_size, resize
+from stream.adapters.images import as_float
 from stream.adapters.opening import open_loader
 
 if TYPE_CHECKING:
@@ -45,12 +44,11 @@ def lapa_loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    size = check_size("image_size", image_size)
     return open_loader(
         root,
         mixture,
-        convert=lambda _: ToLapa(size),
-        own={**_two_frames(offset), "metadata": "dataset_only"},
+        convert=lambda _: ToLapa(),
+        own={**_two_frames(offset, image_size, "bilinear"), "metadata": "dataset_only"},
         free=("bounds",),
         needs=(),
         arguments=arguments,
@@ -88,45 +86,42 @@ def univla_loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    size = check_size("image_size", image_size)
     return open_loader(
         root,
         mixture,
-        convert=lambda data: ToUnivla(size, data.names),
-        own={**_two_frames(offset), "filters": [("language", "!=", "")]},
+        convert=lambda data: ToUnivla(data.names),
+        own={**_two_frames(offset, image_size, "lanczos"), "filters": [("language", "!=", "")]},
         free=("bounds",),
         needs=(),
         arguments=arguments,
     )
 
 
-def _two_frames(offset: int | str) -> dict[str, Any]:
-    return {"cameras": ["primary"], "frames": [0, offset], "bounds": "clamp"}
+def _two_frames(offset: int | str, image_size: tuple[int, int], image_filter: str) -> dict[str, Any]:
+    images = {"cameras": ["primary"], "image_size": image_size, "image_filter": image_filter}
+    return {**images, "frames": [0, offset], "bounds": "clamp"}
 
 
 @dataclass(frozen=True)
 class ToLapa:
-    """Conversion of a batch to frames of a size, ``image_size``."""
-
-    image_size: tuple[int, int]
+    """Conversion of a batch."""
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LAPA."""
-        frames = as_float(resize(batch["frames/primary"], self.image_size, Image.Resampling.BILINEAR))
+        frames = as_float(batch["frames/primary"])
         return {"video": np.ascontiguousarray(frames.swapaxes(1, 2))}
 
 
 @dataclass(frozen=True)
 class ToUnivla:
-    """Conversion of a batch to frames of a size, ``image_size``, and texts of the datasets ``names``."""
+    """Conversion of a batch, with the names of the datasets."""
 
-    image_size: tuple[int, int]
     names: tuple[str, ...]
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of UniVLA."""
         return {
-            "videos": as_float(resize(batch["frames/primary"], self.image_size, Image.Resampling.LANCZOS)),
+            "videos": as_float(batch["frames/primary"]),
             "task_instruction": [text.lower().translate(_NO_PUNCTUATION) for text in batch["language"]],
             "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
         }

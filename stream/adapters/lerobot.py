@@ -11,7 +11,7 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
-from stream.adapters.opening import check_mapping, conversion, open_loader
+from stream.adapters.opening import SIZE, check_mapping, conversion, open_loader
 from stream.statistics.vectors import mixture_statistics
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
@@ -64,8 +64,8 @@ def loader(
 
     With T observations and W actions; ACT has no dimension T:
 
-    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the size that is stored; its
-      ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
+    - ``observation.images.<camera>`` float32 [b, T, 3, H, W], from 0 to 1, in the stored size, or in ``image_size``;
+      its ``_is_pad`` bool [b, T]; and ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
     - ``observation.state`` float32 [b, T, S], if there is one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
@@ -109,6 +109,7 @@ def loader(
         mixture,
         convert=lambda data: ToLeRobot(views, window.history is not None, -first, data.spec.rates),
         own=own,
+        free=SIZE,
         arguments=arguments,
     )
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from stream.adapters.chunks import repeat_edges, take_steps
-from stream.adapters.images import check_size, resize
 from stream.adapters.opening import check_mapping, open_loader
+from stream.batch.resize import check_size
 from stream.order.random_numbers import row_random
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
@@ -88,6 +87,8 @@ def loader(
     history = list(range(1 - window_size, 1))
     own = {
         "cameras": list(sizes),
+        "image_size": sizes,
+        "image_filter": "lanczos",
         "frames": [*history, "goal"] if goals else history,
         "columns": ("num_steps",),
         "bounds": "clamp" if goals or window_size > 1 else "inside",
@@ -103,7 +104,7 @@ def loader(
         mixture,
         convert=lambda data: ToOcto(
             names=tuple(name.encode() for name in data.names),
-            sizes=sizes,
+            cameras=tuple(sizes),
             shape=(window_size, action_horizon),
             goal_prob=keep_image_prob if goals else None,
             proprio=proprio,
@@ -124,7 +125,7 @@ class ToOcto:
 
     Attributes:
         names: Names of the datasets.
-        sizes: Height and width of each camera.
+        cameras: Names of the cameras.
         shape: Observations of a sample, and actions from each.
         goal_prob: Probability of goal images, None for no goals.
         proprio: Whether the batch has the state.
@@ -133,7 +134,7 @@ class ToOcto:
     """
 
     names: tuple[bytes, ...]
-    sizes: Mapping[str, tuple[int, int]]
+    cameras: tuple[str, ...]
     shape: tuple[int, int]
     goal_prob: float | None
     proprio: bool
@@ -181,8 +182,8 @@ class ToOcto:
             own = (drawn > last) | (drawn == batch["step"])
             places = np.column_stack([places, np.where(own, now, now + 1)])
         images, present = {}, {}
-        for name, size in self.sizes.items():
-            images[name] = resize(take_steps(batch[f"frames/{name}"], places), size, Image.Resampling.LANCZOS)
+        for name in self.cameras:
+            images[name] = take_steps(batch[f"frames/{name}"], places)
             present[name] = take_steps(batch[f"frames_mask/{name}"], places)
         return images, present
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from stream.adapters.images import BlackCameras
+from stream.batch.resize import check_size
 from stream.storage.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Converted = TypeVar("Converted")
 
+SIZE = ("image_filter", "image_fit", "image_size")
+"""Arguments of ``make_loader`` that resize; free where a trainer takes pictures of any size."""
 FIXED = (
     "action",
     "action_from",
@@ -28,6 +31,7 @@ FIXED = (
     "decode",
     "frames",
     "horizon",
+    *SIZE,
     "metadata",
     "min_actions",
     "normalize",
@@ -94,8 +98,16 @@ def open_loader(
         raise ArgumentError(f"transforms: {own_ones[0]!r}, and the trainer normalises by itself; leave it out")
     fields = read_mixture_fields(root, mixture, split=arguments.get("split", "train"))
     stored = {name for each in fields for camera in each.stored_cameras for name in camera.keys}
-    black = [camera for camera in own["cameras"] if camera in optional and camera not in stored]
-    given = {**own, "cameras": [each for each in own["cameras"] if each not in black] or own["cameras"], **arguments}
+    cameras = own["cameras"]
+    views = cameras if isinstance(cameras, Mapping) else dict(zip(cameras, cameras, strict=True))
+    black = [name for name, camera in views.items() if name in optional and camera not in stored]
+    seen = {name: camera for name, camera in views.items() if name not in black} or views
+    given = {**own, "cameras": seen if isinstance(cameras, Mapping) else list(seen), **arguments}
+    pixels: Any = own.get("image_size")
+    if isinstance(pixels, Mapping):
+        given["image_size"] = {name: size for name, size in pixels.items() if name in seen}
+    elif "image_size" in own:
+        pixels = dict.fromkeys(views, check_size("image_size", pixels))
     if "bounds" not in arguments and any(each.layout == "pairs" for each in fields):
         given["bounds"] = "inside"  # a pair is complete
     given["columns"] = tuple(dict.fromkeys((*columns, *own.get("columns", ()))))
@@ -115,7 +127,8 @@ def open_loader(
         steps = [load_normalize(normalize, data, format=(settings or {})["method"])]
     elif not steps and normalize:
         steps = [Normalize(data, **(settings or {}))]
-    made = [*transforms, *steps, *([BlackCameras(tuple(black))] if black else []), convert(data)]
+    missing = [BlackCameras({name: pixels[name] for name in black})] if black else []
+    made = [*transforms, *steps, *missing, convert(data)]
     return Loader(data, replace(opened.running, transforms=made), knows_ranks=opened.knows_ranks)
 
 

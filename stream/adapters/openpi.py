@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
-from stream.adapters.images import check_size, resize_with_pad
 from stream.adapters.opening import check_mapping, open_loader
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
@@ -29,6 +28,12 @@ CAMERAS: dict[Model, dict[str, str | None]] = {
 """Camera of each image of a model, as in openpi's ``policies/droid_policy.py``; None is a black image."""
 
 
+DROID_EXTERIOR = ("exterior_image_1_left", "exterior_image_2_left")
+DROID_WRIST = "wrist_image_left"
+DROID_TEXTS = ("language_instruction", "language_instruction_2", "language_instruction_3")
+"""Cameras and instructions that openpi's ``training/droid_rlds_dataset.py`` draws from."""
+
+
 def loader(
     root: str | Path,
     mixture: Any,
@@ -37,7 +42,7 @@ def loader(
     action_horizon: int = 50,
     action_dim: int = 32,
     image_size: tuple[int, int] = (224, 224),
-    cameras: Mapping[str, str | None] | None = None,
+    cameras: Mapping[str, str | Sequence[str] | None] | None = None,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
     **arguments: Any,
@@ -63,8 +68,8 @@ def loader(
         action_horizon: Actions of a chunk.
         action_dim: Dimensions of the model.
         image_size: Height and width.
-        cameras: Camera of each image, by role or name, None for a black image. By default that of ``CAMERAS``, black
-            where no dataset stores it.
+        cameras: Camera of each image, by role or name, or several to draw one from, None for a black image. By default
+            that of ``CAMERAS``, black where no dataset stores it.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -81,29 +86,70 @@ def loader(
         )
     action_horizon = check_whole("action_horizon", action_horizon, least=1)
     action_dim = check_whole("action_dim", action_dim, least=1)
-    image_size = check_size("image_size", image_size)
     views = dict(CAMERAS[model])
     if cameras is not None:
         views = check_mapping("cameras", cameras, example="{'base_0_rgb': 'primary', 'left_wrist_0_rgb': None}")
-    roles = list(dict.fromkeys(role for role in views.values() if role))
+    chosen = {name: camera for name, camera in views.items() if camera}
 
     def convert(data: Any) -> ToOpenpi:
         check_dims(data, action_dim)
-        return ToOpenpi(views, image_size, None if model == "pi0_fast" else action_dim, model == "pi05", tokenizer)
+        dims = None if model == "pi0_fast" else action_dim
+        return ToOpenpi(tuple(views), data.cameras[0].shape, dims, model == "pi05", tokenizer)
 
     method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
-    own = {"frames": [0], "cameras": roles, "horizon": action_horizon}
+    own = {
+        "frames": [0],
+        "cameras": chosen,
+        "image_size": image_size,
+        "image_fit": "pad",
+        "image_filter": "bilinear",
+        "horizon": action_horizon,
+    }
     return open_loader(
         root,
         mixture,
         convert=convert,
         normalize=normalize,
         settings={"method": method, "per": "mixture"},
-        optional=() if cameras else roles,
+        optional=() if cameras else tuple(chosen),
         own=own,
         needs=("action", "state"),
         arguments=arguments,
     )
+
+
+def droid_loader(
+    root: str | Path, dataset: str = "droid", *, model: Model = "pi05", action_horizon: int = 16, **arguments: Any
+) -> Loader:
+    """Return a loader of DROID as openpi's ``DroidRldsDataset`` gives it, then its ``transform_dataset``.
+
+    One of the two exterior cameras and one of the three instructions are drawn for each sample. Actions and state are
+    joint positions and the gripper as stored. Episodes whose path does not tell success are left out.
+
+    openpi draws once for each pass of an episode, and draws an empty instruction as often as the others; here a sample
+    without any instruction alone has an empty one. Give openpi's file of idle steps as ``keep_ranges={"droid": path}``.
+
+    Args:
+        root: As for ``make_loader``, of ``--layout frames --cameras all``.
+        dataset: Name of the dataset below the root.
+        model: As for ``loader``.
+        action_horizon: As for ``loader``.
+        arguments: Other arguments of ``loader``, such as ``batch_size`` and ``keep_ranges``.
+
+    Raises:
+        ArgumentError: As for ``loader``.
+    """
+    if not isinstance(model, str) or model not in CAMERAS:
+        raise ArgumentError(f"model={model!r}; expected one of {', '.join(CAMERAS)}")
+    views = {"primary": DROID_EXTERIOR, "wrist": DROID_WRIST}
+    own = {
+        "cameras": {name: views[role] if role else None for name, role in CAMERAS[model].items()},
+        "language": DROID_TEXTS,
+        "action_columns": {dataset: ["action_dict/joint_position", "action_dict/gripper_position"]},
+        "state_columns": {dataset: ["observation/joint_position", "observation/gripper_position"]},
+        "filters": {dataset: [("episode_metadata/file_path", "contains", "success")]},
+    }
+    return loader(root, dataset, model=model, action_horizon=action_horizon, **{**own, **arguments})
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,14 +157,14 @@ class ToOpenpi:
     """Conversion of a batch.
 
     Attributes:
-        views: Camera of each image.
+        views: Names of the images.
         image_size: Height and width.
         dims: Dimensions to pad to, None for no padding and images that are never masked, as pi0-FAST has it.
         tokenizes_state: Whether the tokenizer takes the state, as pi0.5 has it.
         tokenizer: Tokenizer, or None.
     """
 
-    views: Mapping[str, str | None]
+    views: tuple[str, ...]
     image_size: tuple[int, int]
     dims: int | None
     tokenizes_state: bool
@@ -129,11 +175,10 @@ class ToOpenpi:
         rows = len(batch["step"])
         black = np.zeros((rows, *self.image_size, 3), np.uint8)
         never = np.zeros(rows, bool)
-        images = {
-            name: resize_with_pad(batch[f"frames/{role}"][:, 0], self.image_size) if role else black
-            for name, role in self.views.items()
-        }
-        masks = {name: batch[f"frames_mask/{role}"][:, 0] if role else never for name, role in self.views.items()}
+        images, masks = dict.fromkeys(self.views, black), dict.fromkeys(self.views, never)
+        for name in self.views:
+            if f"frames/{name}" in batch:
+                images[name], masks[name] = batch[f"frames/{name}"][:, 0], batch[f"frames_mask/{name}"][:, 0]
         if self.dims is None:
             masks = dict.fromkeys(masks, ~never)
         actions, _ = repeat_edges(batch["action"], batch["action_mask"])

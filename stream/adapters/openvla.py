@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from stream.adapters.images import check_size, resize
 from stream.adapters.opening import open_loader
 from stream.storage.arguments import check_whole
 
@@ -64,9 +62,11 @@ def loader(
     Raises:
         ArgumentError: As for ``make_loader``.
     """
-    chunk, image_size = check_whole("chunk", chunk, least=1), check_size("image_size", image_size)
+    chunk = check_whole("chunk", chunk, least=1)
     own = {
         "cameras": ["primary", "wrist"] if wrist else ["primary"],
+        "image_size": image_size,
+        "image_filter": "lanczos",
         "frames": [0],
         "horizon": chunk,
         "min_actions": chunk,
@@ -77,7 +77,7 @@ def loader(
     return open_loader(
         root,
         mixture,
-        convert=lambda data: ToOpenvla(data.names, image_size, wrist, proprio),
+        convert=lambda data: ToOpenvla(data.names, wrist, proprio),
         normalize=normalize,
         settings={"method": "openvla", "keys": ("action", "state") if proprio else ("action",)},
         optional=("wrist",),
@@ -106,12 +106,10 @@ class ToOpenvla:
 
     Attributes:
         names: Names of the datasets.
-        image_size: Height and width.
         wrist, proprio: Whether the batch has these.
     """
 
     names: tuple[str, ...]
-    image_size: tuple[int, int]
     wrist: bool
     proprio: bool
 
@@ -121,7 +119,7 @@ class ToOpenvla:
         actions = batch["action"]
         bins = np.digitize(actions.clip(-1, 1), BINS)
         made: Batch = {
-            "image": self._image(batch, "primary"),
+            "image": batch["frames/primary"][:, 0],
             "prompt": [QUESTION.format(text) for text in texts],
             "actions": actions,
             "action_bins": bins,
@@ -129,10 +127,7 @@ class ToOpenvla:
             "dataset_names": [self.names[number] for number in batch["dataset"].tolist()],
         }
         if self.wrist:
-            made["image_wrist"] = self._image(batch, "wrist")
+            made["image_wrist"] = batch["frames/wrist"][:, 0]
         if self.proprio:
             made["proprio"] = batch["state"]
         return made
-
-    def _image(self, batch: Batch, camera: str) -> np.ndarray:
-        return resize(batch[f"frames/{camera}"][:, 0], self.image_size, Image.Resampling.LANCZOS)

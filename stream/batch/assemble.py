@@ -21,7 +21,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
-from stream.format.frame import RawRecord, decode_depth, decode_frame
+from stream.format.frame import RawRecord, decode_depth, decode_frame, depth_shape
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows
@@ -112,10 +112,7 @@ class Assembler:
         self._lookup = Lookup(spec)
         self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
         # [M][C]
-        self._is_raw = [
-            [camera.codecs[member] == "raw" and not camera.is_depth for camera in spec.cameras]
-            for member in range(len(spec.layouts))
-        ]
+        self._is_raw = [[camera.is_read_raw(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
 
     def close(self) -> None:
         """End the threads."""
@@ -255,10 +252,15 @@ class Assembler:
         """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] or of depth uint16 [b, F, H, W]."""
         began = time.perf_counter()
         decoders = [decode_depth if camera.is_depth else decode_frame for camera in self.spec.cameras]
+        resizes = [camera.resize for camera in self.spec.cameras]
         for row, jpegs in encoded:
             try:
                 for camera, frame, jpeg in jpegs:
-                    decoders[camera](jpeg, images[camera][row, frame])
+                    image = images[camera][row, frame]
+                    if (resize := resizes[camera]) is None:
+                        decoders[camera](jpeg, image)
+                    else:
+                        resize.apply(_depth(jpeg) if image.ndim == 2 else decode_frame(jpeg), image)
             except FormatError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.decode_s += time.perf_counter() - began
@@ -270,6 +272,13 @@ class Assembler:
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
         done.failed.append((row, _record_error(self.spec, rows, row, error)))
+
+
+def _depth(data: memoryview) -> np.ndarray:
+    """Return a depth map of any size, uint16 [H, W]."""
+    decoded = np.empty(depth_shape(data), np.uint16)
+    decode_depth(data, decoded)
+    return decoded
 
 
 def _read_raw(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.format.names import HOLE
+from stream.order.random_numbers import uniform
 from stream.order.rows import Rows
+from stream.order.shuffle import make_key
 
 Use = tuple[int, int, int]
 """Camera and frame of the batch, and number of the frame in its record."""
@@ -42,6 +45,12 @@ class Frames:
     blanks: list[tuple[int, int, int]] = field(default_factory=list)
 
 
+def _padded(stored: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stored cameras of each member, int64 [M, K], padded with -1, and how many there are, int64 [M]."""
+    counts = np.array(list(map(len, stored)), np.int64)
+    return np.array([[*own, *[-1] * (counts.max() - len(own))] for own in stored], np.int64), counts
+
+
 class FrameFinder:
     """Finder of the frames of a spec's batches, safe to use from several threads."""
 
@@ -51,8 +60,14 @@ class FrameFinder:
         self._int32 = np.stack([index.starts(records, name, 4) for name in ("shard", "num_bytes")], axis=1)
         self._int64 = np.stack([index.starts(records, name, 8) for name in ("position", "xxh3_64")], axis=1)
         self._is_pairs = np.array([layout == "pairs" for layout in spec.layouts])
-        # [M, C]
-        self._stored = np.array([camera.stored for camera in spec.cameras], np.int64).T
+        # The first stored camera, [M, C]; -1 for none.
+        self._stored = np.array([[*own, -1][0] for camera in spec.cameras for own in camera.stored], np.int64)
+        self._stored = self._stored.reshape(len(spec.cameras), -1).T
+        self._drawn = {
+            number: (make_key(spec.seed, "camera", camera.suffix), *_padded(camera.stored))
+            for number, camera in enumerate(spec.cameras)
+            if camera.is_drawn
+        }
         self._used = spec.window_table.used
         self._shape = (len(spec.cameras), spec.window_table.frames)
         self._places = [
@@ -102,6 +117,9 @@ class FrameFinder:
             return self._find_pairs(rows, step, taken, sound), None
         count, (cameras, frames) = len(rows), self._shape
         stored = self._stored[rows.member]
+        for number, (key, choices, counts) in self._drawn.items():
+            place = (uniform(key, rows.sample) * counts[rows.member]).astype(np.int64)
+            stored[:, number] = choices[rows.member, place]
         record = (first_record[:, None] + stored * num_steps[:, None])[:, :, None] + taken[:, None, :]
         blank = self._blank[rows.member]
         wanted = ~blank & (sound & ~pairs)[:, None, None]

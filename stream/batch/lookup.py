@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.batch.columns import Column
+from stream.batch.columns import Column, draw_texts
 from stream.batch.frames import FrameFinder, Frames
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.format.index import SplitIndex
-from stream.format.names import VECTORS, VectorName
+from stream.format.names import VECTORS, TableKind, VectorName
 from stream.order.rows import Rows
+from stream.order.window import StepSpan
 from stream.storage.errors import FormatError
 
 _MOST_TEXTS = 1 << 16
@@ -41,6 +42,21 @@ class _Origin(NamedTuple):
     num_steps: np.ndarray
     first_record: np.ndarray
     sound: np.ndarray
+
+
+class _Span:
+    """The steps of a vector, W of the longest, as tables of M members."""
+
+    def __init__(self, span: StepSpan) -> None:
+        places = np.arange(span.longest)
+        self.firsts = np.array(span.firsts, np.int64)
+        self._steps = self.firsts[:, None] + places  # [M, W]
+        self._is_used = places < np.array(span.lengths)[:, None]
+
+    def inside(self, origin: _Origin, member: np.ndarray) -> np.ndarray:
+        """Return which steps of each row are its member's, and in its episode, bool [b, W]."""
+        wanted = origin.step[:, None] + self._steps[member]
+        return np.asarray((wanted >= 0) & (wanted < origin.num_steps[:, None]) & self._is_used[member])
 
 
 class Lookup:
@@ -76,16 +92,13 @@ class Lookup:
             steps = [split.steps if sizes[split.member] else None for split in splits]
             self._starts[name] = index.starts(steps, spec.derived[name], 4)
             self._widths[name] = np.array([sizes[split.member] for split in splits])
-        self._by_split = bool(spec.columns) or any(v.chosen is not None for name in VECTORS for v in spec.vectors(name))
+        own_vectors = any(vector.chosen is not None for name in VECTORS for vector in spec.vectors(name))
+        self._by_split = bool(spec.columns or spec.languages) or own_vectors
         # [M, A] and [M, S] for M members.
         self._action_mask = np.arange(spec.action_size) < np.array([v.size for v in spec.actions])[:, None]
         self._state_mask = np.arange(spec.state_size) < np.array([v.size for v in spec.states])[:, None]
         self._last_frame = np.array(spec.num_frames) - 1
-        self._action_steps = spec.action_from + np.arange(spec.window)
-        self._state_steps = spec.state_from + np.arange(spec.state_horizon)
-        # [M, W]
-        lengths = np.array([spec.horizon or offset for offset in spec.offsets])
-        self._in_horizon = np.arange(spec.window) < lengths[:, None]
+        self._spans = {"action": _Span(spec.action_span), "state": _Span(spec.state_span)}
         self._kinds = np.stack([kind_codes(vector, spec.action_size) for vector in spec.actions])
         self._scale: np.ndarray | None = None
         if spec.action == "sum":
@@ -129,7 +142,7 @@ class Lookup:
         if spec.chooses_frames:
             out["frame_step"][:] = taken
             for number, camera in enumerate(spec.cameras):
-                has_camera = np.array(camera.stored)[member] >= 0
+                has_camera = np.array(list(map(bool, camera.stored)))[member]
                 out[camera.mask][:] = is_real & has_camera[:, None]
                 if holes is not None:
                     out[camera.mask][holes[:, number]] = False
@@ -167,21 +180,23 @@ class Lookup:
     def _describe(self, rows: Rows, origin: _Origin, out: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
         spec, split, member = self._spec, rows.split, rows.member
         out["episode"][:], out["step"][:] = origin.episode, origin.step
-        numbers = self._index.int32[self._languages[split] + origin.steps_row].tolist()
-        texts = {"language": [self._language(*key) for key in zip(split.tolist(), numbers, strict=True)]}
+        texts = {"language": [""] * len(rows)}
+        if not spec.languages:
+            numbers = self._index.int32[self._languages[split] + origin.steps_row].tolist()
+            texts["language"] = [self._language(*key) for key in zip(split.tolist(), numbers, strict=True)]
 
         is_window = spec.action == "window"
-        shape = (len(rows), spec.window, spec.action_size)
+        shape = (len(rows), spec.action_span.longest, spec.action_size)
         mask = out["action_mask"] if is_window else np.empty(shape, bool)
-        inside = self._inside(origin, self._action_steps) & self._in_horizon[member]
+        inside = self._spans["action"].inside(origin, member)
         np.logical_and(inside[:, :, None], self._action_mask[member][:, None], out=mask)
-        state_shape = (len(rows), spec.state_horizon, spec.state_size)
+        state_shape = (len(rows), spec.state_span.longest, spec.state_size)
         state, state_mask = out["state"].reshape(state_shape), out["state_mask"].reshape(state_shape)
-        state_inside = self._inside(origin, self._state_steps)
+        state_inside = self._spans["state"].inside(origin, member)
         np.logical_and(state_inside[:, :, None], self._state_mask[member][:, None], out=state_mask)
         window = out["action"] if is_window else np.empty(shape, np.float32)
-        self._gather("action", split, origin.steps_row + spec.action_from, mask, window)
-        self._gather("state", split, origin.steps_row + spec.state_from, state_mask, state)
+        self._gather("action", split, origin.steps_row + self._spans["action"].firsts[member], mask, window)
+        self._gather("state", split, origin.steps_row + self._spans["state"].firsts[member], state_mask, state)
         if self._by_split:
             self._fill_by_split(rows, origin, out, texts, (window, mask, inside), (state, state_mask, state_inside))
         if not is_window:
@@ -192,12 +207,6 @@ class Lookup:
             valid = mask[:, 0] if spec.action == "first" else mask.sum(axis=1) == length[:, None]
             out["action"][:], out["action_mask"][:] = np.where(valid, reduced, 0), valid
         return texts
-
-    @staticmethod
-    def _inside(origin: _Origin, steps: np.ndarray) -> np.ndarray:
-        """Return which steps from t, int [n], are in the episode of each row, bool [b, n]."""
-        wanted = origin.step[:, None] + steps
-        return (wanted >= 0) & (wanted < origin.num_steps[:, None])
 
     def _gather(
         self, name: VectorName, split: np.ndarray, first: np.ndarray, mask: np.ndarray, out: np.ndarray
@@ -254,8 +263,8 @@ class Lookup:
             split = spec.splits[number]
             here = np.flatnonzero(rows.split == number)
             chosen = (
-                (spec.actions[split.member], spec.action_from, action),
-                (spec.states[split.member], spec.state_from, state),
+                (spec.actions[split.member], spec.action_span.firsts[split.member], action),
+                (spec.states[split.member], spec.state_span.firsts[split.member], state),
             )
             for vector, start, (values, mask, inside) in chosen:
                 for step in range(values.shape[1]) if vector.chosen else ():
@@ -263,9 +272,17 @@ class Lookup:
                     found, valid = vector.take(split.steps, origin.steps_row[real] + start + step)
                     values[real, step, : vector.size] = found
                     mask[real, step, : vector.size] &= valid
-            at = {"records": rows.record[here], "steps": origin.steps_row[here], "episodes": origin.episode[here]}
+            at: dict[TableKind, np.ndarray] = {
+                "records": rows.record[here],
+                "steps": origin.steps_row[here],
+                "episodes": origin.episode[here],
+            }
             if spec.layouts[split.member] == "frames":
                 at["records"] = origin.first_record[here] + origin.step[here]
+            if spec.languages:
+                own = draw_texts(spec.languages, split, at, rows.sample[here], seed=spec.seed)
+                for row, text in zip(here.tolist(), own, strict=True):
+                    texts["language"][row] = text
             for column in spec.columns:
                 if kind := column.kinds[split.member]:
                     _fill_column(split, kind, column, at[kind], here, out, texts)
@@ -273,14 +290,14 @@ class Lookup:
 
 def _fill_column(
     split: SplitIndex,
-    kind: str,
+    kind: TableKind,
     column: Column,
     rows: np.ndarray,
     here: np.ndarray,
     out: Mapping[str, np.ndarray],
     texts: dict[str, list[str]],
 ) -> None:
-    table = split.table(kind)  # type: ignore[arg-type]
+    table = split.table(kind)
     if column.dtype is None:
         for row, text in zip(here.tolist(), table.take_texts(column.column, rows), strict=True):
             texts[column.name][row] = text

@@ -12,7 +12,7 @@ from stream.batch.columns import Column
 from stream.batch.vectors import Reduction, Vector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
-from stream.order.window import Window, WindowTable
+from stream.order.window import StepSpan, Window, WindowTable
 
 Metadata = Literal["full", "dataset_only", "none"]
 METADATA: tuple[Metadata, ...] = ("full", "dataset_only", "none")
@@ -44,10 +44,9 @@ class BatchSpec:
         derived: Column of ``steps`` with the vectors that no caller chose, by ``action`` and ``state``.
         rates: Steps per second of each member, None if unknown.
         action: Reduction of action windows.
-        action_from: First step of the action windows, from t.
-        horizon: Steps of the action windows; None takes each dataset's offset.
-        state_from, state_horizon: First step, from t, and count of the steps of the state.
-        offsets: Offset of each member, in steps.
+        action_span, state_span: Steps of the actions and states of a sample.
+        state_has_steps: Whether the state has a dimension of steps.
+        languages: Columns of texts, one of which is the language of a sample; none for that of the format.
         columns: Additional columns.
         num_samples: Samples of all passes together, None without an end; rows beyond are padding.
     """
@@ -67,11 +66,10 @@ class BatchSpec:
     derived: Mapping[VectorName, DerivedName]
     rates: tuple[float | None, ...]
     action: Reduction
-    action_from: int
-    horizon: int | None
-    state_from: int
-    state_horizon: int
-    offsets: tuple[int, ...]
+    action_span: StepSpan
+    state_span: StepSpan
+    state_has_steps: bool
+    languages: tuple[Column, ...]
     columns: tuple[Column, ...]
     num_samples: int | None = None
 
@@ -93,11 +91,6 @@ class BatchSpec:
     def vector_names(self) -> list[VectorName]:
         """Vectors of which a member has dimensions."""
         return [name for name in VECTORS if any(vector.size for vector in self.vectors(name))]
-
-    @cached_property
-    def window(self) -> int:
-        """Steps of an action window, W."""
-        return self.horizon or max(self.offsets)
 
     @property
     def frame_shape(self) -> tuple[int, int]:
@@ -141,8 +134,8 @@ class BatchSpec:
         if self.metadata != "none":
             fields["dataset"] = ("i4", ())
         if self.metadata == "full":
-            action = (self.window, self.action_size) if self.action == "window" else (self.action_size,)
-            state = (self.state_size,) if self.state_horizon == 1 else (self.state_horizon, self.state_size)
+            action = (self.action_span.longest, self.action_size) if self.action == "window" else (self.action_size,)
+            state = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
             fields |= {
                 "action": ("f4", action),
                 "action_mask": ("?", action),
@@ -173,14 +166,15 @@ class BatchSpec:
         yield "episodes", "num_steps"
         if self.metadata != "full":
             return
-        yield "steps", "language"
+        if not self.languages:
+            yield "steps", "language"
         for which in VECTORS:
             vector = self.vectors(which)[split.member]
             if vector.chosen is not None:
                 yield from (("steps", column) for column, _ in vector.chosen)
             elif vector.size:
                 yield "steps", self.derived[which]
-        for column in self.columns:
+        for column in (*self.languages, *self.columns):
             if kind := column.kinds[split.member]:
                 yield kind, column.column
 

@@ -117,7 +117,7 @@ def select(
     data = open_mixture(root, {dataset: 1}, split=split, options=options)
     if depth := [camera.frames for camera in data.cameras if camera.is_depth]:
         raise ArgumentError(f"dataset {opened.name}: {', '.join(depth)} cannot be exported; choose --cameras of colour")
-    chosen = [fields.stored_cameras[camera.stored[0]] for camera in data.cameras]
+    chosen = [fields.stored_cameras[camera.stored[0][0]] for camera in data.cameras]
     data.check.start()
     rate = _rate(opened, fps)
     found, left_out = _choose(data, episodes)

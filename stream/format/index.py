@@ -16,7 +16,8 @@ import xxhash
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.shards import SplitShards
 from stream.format.table import Column, Table, open_table
-from stream.storage.errors import FormatError
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError, FormatError
 from stream.storage.memory import available_memory
 
 if TYPE_CHECKING:
@@ -126,6 +127,42 @@ def open_labels(folder: Path, entry: SplitEntry) -> list[Table]:
                 raise
             found.append(opened(again, table))
     return found
+
+
+@dataclass(frozen=True)
+class EpisodeRows:
+    """Rows of one episode in ``records`` and ``steps``."""
+
+    records: range
+    steps: range
+
+
+def find_episode(dataset: Dataset, index: SplitIndex, episode: int) -> EpisodeRows:
+    """Return the rows of an episode.
+
+    Raises:
+        ArgumentError: The episode does not exist, or its shard was not fetched.
+        FormatError: Its rows lie outside of the tables.
+    """
+    where = f"dataset {dataset.name}, split {index.split}"
+    episode = check_whole("episode", episode, least=None)
+    if not 0 <= episode < len(index.episodes):
+        raise ArgumentError(f"{where}: episode {episode} of {len(index.episodes):,}, counted from 0")
+    fetched, shard = dataset.fetched, int(index.episodes.array("shard")[episode])
+    if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
+        raise ArgumentError(
+            f"{where}: episode {episode} lies in {index.shards.stem(shard)}, which was not fetched; bring it from "
+            f"{fetched.source} with `python -m stream.fetch`"
+        )
+    first, count, steps_row, steps = (
+        int(index.episodes.array(name)[episode])
+        for name in ("first_record", "num_records", "first_steps_row", "num_steps")
+    )
+    if not (
+        0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
+    ):
+        raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
+    return EpisodeRows(range(first, first + count), range(steps_row, steps_row + steps))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ _DIGITS = 9
 _CHUNK = 1 << 16
 """Count of numbers that are added up at once, the same on every machine."""
 _QUANTILES = {"q01": 0.01, "q99": 0.99}
+EXTREME_RANGES = 20.0
+"""Distance from q01 or q99, in units of q99 - q01, beyond which a value ruins scaling by minimum and maximum."""
 NUMBERS = ("mean", "std", "min", "max", *_QUANTILES)
 
 

@@ -221,6 +221,13 @@ class Table:
         present = [True] * len(rows) if valid is None else valid.tolist()
         return [self.text(name, number) if has else "" for number, has in zip(numbers.tolist(), present, strict=True)]
 
+    def forget(self) -> None:
+        """Take the pages that were read out of the memory of this process; the kernel's cache keeps them."""
+        for content in (self.content, *self._added.values()):
+            mapped = getattr(content.base, "obj", None)
+            if isinstance(mapped, mmap.mmap):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
     def _bits(self, column: Column, data: int, place: np.ndarray) -> np.ndarray:
         return (self.content_of(column)[data + (place >> 3)] >> (place & 7).astype(np.uint8)) & 1
 

@@ -136,7 +136,8 @@ class PairSource:
         mixture: As for ``make_loader``.
         split: As for ``make_loader``.
         options: Other arguments of ``make_loader`` that define samples: ``frames``, ``cameras``, ``filters``,
-            ``horizon`` and so on, without ``seed``, ``shuffle``, ``passes``, ``samples_per_episode`` and random frames.
+            ``horizon`` and so on, without ``seed``, ``shuffle``, ``passes``, ``samples_per_episode``,
+            ``sample_weights`` and random choices.
 
     Raises:
         ArgumentError: As for ``make_loader``.
@@ -146,18 +147,24 @@ class PairSource:
     def __init__(
         self, root: str | Path, mixture: str | Path | Mapping[str, Any], *, split: str = "train", **options: Any
     ) -> None:
-        ordering = [name for name in ("seed", "shuffle", "samples_per_episode", "passes") if name in options]
+        own = ("seed", "shuffle", "samples_per_episode", "passes", "sample_weights")
+        ordering = [name for name in own if name in options]
         if ordering:
             raise ArgumentError(
                 f"PairSource has no {' and no '.join(ordering)}: a sampler defines the order, such as "
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
         chosen = _options({**options, "shuffle": "none"})
-        random = [frame for frame in chosen.frames or () if frame == "goal" or ".." in str(frame)]
+        random: list[Any] = [
+            frame for frame in chosen.frames or () if str(frame).startswith("goal") or ".." in str(frame)
+        ]
+        random += [chosen.language] if len(chosen.languages) > 1 else []
+        cameras = chosen.cameras if isinstance(chosen.cameras, dict) else {}
+        random += [several for several in cameras.values() if len(several) > 1]
         if random:
             raise ArgumentError(
-                f"frames: PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
-                "stream.pairs, or frames that are not random"
+                f"PairSource cannot draw {random[0]!r} anew in each epoch, which a sampler does not tell; take "
+                "stream.pairs, or what is not random"
             )
         data = open_mixture(root, mixture, split=split, options=chosen)
         self._samples = PairsMapDataset(data.root, data.mixture, data.options, "raise")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,9 +10,9 @@ import numpy as np
 
 from stream.batch.assemble import Assembler
 from stream.batch.encoded import encoded_frames
+from stream.format.index import find_episode
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
-from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.html import Markup, html_picture, html_table
 
@@ -45,7 +46,8 @@ class Episode:
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        cameras: Stored frames of each camera of the loader, by their key in batches (``frames``, ``frames/wrist``).
+        cameras: Stored frames of each camera of the loader, by their key in batches (``frames``, ``frames/wrist``);
+            of cameras that samples draw from by their names (``frames/exterior_1``).
     """
 
     table: pa.Table
@@ -123,7 +125,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     """
     place = _find(data, dataset, episode, split)
     cameras = {}
-    for camera in data.cameras:
+    for camera in _each_camera(data, place.member):
         arrays, _ = _assemble(Assembler(_spec(data, camera)), place, place.samples)
         is_real = arrays[camera.mask]
         steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
@@ -181,33 +183,28 @@ def _find(data: MixedData, dataset: str, episode: int, split: str | None) -> _Pl
     if not isinstance(split, str) or split not in numbers:
         raise ArgumentError(f"dataset {dataset}: split={split!r}; give one of {', '.join(numbers)}")
     index = data.views.splits[numbers[split]]
-    episode = check_whole("episode", episode, least=None)
-    if not 0 <= episode < len(index.episodes):
-        raise ArgumentError(f"dataset {dataset}, split {split}: episode {episode} of {len(index.episodes):,}")
-    fetched, shard = data.datasets[member].fetched, int(index.episodes.array("shard")[episode])
-    if fetched is not None and 0 <= shard < len(index.shards) and index.shards.stem(shard) not in fetched.shards:
-        raise ArgumentError(
-            f"dataset {dataset}, split {split}: episode {episode} lies in {index.shards.stem(shard)}, which was not "
-            f"fetched; bring it from {fetched.source} with `python -m stream.fetch`"
-        )
-    first, count, steps_row, steps = (
-        int(index.episodes.array(name)[episode])
-        for name in ("first_record", "num_records", "first_steps_row", "num_steps")
-    )
-    if not (
-        0 <= first <= first + count <= len(index.records) and 0 <= steps_row <= steps_row + steps <= len(index.steps)
-    ):
-        raise FormatError(f"{index.episodes.path}: episode {episode} leads outside of records or steps; it is damaged")
-    rows = range(steps_row, steps_row + steps)
+    rows = find_episode(data.datasets[member], index, episode)
     is_frames = data.spec.layouts[member] == "frames"
     return _Place(
         member=member,
         split=numbers[split],
         index=index,
-        samples=rows if is_frames else range(first, first + count),
-        steps=rows,
+        samples=rows.steps if is_frames else rows.records,
+        steps=rows.steps,
         where=f"dataset {dataset}, split {split}",
     )
+
+
+def _each_camera(data: MixedData, member: int) -> Iterator[LoadedCamera]:
+    """Yield the cameras of a member; where samples take one of several, each of them, by its name."""
+    stored = data.datasets[member].fields.stored_cameras
+    for camera in data.cameras:
+        own = camera.stored[member]
+        for number in own if len(own) > 1 else ():
+            only = tuple((number,) if each == member else () for each in range(len(data.names)))
+            yield replace(camera, suffix=f"/{stored[number].name}", stored=only)
+        if len(own) < 2:
+            yield camera
 
 
 def _spec(data: MixedData, camera: LoadedCamera) -> BatchSpec:

@@ -11,6 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from stream.batch.cameras import Cameras
+from stream.batch.resize import ImageFilter, ImageFit, ImageSize
 from stream.batch.spaces import ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import Batch, Decode, Metadata
 from stream.batch.vectors import Reduction
@@ -48,21 +50,25 @@ def make_loader(
     prefetch: int = 2,
     rank: int | None = None,
     world_size: int | None = None,
-    cameras: str | Sequence[str] | None = None,
+    cameras: Cameras = None,
+    image_size: ImageSize = None,
+    image_fit: ImageFit = "stretch",
+    image_filter: ImageFilter = "area",
     frames: Sequence[int | str] | None = None,
     bounds: Bounds = "inside",
     metadata: Metadata = "full",
     action: Reduction = "window",
-    action_from: int = 0,
-    horizon: int | None = None,
-    state_from: int = 0,
-    state_horizon: int = 1,
+    action_from: int | str = 0,
+    horizon: int | str | None = None,
+    state_from: int | str = 0,
+    state_horizon: int | str = 1,
     action_columns: Mapping[str, Sequence[Any]] | None = None,
     state_columns: Mapping[str, Sequence[Any]] | None = None,
     action_space: ActionSpace | None = None,
     state_space: StateSpace | None = None,
     unmapped: Unmapped = "error",
     unknown_units: UnknownUnits = "refuse",
+    language: str | Sequence[str] = "language",
     columns: Sequence[str] = (),
     samples_per_episode: int = 0,
     passes: int | None = None,
@@ -72,6 +78,7 @@ def make_loader(
     missing: Missing = "error",
     episodes: Mapping[str, Any] | str | Path | None = None,
     keep_ranges: Mapping[str, Any] | str | Path | None = None,
+    sample_weights: str | Mapping[str, str] | None = None,
     transforms: Sequence[Any] = (),
     normalize: str | Mapping[str, Any] | Normalize | None = None,
     on_error: Literal["raise", "replace"] = "raise",
@@ -99,19 +106,28 @@ def make_loader(
         world_size: Number of ranks that share the global batch.
         cameras: Role or name of a camera (``"wrist"``), whose key is ``frames``; or a list, with a key for each
             (``frames/primary``, ``frames/wrist``); by default the primary camera, or else the first. A depth camera has
-            its name or ``depth/<role>``; its key is ``depth``, or in a list such as ``depth/wrist``.
+            its name or ``depth/<role>``; its key is ``depth``, or in a list such as ``depth/wrist``. A mapping
+            ``{"exterior": ("left", "right"), "wrist": "wrist"}`` gives the keys, and draws one of several cameras for
+            each sample, anew in each epoch.
+        image_size: (height, width) of all frames, resized where they are decoded, so that datasets of several sizes
+            make one batch; or a mapping by camera. By default the stored size, which must then be one.
+        image_fit: ``stretch`` to the size, or ``pad`` with black borders, which keeps the aspect ratio.
+        image_filter: ``area``, the mean of the covered pixels; ``lanczos`` or ``bilinear``, with antialiasing. Depth
+            takes the nearest value.
         frames: Frames of a sample, relative to its step t: steps (``-1``), seconds by each dataset's rate (``"0.6s"``),
             a random distance (``"1..10"``), ``"offset"`` (the dataset's own), ``"goal"`` (a random later step of the
-            episode) or ``"last"`` (its last step). By default the frames of a pair.
+            episode, all alike), ``"goal:geometric:0.99"`` (k steps later with a probability that falls by this factor
+            a step, or the last step) or ``"last"`` (its last step). By default the frames of a pair.
         bounds: ``inside`` takes the steps t whose frames all exist; ``clamp`` every t, and repeats the first or last
             frame of the episode, with mask False.
         metadata: ``full``; ``dataset_only`` for frames, sample and dataset; ``none`` for frames and sample.
         action: ``window`` of all steps of the pair, or one action: ``sum``, ``mean`` or ``first``.
-        action_from: First step of the action windows, relative to t.
-        horizon: Steps of the action windows, at most 100,000; steps beyond the episode are masked. By default each
-            dataset's offset.
-        state_from: First step of the state, relative to t.
-        state_horizon: Steps of the state; with 1 the state has no dimension of steps.
+        action_from: First step of the action windows, relative to t; a number, or seconds by each dataset's rate
+            (``"-0.2s"``).
+        horizon: Steps of the action windows, at most 100,000, or seconds (``"1s"``); steps beyond the episode are
+            masked, and beyond a dataset's own where others have more. By default each dataset's offset.
+        state_from: First step of the state, relative to t, or seconds.
+        state_horizon: Steps of the state, or seconds; with 1 the state has no dimension of steps.
         action_columns: Columns of ``steps`` that replace the registry's action, by dataset: names, or
             ``(name, [indices])``.
         state_columns: The same for the state.
@@ -122,13 +138,15 @@ def make_loader(
         unmapped: What to do with datasets that do not map to a space: ``error``; ``mask``, zeros with mask False;
             ``drop``, a mixture without them.
         unknown_units: ``refuse`` datasets whose units no source tells, or ``keep`` their numbers as stored.
+        language: Column of texts that is the key ``language``; or several, one of which is drawn for each sample of
+            those that are not empty, anew in each epoch.
         columns: Additional columns of the index, labels included, with ``metadata="full"``. Each is a key of the batch:
             a list of texts, or an array with its mask ``<name>_mask``.
         samples_per_episode: Pairs of each episode in an epoch; 0 for all.
         passes: Complete passes after which iteration stops: each pass has each sample of each member once, whatever
-            its weight above 0. Batches have ``sample_mask``. The last one is smaller; with several ranks it is padded,
-            so that all ranks get as many rows, and ``sample_mask`` is False for the padding. None draws by weight
-            without end.
+            the member's weight above 0; with ``sample_weights`` a pass draws as many by them. Batches have
+            ``sample_mask``. The last one is smaller; with several ranks it is padded, so that all ranks get as many
+            rows, and ``sample_mask`` is False for the padding. None draws by weight without end.
         min_actions: Actions that the episode must have from t on; steps t with fewer are left out. Steps whose action
             does not exist in ``action_space`` are left out in any case.
         shuffle: ``global``; ``block:N``, which draws N neighbouring records together; or ``none``.
@@ -139,6 +157,8 @@ def make_loader(
             these; or a JSON file of the mapping.
         keep_ranges: Steps t to keep by member: a mapping of episodes to lists of [start, stop), or a JSON file of one,
             as openpi publishes it for DROID. Episodes that are not named are left out.
+        sample_weights: Column of numbers >= 0, of every member or by member: of N samples in an epoch, sample i is
+            drawn floor or ceil of N * w_i / sum(w) times, and never with weight 0.
         transforms: ``grain.transforms.Map`` or ``RandomMap``, applied to each batch where it is made.
         normalize: Normalisation after the transforms: a method of ``stream.Normalize`` (``"mean_std"``, ``"q01_q99"``,
             ``"min_max"``), a mapping of its arguments, or one itself, such as ``stream.load_normalize(path)``.
@@ -319,6 +339,7 @@ class Loader(grain.IterDataset[Batch]):
         - ``unknown_episodes``: how many of the named episodes its splits lack.
         - ``labels``: columns that were added after the conversion (``stream.add_labels``).
         - ``damaged``: what the conversion left out, by reason.
+        - ``weight_0``: of a dataset with ``sample_weights``, the count of samples of weight 0.
 
         With ``on_error="replace"`` the result has the samples that were drawn; the batch and ``stats()`` have the ones
         that replaced them.

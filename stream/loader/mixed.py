@@ -10,19 +10,22 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stream.batch.cameras import find_cameras
-from stream.batch.columns import find_column
+from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import dataset_vector
+from stream.batch.resize import Resize
 from stream.batch.spaces import check_spaces, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
 from stream.format.index import IndexCheck, UsedColumn, used_columns
-from stream.format.names import VECTORS
+from stream.format.names import VECTORS, TableKind
 from stream.format.spaces import derived_column
-from stream.loader.options import Options
+from stream.loader.options import STEPS, Options
 from stream.order.choices import Choice, parse_episodes, parse_keep_ranges
-from stream.order.filters import parse_filters, settle_missing
+from stream.order.filters import check_stored, parse_filters, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Member, Mixture, resolve_mixture
@@ -31,7 +34,8 @@ from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.shuffle import Shuffle
 from stream.order.views import Views
-from stream.order.window import resolve_windows
+from stream.order.weights import parse_weights
+from stream.order.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError, closest
 
@@ -89,17 +93,21 @@ class MixedData:
                 f"bounds='clamp': these datasets hold complete pairs alone: {', '.join(pairs)}; convert them with "
                 "`--layout frames`, or take bounds='inside'"
             )
-        self.cameras = find_cameras(options.cameras, fields, self.names)
+        resize = Resize(options.image_fit, options.image_filter)
+        self.cameras = find_cameras(options.cameras, fields, self.names, size=options.image_size, resize=resize)
+        weights = parse_weights(options.sample_weights, self.names)
+        check_stored("sample_weights", weights, self.datasets)
         self.views = Views(
             [
                 OpenMember(
                     entry=entry,
                     dataset=dataset,
                     window=window,
-                    cameras=[camera.stored[number] for camera in self.cameras if camera.stored[number] >= 0],
+                    cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
                     choices=choices.get(dataset.name, ()),
                     action_margins=self._action_margins(dataset),
                     clamps=options.bounds == "clamp",
+                    weights=weights.get(dataset.name),
                 )
                 for number, (entry, dataset, window) in enumerate(
                     zip(members, self.datasets, self.windows, strict=True)
@@ -146,6 +154,12 @@ class MixedData:
                 )
                 for dataset, split in zip(self.datasets, firsts, strict=True)
             )
+        given = {name: getattr(options, name) for name in STEPS}
+        fields = [dataset.fields for dataset in self.datasets]
+        steps = {
+            name: self.offsets if value is None else resolve_steps(name, value, fields, self.names, least=STEPS[name])
+            for name, value in given.items()
+        }
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.views.splits),
@@ -162,11 +176,10 @@ class MixedData:
             derived={which: derived_column(which, options.spaces.get(which)) for which in VECTORS},
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             action=options.action,
-            action_from=options.action_from,
-            horizon=options.horizon,
-            state_from=options.state_from,
-            state_horizon=options.state_horizon,
-            offsets=self.offsets,
+            action_span=StepSpan(steps["action_from"], steps["horizon"]),
+            state_span=StepSpan(steps["state_from"], steps["state_horizon"]),
+            state_has_steps=options.state_horizon != 1,
+            languages=() if options.language == "language" else find_texts(options.languages, firsts, self.names),
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
             num_samples=self.plan.num_samples,
         )
@@ -192,7 +205,20 @@ class MixedData:
 
     def describe(self, rows: Rows) -> list[SampleRef]:
         """Return the origin of each row, without reading images."""
-        return describe_rows(rows, self.views.splits, self.spec.layouts, self.spec.window_table)
+        spec = self.spec
+        refs = describe_rows(rows, self.views.splits, spec.layouts, spec.window_table)
+        return [self._told(ref, rows.cut(row, row + 1)) for row, ref in enumerate(refs)] if spec.languages else refs
+
+    def _told(self, ref: SampleRef, row: Rows) -> SampleRef:
+        """Return the origin of a row with the text that was drawn."""
+        split, episode = self.views.splits[int(row.split[0])], np.array([ref.episode])
+        at: dict[TableKind, np.ndarray] = {
+            "episodes": episode,
+            "steps": split.episodes.take("first_steps_row", episode) + ref.step,
+            "records": split.shards.first_records[split.episodes.take("shard", episode)] + ref.record,
+        }
+        (text,) = draw_texts(self.spec.languages, split, at, row.sample, seed=self.spec.seed)
+        return replace(ref, language=text)
 
     def overview(self) -> dict[str, dict[str, Any]]:
         """Return the episodes, samples and choices of each dataset, as ``Loader.describe`` documents it."""
@@ -215,6 +241,8 @@ class MixedData:
                 "labels": sorted({name for split in splits for name in split.labels}),
                 "damaged": {reason: count for reason, count in member.dataset.manifest.left_out.items() if count},
             }
+            if member.weights is not None:
+                found[name]["weight_0"] = self.views.weights.zeros(number)
         return found
 
     def fingerprint(self) -> dict[str, Any]:

@@ -6,33 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream.batch.cameras import canonical_cameras
+from stream.batch.cameras import Cameras, canonical_cameras
+from stream.batch.resize import FILTERS, FITS, ImageFilter, ImageFit, ImageSize, canonical_size
 from stream.batch.spaces import SPACES, UNKNOWN_UNITS, UNMAPPED, ActionSpace, StateSpace, UnknownUnits, Unmapped
 from stream.batch.spec import METADATA, Metadata
 from stream.batch.vectors import REDUCTIONS, Reduction
 from stream.format.names import VectorName
 from stream.format.spaces import SpaceName
 from stream.order.filters import MISSING, Missing, canonical_filters
-from stream.order.plain_values import canonical_choice, canonical_columns
-from stream.order.window import BOUNDS, Bounds, canonical_frames
+from stream.order.window import BOUNDS, Bounds, canonical_frames, canonical_steps
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
+from stream.storage.plain_values import canonical_choice, canonical_columns
 
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seed": (None, None),
     "samples_per_episode": (0, 1_000_000),
     "passes": (1, 1_000_000),
     "min_actions": (1, 1_000_000),
-    "action_from": (-100_000, 100_000),
-    "horizon": (1, 100_000),
-    "state_from": (-100_000, 100_000),
-    "state_horizon": (1, 100_000),
 }
 """Least and largest value of each whole number."""
+MOST_STEPS = 100_000
+STEPS = {"action_from": -MOST_STEPS, "horizon": 1, "state_from": -MOST_STEPS, "state_horizon": 1}
+"""Least value of each count of steps, which may also be a time."""
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "metadata": METADATA,
     "action": REDUCTIONS,
     "bounds": BOUNDS,
+    "image_fit": FITS,
+    "image_filter": FILTERS,
     **{f"{which}_space": (None, *spaces) for which, spaces in SPACES.items()},
     "unmapped": UNMAPPED,
     "unknown_units": UNKNOWN_UNITS,
@@ -57,15 +59,19 @@ class Options:
     missing: Missing = "error"
     episodes: Any = None
     keep_ranges: Any = None
+    sample_weights: str | Mapping[str, str] | None = None
     metadata: Metadata = "full"
-    cameras: str | Sequence[str] | None = None
+    cameras: Cameras = None
+    image_size: ImageSize = None
+    image_fit: ImageFit = "stretch"
+    image_filter: ImageFilter = "area"
     frames: Sequence[int | str] | None = None
     bounds: Bounds = "inside"
     action: Reduction = "window"
-    action_from: int = 0
-    horizon: int | None = None
-    state_from: int = 0
-    state_horizon: int = 1
+    action_from: int | str = 0
+    horizon: int | str | None = None
+    state_from: int | str = 0
+    state_horizon: int | str = 1
     action_columns: Mapping[str, Sequence[Any]] | None = None
     state_columns: Mapping[str, Sequence[Any]] | None = None
     action_space: ActionSpace | None = None
@@ -73,15 +79,20 @@ class Options:
     unmapped: Unmapped = "error"
     unknown_units: UnknownUnits = "refuse"
     columns: Sequence[str] = ()
+    language: str | Sequence[str] = "language"
 
     def __post_init__(self) -> None:
         for name, (least, most) in _NUMBERS.items():
-            if name in ("horizon", "passes") and getattr(self, name) is None:
+            if name == "passes" and self.passes is None:
                 continue
             number = check_whole(name, getattr(self, name), least=least)
             if most is not None and number > most:
                 raise ArgumentError(f"{name}={number}; at most {most:,}")
             object.__setattr__(self, name, number)
+        for name, least in STEPS.items():
+            if name != "horizon" or self.horizon is not None:
+                value = canonical_steps(name, getattr(self, name), least=least, most=MOST_STEPS)
+                object.__setattr__(self, name, value)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ArgumentError(f"{name}={getattr(self, name)!r}; expected one of {', '.join(map(str, choices))}")
@@ -104,11 +115,30 @@ class Options:
                 "dataset; take action_space='eef_delta'"
             )
         object.__setattr__(self, "cameras", canonical_cameras(self.cameras))
+        object.__setattr__(self, "image_size", canonical_size(self.image_size))
         object.__setattr__(self, "frames", canonical_frames(self.frames))
         object.__setattr__(self, "filters", canonical_filters(self.filters))
         for name in ("episodes", "keep_ranges"):
             object.__setattr__(self, name, canonical_choice(name, getattr(self, name)))
         object.__setattr__(self, "columns", tuple(self.columns))
+        given = [self.language] if isinstance(self.language, str) else self.language
+        is_list = isinstance(given, list | tuple) and all(isinstance(each, str) and each for each in given)
+        if not is_list or not given:
+            raise ArgumentError(f"language={given!r:.100}; expected a column of texts, or a list of them to draw from")
+        if self.language != "language" and self.metadata != "full":
+            raise ArgumentError(f"language={given!r:.100}: with metadata={self.metadata!r} a batch has no language")
+        object.__setattr__(self, "language", self.language if isinstance(self.language, str) else list(given))
+        object.__setattr__(self, "sample_weights", _canonical_weights(self.sample_weights))
+        if self.sample_weights and self.samples_per_episode:
+            raise ArgumentError(
+                f"samples_per_episode={self.samples_per_episode} with sample_weights: the first draws evenly from the "
+                "episodes, the second by weight; leave one of them out"
+            )
+
+    @property
+    def languages(self) -> list[str]:
+        """Columns of texts to draw from."""
+        return [self.language] if isinstance(self.language, str) else list(self.language)
 
     @property
     def spaces(self) -> dict[VectorName, SpaceName]:
@@ -119,3 +149,12 @@ class Options:
     def own_columns(self, which: VectorName) -> Mapping[str, Sequence[Any]]:
         """Return the columns that the caller chose for a vector, by member."""
         return (self.action_columns if which == "action" else self.state_columns) or {}
+
+
+def _canonical_weights(given: Any) -> str | dict[str, str] | None:
+    """Return ``sample_weights`` in its JSON form; raise ArgumentError if it is no column and no mapping to columns."""
+    found = dict(given) if isinstance(given, Mapping) else given
+    texts = [*found, *found.values()] if isinstance(found, dict) else [found]
+    if given is not None and not all(isinstance(each, str) and each for each in texts):
+        raise ArgumentError(f"sample_weights={given!r:.100}; expected a column, or a mapping of members to columns")
+    return found or None

@@ -47,6 +47,11 @@ class RankPlan:
             raise ArgumentError(
                 "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
             )
+        if running.decode == "device" and data.options.image_size is not None:
+            raise ArgumentError(
+                "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
+                "decode='host'"
+            )
         if running.decode == "device" and data.cameras[0].is_depth:
             raise ArgumentError("decode='device' is for JPEGs, and the camera is depth; take decode='host'")
         codecs = zip(data.names, data.cameras[0].codecs, strict=True)

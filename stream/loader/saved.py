@@ -13,8 +13,8 @@ from stream.loader.running import Running
 from stream.loader.state import STATE_VERSION, first_difference, read_json, write_json
 from stream.order.filters import canonical_filters
 from stream.order.mixture import Member, Mixture
-from stream.order.plain_values import canonical_choice
 from stream.storage.errors import ArgumentError, StateError
+from stream.storage.plain_values import canonical_choice
 
 _KEPT = ("batch_size", "on_error", "num_steps", "decode")
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from stream.format.names import DERIVED, SEARCHED, TableKind, tables_of
 from stream.order.choices import Choice, Samples, hash_content
-from stream.order.plain_values import kind_of, plain_scalar, plain_values
 from stream.storage.errors import ArgumentError, FormatError, closest
+from stream.storage.plain_values import kind_of, plain_scalar, plain_values
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
@@ -34,6 +34,8 @@ _MATCH: dict[str, Callable[[str, str], bool]] = {
     "matches": lambda text, given: re.search(given, text) is not None,
 }
 _log = logging.getLogger("stream")
+_LINKS: dict[TableKind, str] = {"episodes": "episode", "steps": "steps_row"}
+"""Column of a sample's table with its row in another table."""
 OPERATORS = (*_COMPARE, "in", "not in", *_MATCH)
 
 Missing = Literal["error", "keep", "drop"]
@@ -72,10 +74,7 @@ class Filter(Choice):
 
     def used_columns(self, index: SplitIndex, samples: Samples = "records") -> Iterator[tuple[TableKind, str]]:
         """Yield the columns that ``select`` reads of an index."""
-        kind, name = _find(index, self.column, samples)
-        yield kind, name
-        if kind != samples:
-            yield samples, "episode" if kind == "episodes" else "steps_row"
+        yield from used_by(index, self.column, samples, what=self.reason)
 
     def select(self, index: SplitIndex, rows: slice, samples: Samples = "records") -> np.ndarray:
         """Return which samples of an index are kept, bool [rows.stop - rows.start].
@@ -84,22 +83,17 @@ class Filter(Choice):
             ArgumentError: The column does not exist, or cannot be compared with the value.
             FormatError: A record names rows beyond the other tables.
         """
-        kind, name = _find(index, self.column, samples)
-        if kind == samples:
-            numbers = np.arange(rows.start, rows.stop)
-        else:
-            numbers = index.table(samples).array("episode" if kind == "episodes" else "steps_row")[rows]
+        kind, name = find_values(index, self.column, samples, what=self.reason)
+        numbers = np.arange(rows.start, rows.stop)
+        if kind != samples:
+            numbers = index.table(samples).array(_LINKS[kind])[rows]
+            _check_rows(index, kind, samples, numbers)
         if not len(numbers):
             return np.zeros(0, bool)
-        table = index.table(kind)
-        first, last = int(numbers.min()), int(numbers.max())
-        if first < 0 or last >= len(table):
-            raise FormatError(
-                f"{index.table(samples).path}: names rows {first:,} to {last:,} of {kind}, which has {len(table):,}; "
-                "the index is damaged, check it with `python -m convert.verify`"
-            )
+        first = int(numbers.min())
         where = f"dataset {index.dataset}, filter on {self.column!r}"
-        return _holds(table, name, np.arange(first, last + 1), self.how, self.value, where=where)[numbers - first]
+        near = np.arange(first, int(numbers.max()) + 1)
+        return _holds(index.table(kind), name, near, self.how, self.value, where=where)[numbers - first]
 
 
 def canonical_filters(filters: Any) -> Any:
@@ -159,13 +153,10 @@ def settle_missing(
     having: set[str | None] = set()
     settled: dict[str, list[Choice]] = {}
     for dataset in datasets:
-        entries = dataset.manifest.splits.values()
-        stored = {(kind, name) for entry in entries for kind in SEARCHED for name in entry.columns(kind)}
-        known |= {name for _, name in stored}
-        samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
+        known |= _stored(dataset)
         for choice in choices.get(dataset.name, ()):
             wanted = choice.column if isinstance(choice, Filter) else None
-            if wanted is not None and stored.isdisjoint(_candidates(wanted, samples)):
+            if wanted is not None and not _stores(dataset, wanted):
                 lacking.setdefault(wanted, []).append(dataset.name)
             else:
                 having.add(wanted)
@@ -181,6 +172,28 @@ def settle_missing(
     if dropped:
         _log.info("without the datasets that lack a column of filters: %s", ", ".join(sorted(dropped)))
     return settled, [dataset.name not in dropped for dataset in datasets]
+
+
+def check_stored(what: str, columns: Mapping[str, str], datasets: Sequence[Dataset]) -> None:
+    """Raise ArgumentError if a dataset lacks its column of an argument ``what``; names all of these datasets."""
+    lacking = [each for each in datasets if each.name in columns and not _stores(each, columns[each.name])]
+    if lacking:
+        column, known = columns[lacking[0].name], set().union(*map(_stored, datasets))
+        raise ArgumentError(
+            f"{what}: no column {column!r} in {', '.join(each.name for each in lacking)}; "
+            f"{closest(column.rpartition('.')[2], known, noun='columns')}"
+        )
+
+
+def _stores(dataset: Dataset, column: str) -> bool:
+    samples: Samples = "records" if dataset.fields.layout == "pairs" else "steps"
+    return any(name in _stored(dataset, kind) for kind, name in _candidates(column, samples))
+
+
+def _stored(dataset: Dataset, kind: TableKind | None = None) -> set[str]:
+    """Return the names of the columns of a dataset, of all tables or of one."""
+    entries = dataset.manifest.splits.values()
+    return {name for entry in entries for each in SEARCHED if kind in (None, each) for name in entry.columns(each)}
 
 
 def _conditions(conditions: Any) -> list[list[Any]]:
@@ -208,12 +221,75 @@ def _condition(condition: Any) -> list[Any]:
     return [column, how, plain_scalar(value, where=where)]
 
 
-def _find(index: SplitIndex, column: str, samples: Samples) -> tuple[TableKind, str]:
-    """Return table and name of a column."""
+def find_values(index: SplitIndex, column: str, samples: Samples, *, what: str) -> tuple[TableKind, str]:
+    """Return table and name of a column; ``what`` is the argument, for the message."""
     for kind, name in _candidates(column, samples):
         if name in index.table(kind).columns:
             return kind, name
-    raise ArgumentError(f"filters: dataset {index.dataset}, split {index.split} has no column {column!r}")
+    raise ArgumentError(f"{what}: dataset {index.dataset}, split {index.split} has no column {column!r}")
+
+
+def used_by(index: SplitIndex, column: str, samples: Samples, *, what: str) -> Iterator[tuple[TableKind, str]]:
+    """Yield the columns that are read to find the values of a column for samples."""
+    kind, name = find_values(index, column, samples, what=what)
+    yield kind, name
+    if kind != samples:
+        yield samples, _LINKS[kind]
+
+
+class SampleColumn:
+    """A column of numbers, read by the rows of samples; one number a sample, whatever table has it.
+
+    Args:
+        index: Index of a split.
+        column: Column of ``steps``, ``episodes`` or ``records``.
+        samples: Table whose rows are the samples.
+        what: Argument that names the column, for messages.
+
+    Raises:
+        ArgumentError: There is no such column, or it has texts, vectors or lists.
+    """
+
+    def __init__(self, index: SplitIndex, column: str, samples: Samples, *, what: str) -> None:
+        kind, self._name = find_values(index, column, samples, what=what)
+        self._index, self._kind, self._samples = index, kind, samples
+        self._table = index.table(kind)
+        self._links = None if kind == samples else index.table(samples).array(_LINKS[kind])
+        found = self._table.columns[self._name]
+        if found.dtype is None or found.texts is not None or found.width is not None:
+            raise ArgumentError(f"{what}: dataset {index.dataset}, column {column!r} is not one number a row")
+        self._has_gaps = found.validity is not None
+        self._needs_places = found.bits or self._has_gaps
+        self._values = None if found.bits else self._table.array(self._name)
+
+    def read(self, rows: np.ndarray | slice, *, check: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the numbers of samples, and which samples have one; None if all have.
+
+        Args:
+            rows: Rows of the samples, int64 [n], or neighbours.
+            check: Whether to check the rows that the index names, and which samples have a number.
+
+        Raises:
+            FormatError: A sample names a row beyond the table.
+        """
+        found: Any = rows
+        if self._links is not None:
+            found = self._links[rows]
+            if check:
+                _check_rows(self._index, self._kind, self._samples, found)
+        if isinstance(found, slice) and self._needs_places:
+            found = np.arange(found.start, found.stop)
+        values = self._table.take(self._name, found) if self._values is None else self._values[found]
+        return values, self._table.valid(self._name, found) if check and self._has_gaps else None
+
+
+def _check_rows(index: SplitIndex, kind: TableKind, samples: Samples, rows: np.ndarray) -> None:
+    """Raise FormatError if samples name rows of another table that it does not have."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(index.table(kind)):
+        raise FormatError(
+            f"{index.table(samples).path}: names rows {rows.min():,} to {rows.max():,} of {kind}, which has "
+            f"{len(index.table(kind)):,}; the index is damaged, check it with `python -m convert.verify`"
+        )
 
 
 def _candidates(column: str, samples: Samples) -> Iterator[tuple[TableKind, str]]:

@@ -12,6 +12,7 @@ from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
 from stream.order.choices import Choice, Samples, WithActions
+from stream.order.filters import used_by
 from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange, SplitError, resolve_split
 from stream.order.window import Window
@@ -42,6 +43,7 @@ class OpenMember:
         choices: Choices among the samples.
         action_margins: Steps at the begin and the end of an episode that lack actions, and are no samples.
         clamps: Whether the window may leave the episode.
+        weights: Column of the weights of samples, None if all are the same.
     """
 
     entry: Member
@@ -51,6 +53,7 @@ class OpenMember:
     choices: Sequence[Choice] = ()
     action_margins: tuple[int, int] = (0, 0)
     clamps: bool = False
+    weights: str | None = None
 
     @property
     def samples(self) -> Samples:
@@ -89,6 +92,8 @@ class OpenMember:
             yield from (("records", name) for name in ("num_bytes", "camera", "steps_row", "step", "episode"))
         for choice in self.selection:
             yield from choice.used_columns(index, self.samples)
+        if self.weights is not None:
+            yield from used_by(index, self.weights, self.samples, what="sample_weights")
 
     def fingerprint(self, splits: Iterable[SplitIndex]) -> dict[str, Any]:
         """Return what defines the samples in these splits of the member, and nothing else, as JSON."""
@@ -104,6 +109,8 @@ class OpenMember:
             "choices": {reason: " ".join(sorted(prints)) for reason, prints in reasons.items()},
             "margins": [list(self.margins), list(self.action_margins)],
         }
+        if self.weights is not None:
+            found["weights"] = self.weights
         if self.has_holes:
             window = self.window
             found["holes"] = {"cameras": list(self.cameras), "frames": window.fixed, "last": window.takes_last}

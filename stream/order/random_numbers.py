@@ -15,6 +15,12 @@ _MANTISSA = 53
 """Bits of a float64."""
 
 
+def uniform(key: int, sample: np.ndarray) -> np.ndarray:
+    """Return a number for each sample, uniform in [0, 1), float64 [n]; keys of ``make_key``, samples int64 [n]."""
+    bits = derive_keys(np.full(len(sample), key, np.uint64), sample)
+    return np.asarray((bits >> np.uint64(64 - _MANTISSA)).astype(np.float64) * 2.0**-_MANTISSA)
+
+
 def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.ndarray:
     """Return random numbers for each row of a batch, as a function of seed and sample alone.
 

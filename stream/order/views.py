@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from stream.format.index import SplitIndex, open_index
 from stream.order.choices import Choice
+from stream.order.filters import SampleColumn
 from stream.order.member import OpenMember, touched_shards
 from stream.order.segment import Segment
 from stream.order.shuffle import derive_keys, make_key, permute
 from stream.order.splits import EpisodeRange
+from stream.order.weights import SampleWeights
 from stream.storage.errors import ArgumentError
 
 _LISTED = 5
@@ -23,7 +26,8 @@ class Views:
     """The samples of all members of a mixture, by number.
 
     Position p of a member's epoch is sample p, or with ``samples_per_episode`` a sample of the member's episode
-    ``p // samples_per_episode``, counted among those with samples.
+    ``p // samples_per_episode``, counted among those with samples. With weights it is the sample that
+    ``stream.order.weights`` draws at p.
 
     Args:
         members: Members of the mixture.
@@ -37,6 +41,7 @@ class Views:
         episodes: Episodes with samples of each split in ``splits``, int32, sorted.
         conditions: Count of the samples of each member that were left out, by condition; see ``Segment``.
         left_out: The same by reason: all conditions of ``filters`` together.
+        weights: Weights of the samples of the members that have them.
 
     Raises:
         ArgumentError: A split or choice is wrong or leaves nothing; the message gives the counts of each such dataset.
@@ -80,6 +85,14 @@ class Views:
             self._shift = run_first + np.repeat(begin, runs) - np.concatenate([[0], self._ends[:-1]])
         of_splits = [[each.episodes for each in segments if each.split == number] for number in range(len(self.splits))]
         self.episodes = [np.unique(np.concatenate([np.zeros(0, np.int32), *own])) for own in of_splits]
+        # First run of each segment, and the end of the last one; number of the sample after each segment.
+        self._segment_runs = np.cumsum([0, *runs])
+        self._segment_ends = self._ends[self._segment_runs[1:] - 1]
+        self.weights = SampleWeights(self._read_weights)
+        for number, member in enumerate(members):
+            if member.weights is not None:
+                first, size = int(self._begins[number]), int(self.sizes[number])
+                self.weights.add(number, self._names[number], member.weights, begin=first, size=size)
 
     def splits_of(self, member: int) -> list[SplitIndex]:
         """Return the splits that contain samples of a member."""
@@ -104,6 +117,11 @@ class Views:
             Number of the split in ``splits``, int16 [n], and row in its ``records`` or ``steps``, int64 [n].
         """
         per_episode = max(1, self.samples_per_episode)
+        if self.weights:
+            has = np.isin(member, self.weights.members)
+            drawn = self.weights.draw(member[has], epoch[has], position[has], seed=seed)
+            position = position.copy()
+            position[has] = drawn
         number = self._begins[member] + position // per_episode
         run = np.searchsorted(self._ends, number, side="right")
         if self.samples_per_episode:
@@ -119,6 +137,55 @@ class Views:
         if chosen.any():
             row[chosen] = self._chosen[row[chosen]]
         return self._split_of[run], row
+
+    def samples(self, member: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the samples of a member in storage order: number of a split, and rows, as ``locate`` gives them."""
+        begin = int(self._begins[member])
+        for split, rows in self._pieces(np.arange(begin, begin + self.sizes[member])):
+            yield split, np.asarray(rows)
+
+    def _pieces(self, numbers: np.ndarray | range) -> Iterator[tuple[int, np.ndarray | slice]]:
+        """Yield parts of ascending sample numbers: the split, and the rows of the samples."""
+        if isinstance(numbers, range):
+            cuts = np.clip(self._segment_ends - numbers.start, 0, len(numbers))
+        else:
+            cuts = np.searchsorted(numbers, self._segment_ends)
+        begin = 0
+        for segment in np.flatnonzero(np.diff(cuts, prepend=0)).tolist():
+            own, begin = numbers[begin : cuts[segment]], int(cuts[segment])
+            first, stop = self._segment_runs[segment : segment + 2].tolist()
+            rows: np.ndarray | slice
+            if stop - first > 1:
+                own = np.asarray(own)
+                rows = own + self._shift[first + np.searchsorted(self._ends[first:stop], own, side="right")]
+            else:
+                shift = int(self._shift[first])
+                rows = slice(own.start + shift, own.stop + shift) if isinstance(own, range) else own + shift
+                rows = self._chosen[rows] if self._is_chosen[first] else rows
+            yield int(self._split_of[first]), rows
+
+    def _read_weights(self, numbers: np.ndarray | range) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the weights of ascending sample numbers, and which samples have one; None if all have."""
+        parts = [
+            self._weight_columns[split].read(rows, check=isinstance(numbers, range))
+            for split, rows in self._pieces(numbers)
+        ]
+        values = parts[0][0] if len(parts) == 1 else np.concatenate([each for each, _ in parts])
+        if all(valid is None for _, valid in parts):
+            return values, None
+        return values, np.concatenate([np.ones(len(each), bool) if valid is None else valid for each, valid in parts])
+
+    @cached_property
+    def _weight_columns(self) -> dict[int, SampleColumn]:
+        """The weights of each split of the members that have them."""
+        weights = {number: self.members[split.member].weights for number, split in enumerate(self.splits)}
+        return {
+            number: SampleColumn(
+                self.splits[number], column, self.members[self.splits[number].member].samples, what="sample_weights"
+            )
+            for number, column in weights.items()
+            if column is not None
+        }
 
     def _segments(self, number: int) -> list[Segment]:
         """Open the splits of a member, and return its samples."""

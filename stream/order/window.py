@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from stream.order.shuffle import derive_keys, make_key
+from stream.order.random_numbers import uniform
+from stream.order.shuffle import make_key
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
 
@@ -23,9 +24,11 @@ BOUNDS: tuple[Bounds, ...] = ("inside", "clamp")
 
 _SECONDS = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*s")
 _RANGE = re.compile(r"(-?[0-9]{1,9})\s*\.\.\s*(-?[0-9]{1,9})")
+_GEOMETRIC = re.compile(r"goal:geometric:(0?\.[0-9]{1,9})")
 _NAMED = ("offset", "goal", "last")
-_FORMS = "a number of steps, seconds ('0.6s'), a range ('1..10'), 'offset', 'goal' or 'last'"
+_FORMS = "a number of steps, seconds ('0.6s'), a range ('1..10'), 'offset', 'goal', 'goal:geometric:0.99' or 'last'"
 _MOST_FRAMES = 1024
+_MOST_DISCOUNT = 0.9999
 _FARTHEST = 1_000_000
 _STEPS, _GOAL, _LAST = 0, 1, 2
 """Kinds of frames: a distance from t, a random later step of the episode, its last step."""
@@ -37,12 +40,14 @@ class Window:
 
     Attributes:
         low, high: Smallest and largest distance from t of each frame, in steps, int64 [F]; equal unless it is random.
-        kinds: 0 for a distance, 1 for ``goal``, 2 for ``last``, int8 [F].
+        kinds: 0 for a distance, 1 for a goal, 2 for ``last``, int8 [F].
+        discounts: Discount of each geometric goal, 0 for other frames, float64 [F].
     """
 
     low: np.ndarray
     high: np.ndarray
     kinds: np.ndarray
+    discounts: np.ndarray
 
     def __len__(self) -> int:
         return len(self.low)
@@ -63,12 +68,80 @@ class Window:
     @property
     def first(self) -> Window:
         """The window of the first frame alone."""
-        return Window(self.low[:1], self.high[:1], self.kinds[:1])
+        return Window(self.low[:1], self.high[:1], self.kinds[:1], self.discounts[:1])
 
     @property
     def fixed(self) -> list[int]:
         """Distances from t of the frames that are not random, in steps."""
         return self.low[(self.kinds == _STEPS) & (self.low == self.high)].tolist()
+
+
+@dataclass(frozen=True)
+class StepSpan:
+    """Steps of a vector of each member's samples: ``firsts``, from t, and ``lengths``, counts."""
+
+    firsts: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        """Steps in a batch, to which shorter ones are padded."""
+        return max(self.lengths)
+
+
+def canonical_steps(name: str, value: Any, *, least: int, most: int) -> int | str:
+    """Return a count of steps, or seconds as a text in its JSON form.
+
+    Raises:
+        ArgumentError: It is neither, too small, or too large.
+
+    >>> canonical_steps("horizon", "1.5 s", least=1, most=10), canonical_steps("horizon", 4, least=1, most=10)
+    ('1.5s', 4)
+    """
+    if not isinstance(value, str):
+        number = check_whole(name, value, least=least)
+        if number > most:
+            raise ArgumentError(f"{name}={number}; at most {most:,}")
+        return number
+    match = _SECONDS.fullmatch(value.strip())
+    if match is None or (least > 0 and not float(match[1]) > 0):
+        above = " above 0" if least > 0 else ""
+        raise ArgumentError(f"{name}={value!r:.60}; expected a number of steps, or seconds{above} such as '0.6s'")
+    return f"{match[1]}s"
+
+
+def resolve_steps(
+    name: str, value: int | str, fields: Sequence[Fields], names: Sequence[str], *, least: int
+) -> tuple[int, ...]:
+    """Return a count of steps, or seconds by the rate of each member, in steps.
+
+    Raises:
+        ArgumentError: Datasets have no fixed rate, or too low a rate; names all of them.
+    """
+    if isinstance(value, int):
+        return (value,) * len(names)
+    check_rates(f"{name}={value!r}", fields, names)
+    found = tuple(_at(float(value[:-1]), each.control_frequency) for each in fields)
+    wrong = [
+        f"{own} ({each.control_frequency} Hz)"
+        for own, each, steps in zip(names, fields, found, strict=True)
+        if not least <= steps <= _FARTHEST
+    ]
+    if wrong:
+        raise ArgumentError(
+            f"{name}={value!r}: expected {least} to {_FARTHEST:,} steps, and it is not at the rate of "
+            f"{', '.join(wrong)}; give another time or steps, or load these datasets apart"
+        )
+    return found
+
+
+def check_rates(where: str, fields: Sequence[Fields], names: Sequence[str]) -> None:
+    """Raise ArgumentError if datasets have no fixed rate, which seconds need; names all of them."""
+    if without := [name for name, each in zip(names, fields, strict=True) if each.control_frequency is None]:
+        raise ArgumentError(
+            f"{where}: seconds need a fixed rate, which these datasets do not have: {', '.join(without)}; give steps, "
+            "or load these datasets apart"
+        )
 
 
 def canonical_frames(frames: Any) -> list[int | str] | None:
@@ -104,6 +177,10 @@ def _canonical_frame(frame: Any) -> int | str:
         return f"{low}..{high}"
     if match := _SECONDS.fullmatch(frame.strip()):
         return f"{match[1]}s"
+    if match := _GEOMETRIC.fullmatch(frame):
+        if not 0 < float(match[1]) <= _MOST_DISCOUNT:
+            raise ArgumentError(f"{where}; expected a discount above 0, at most {_MOST_DISCOUNT}")
+        return f"goal:geometric:{float(match[1])}"
     if frame not in _NAMED:
         raise ArgumentError(f"{where}; expected {_FORMS}")
     return frame
@@ -124,11 +201,8 @@ def resolve_windows(frames: Sequence[int | str] | None, fields: Sequence[Fields]
     times = {float(match[1]) for frame in frames or () if (match := _SECONDS.fullmatch(str(frame)))}
     rates = {name: each.control_frequency for name, each in zip(names, fields, strict=True)}
     where = f"frames={list(frames or ())!r:.100}"
-    if times and (without := [name for name, rate in rates.items() if rate is None]):
-        raise ArgumentError(
-            f"{where}: seconds need a fixed rate, which these datasets do not have: {', '.join(without)}; give steps, "
-            "or load these datasets apart"
-        )
+    if times:
+        check_rates(where, fields, names)
     # Two times at one step, t included, would give the same picture twice.
     times.add(0.0)
     slow = [
@@ -151,8 +225,7 @@ def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
         frames = fields.frame_offsets if fields.layout == "pairs" else (0, fields.offset)
     found = []
     for frame in frames:
-        kind = _STEPS
-        low = high = 0
+        kind, low, high, discount = _STEPS, 0, 0, 0.0
         if isinstance(frame, int):
             low = high = frame
         elif frame == "offset":
@@ -162,10 +235,11 @@ def _resolve(frames: Sequence[int | str] | None, fields: Fields) -> Window:
         elif match := _RANGE.fullmatch(frame):
             low, high = int(match[1]), int(match[2])
         else:
-            kind = _GOAL if frame == "goal" else _LAST
-        found.append((low, high, kind))
-    low_, high_, kinds = (np.array(column) for column in zip(*found, strict=True))
-    return Window(low_.astype(np.int64), high_.astype(np.int64), kinds.astype(np.int8))
+            kind = _LAST if frame == "last" else _GOAL
+            discount = float(match[1]) if (match := _GEOMETRIC.fullmatch(frame)) else 0.0
+        found.append((low, high, kind, discount))
+    types = (np.int64, np.int64, np.int8, np.float64)
+    return Window(*(np.array(column, dtype) for column, dtype in zip(zip(*found, strict=True), types, strict=True)))
 
 
 def _at(seconds: float, rate: float | None) -> int:
@@ -210,6 +284,8 @@ class WindowTable:
         self._random = np.flatnonzero(random.any(axis=0))
         self._keys = np.array([make_key(seed, "frames", int(frame)) for frame in self._random], np.uint64)
         self._has_named = bool(self._kinds.any())
+        discounts = {frame: value for each in windows for frame, value in enumerate(each.discounts.tolist()) if value}
+        self._tails = {frame: _tails(discount) for frame, discount in discounts.items()}
 
     def steps(
         self, member: np.ndarray, step: np.ndarray, num_steps: np.ndarray, sample: np.ndarray
@@ -234,14 +310,26 @@ class WindowTable:
         if len(self._random):
             drawn = np.zeros(distance.shape)
             for frame, key in zip(self._random.tolist(), self._keys, strict=True):
-                bits = derive_keys(np.full(len(sample), key, np.uint64), sample)
-                drawn[:, frame] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+                drawn[:, frame] = uniform(int(key), sample)
             distance = distance + (drawn * self._count[member]).astype(np.int64)
         wanted = step[:, None] + distance
         if self._has_named:
             wanted = np.where(kinds == _LAST, last, wanted)
             if len(self._random):
                 goal = step[:, None] + 1 + (drawn * (last - step[:, None])).astype(np.int64)
+                for frame, tails in self._tails.items():
+                    ahead = 1 + len(tails) - np.searchsorted(tails, 1 - drawn[:, frame])
+                    # Beyond the end of the episode only where t is its last step.
+                    goal[:, frame] = step + np.clip(ahead, 1, np.maximum(num_steps - 1 - step, 1))
                 wanted = np.where(kinds == _GOAL, goal, wanted)
         taken = np.clip(wanted, 0, last)
         return taken, (taken == wanted) & self.used[member]
+
+
+def _tails(discount: float) -> np.ndarray:
+    """Return the probability that a geometric distance is above k, discount^k, for falling k from 1 on, ascending.
+
+    Made by products alone, which are the same on every processor.
+    """
+    count = math.ceil(-53 * math.log(2) / math.log(discount)) + 1
+    return np.cumprod(np.full(count, discount))[::-1].copy()

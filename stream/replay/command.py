@@ -20,14 +20,15 @@ from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import read_saved
 from stream.order.reference import SampleRef
 from stream.replay.contact_sheet import write_sheets
+from stream.replay.shown_step import ShownStep, marks_of, sheet_names, show_step, with_transforms
 from stream.storage.arguments import Parser, printable, run_command, whole
 from stream.storage.errors import ArgumentError
 from stream.storage.progress import Progress
 
 _EPILOG = """\
 The digest equals stream.digest(batch) of the same rank's batch in training, as the loader returns it (with
-decode="device" before its frames are decoded). Transforms are not applied: they are code, and loader.json has only
-their names.
+decode="device" before its frames are decoded). Transforms are code, and loader.json has only their names: give them
+with --transforms, or see the data before them.
 
 exit codes:
   0    done
@@ -58,6 +59,8 @@ def _replay(parsed: argparse.Namespace) -> None:
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
     data, running, _ = read_saved(parsed.loader, root=parsed.root, overrides=overrides)
     plan = RankPlan(data, running)
+    if parsed.transforms is not None:
+        plan = with_transforms(plan, parsed.transforms)
     if parsed.range is None:
         _show(plan, parsed)
     else:
@@ -65,25 +68,21 @@ def _replay(parsed: argparse.Namespace) -> None:
 
 
 def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
-    step = parsed.step
-    made = plan.make(step)
-    found: dict[str, Any] = {"step": step, "digest": digest(made.batch)}
-    if plan.running.decode == "device":
-        # The table and the picture show decoded frames, and the rows that replace damaged ones.
-        made = plan.on_host().make(step)
-    refs = plan.data.describe(made.rows)
-    by_sample = {ref.sample: row for row, ref in enumerate(refs)}
-    failures = [(by_sample[error.sample], error) for error in made.replaced]
-    replaced = {row for row, _ in failures}
-    pictures = [] if parsed.out is None else _draw(plan, step, made.batch, refs, replaced, parsed.out)
+    shown = show_step(plan, parsed.step)
+    step, refs, replaced, faults = shown.step, shown.refs, shown.replaced_rows, shown.faults
+    found: dict[str, Any] = {"step": step, "digest": digest(shown.trained)}
+    pictures = [] if parsed.out is None else _draw(plan, shown, parsed.out)
     if parsed.digest:
         print(json.dumps(found) if parsed.json else f"{step} {found['digest']}")
         return
     if parsed.json:
         found |= {"rank": plan.rank, "world_size": plan.world_size, "batch_size": plan.running.batch_size}
-        found["rows"] = [{"row": row, **asdict(ref), "replaced": row in replaced} for row, ref in enumerate(refs)]
+        found["rows"] = [
+            {"row": row, **asdict(ref), "replaced": row in replaced, "faults": faults.get(row, [])}
+            for row, ref in enumerate(refs)
+        ]
         found["replaced"] = [
-            {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in failures
+            {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in shown.replaced
         ]
         found["pictures"] = [str(path) for path in pictures]
         print(json.dumps(found, indent=1))
@@ -91,24 +90,27 @@ def _show(plan: RankPlan, parsed: argparse.Namespace) -> None:
     print(f"step {step}, rank {plan.rank} of {plan.world_size}, {len(refs)} rows, digest {found['digest']}\n")
     # A pipe gets full lines.
     console = Console(width=None if sys.stdout.isatty() else 1 << 20)
-    console.print(make_table(refs, replaced=replaced))
-    if failures:
+    console.print(make_table(refs, replaced=replaced, faults=faults))
+    if replaced:
         print("\n* replaced, as these records cannot be read:")
-    for row, error in failures:
+    for row, error in shown.replaced:
         where = f"dataset {error.dataset}, split {error.split}, shard {error.shard}, record {error.record}"
         print(f"  row {row}: {where}: {printable(error.reason)}")
+    if faults:
+        print("\n! bad values:")
+    for row, texts in faults.items():
+        print(f"  row {row}: {printable('; '.join(texts))}")
     for number, path in enumerate(pictures):
         print(f"{'' if number else chr(10)}picture: {path}")
 
 
-def _draw(
-    plan: RankPlan, step: int, batch: dict[str, Any], refs: list[SampleRef], replaced: set[int], folder: Path
-) -> list[Path]:
+def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
     rank = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
-    name = f"step-{step:08d}" + (f"-rank{plan.rank}" if rank else "")
-    title = f"step {step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
+    name = f"step-{shown.step:08d}" + (f"-rank{plan.rank}" if rank else "")
+    refs = shown.refs
+    title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     try:
-        return write_sheets(folder, name, batch, refs, title=title, replaced=replaced)
+        return write_sheets(folder, name, shown.seen, refs, title=title, **sheet_names(plan.data), **marks_of(shown))
     except OSError as error:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
@@ -123,12 +125,13 @@ def _print_digests(plan: RankPlan, numbers: range) -> None:
             progress.advance()
 
 
-def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int]) -> Table:
+def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: Collection[int] = ()) -> Table:
     """Return the table of a batch.
 
     Args:
         refs: Origin of each row.
         replaced: Rows to mark with ``*``.
+        faults: Rows to mark with ``!``.
 
     Returns:
         A table that folds texts in a narrow terminal, but no numbers.
@@ -141,8 +144,8 @@ def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int]) -> Table
     for row, ref in enumerate(refs):
         cells = {
             **asdict(ref),
-            "row": f"{row}{'*' if row in replaced else ''}",
-            "steps": f"{ref.step}..{ref.step + ref.offset}",
+            "row": f"{row}{'*' if row in replaced else ''}{'!' if row in faults else ''}",
+            "steps": f"{ref.step}..{ref.step + ref.offset}" if ref.offset else str(ref.step),
         }
         table.add_row(*(Text(printable(str(cells[name]))) for name in columns))
     return table
@@ -164,6 +167,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rank", type=int, metavar="R", help="rank of the run; default: that of the file")
     parser.add_argument("--root", type=Path, metavar="DIR", help="folder of the data, if they were moved")
+    parser.add_argument(
+        "--transforms",
+        metavar="MODULE:NAME",
+        help="transforms of the run, or FILE.py:NAME: one, a list, or a function of the loader's data; shows what the "
+        "model got",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -77,13 +77,13 @@ class _Part:
         table: Table ``steps``.
         rows: Rows of the table, n of them.
         vector: Vector, of columns of the table.
-        weight: Weight of each step.
+        weight: Weight of every step, or of each of them, float64 [n].
     """
 
     table: Table
     rows: range | np.ndarray
     vector: Vector
-    weight: float
+    weight: float | np.ndarray
 
     def values(self, dim: int) -> Iterator[np.ndarray]:
         """Yield the values of one dimension, float32, some steps at a time; NaN for missing ones."""
@@ -99,7 +99,8 @@ def measure(data: Mixture, key: VectorName, *, per: Per, over: Over, split: str)
         data: Mixture.
         key: Vector.
         per: Datasets that are taken together; those of a mixture count by the weights of its last phase.
-        over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch.
+        over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch,
+            by its weight if samples have weights.
         split: TFDS split, for ``over="dataset"``.
 
     Raises:
@@ -181,7 +182,8 @@ def _statistics(names: Sequence[str], count: int, found: Mapping[str, Any]) -> V
 
 def _combine(parts: Sequence[_Part]) -> VectorStatistics:
     counts = [len(part.rows) for part in parts]
-    weights = [part.weight for part in parts]
+    is_even = all(isinstance(part.weight, float) and part.weight == parts[0].weight for part in parts)
+    weights = [] if is_even else [np.broadcast_to(part.weight, len(part.rows)) for part in parts]
     values = np.empty(sum(counts), np.float32)
     found = []
     for dim in range(parts[0].vector.size):
@@ -189,8 +191,7 @@ def _combine(parts: Sequence[_Part]) -> VectorStatistics:
         for chunk in (chunk for part in parts for chunk in part.values(dim)):
             values[start : start + len(chunk)] = chunk
             start += len(chunk)
-        is_even = len(set(weights)) == 1
-        found.append(describe_values(values) if is_even else describe_weighted(values, np.repeat(weights, counts)))
+        found.append(describe_values(values) if is_even else describe_weighted(values, np.concatenate(weights)))
     return _statistics(parts[0].vector.names, len(values), {name: [each[name] for each in found] for name in NUMBERS})
 
 
@@ -202,34 +203,44 @@ def _parts(
     for member in members:
         vector = _columns(data, key, member)
         tables = _drawn(data, member) if over == "samples" else _steps(data, member, key, split)
-        steps = sum(len(rows) for _, rows in tables)
+        steps = sum(len(rows) for _, rows, _ in tables)
         weight = data.phase_weights[-1][member] / max(steps, 1) if weighted else 1.0
-        for table, rows in tables:
+        for table, rows, counts in tables:
             own = member if weighted or over == "samples" else None
-            parts[own, table.path, vector.chosen] = _Part(table, rows, vector, weight)
+            parts[own, table.path, vector.chosen] = _Part(table, rows, vector, weight * counts)
     return list(parts.values())
 
 
-def _steps(data: Mixture, member: int, key: VectorName, split: str) -> list[tuple[Table, Any]]:
-    """Return the table ``steps`` of a split, and all its rows."""
+def _steps(data: Mixture, member: int, key: VectorName, split: str) -> list[tuple[Table, Any, Any]]:
+    """Return the table ``steps`` of a split, all its rows, and how often they count."""
     dataset = data.datasets[member]
     if split not in dataset.manifest.splits:
         raise _no_split(data, member, key, split)
     if not (dataset.folder / split / table_file("steps")).exists():
         raise ArgumentError(f"dataset {dataset.name}: split {split!r} was not fetched, so it has no statistics here")
     table = open_index(dataset, split, member=member).steps
-    return [(table, range(table.rows))]
+    return [(table, range(table.rows), 1.0)]
 
 
-def _drawn(data: Mixture, member: int) -> list[tuple[Table, Any]]:
-    """Return each table ``steps``, and the rows of the samples of the first epoch."""
-    position = np.arange(data.views.sizes[member])
-    same = np.zeros_like(position)
-    splits, rows = data.views.locate(same + member, same, position, seed=data.spec.seed, shuffle=True)
-    found = [(data.views.splits[number], rows[splits == number]) for number in np.unique(splits).tolist()]
-    if data.spec.layouts[member] == "pairs":
-        found = [(index, index.records.take("steps_row", own)) for index, own in found]
-    return [(index.steps, own) for index, own in found]
+def _drawn(data: Mixture, member: int) -> list[tuple[Table, Any, Any]]:
+    """Return each table ``steps``, the rows of the samples of the first epoch, and how often they count."""
+    views, size = data.views, int(data.views.sizes[member])
+    counts: list[Any] = []
+    if member in views.weights.members:
+        drawn = list(views.samples(member))
+        counts = np.split(size * views.weights.shares(member), np.cumsum([len(rows) for _, rows in drawn])[:-1])
+    else:
+        position = np.arange(size)
+        same = np.zeros_like(position)
+        splits, rows = views.locate(same + member, same, position, seed=data.spec.seed, shuffle=True)
+        drawn = [(number, rows[splits == number]) for number in np.unique(splits).tolist()]
+        counts = [1.0] * len(drawn)
+    found = []
+    for (number, rows), count in zip(drawn, counts, strict=True):
+        index = views.splits[number]
+        own = index.records.take("steps_row", rows) if data.spec.layouts[member] == "pairs" else rows
+        found.append((index.steps, own, count))
+    return found
 
 
 def _no_split(data: Mixture, member: int, key: VectorName, split: str) -> ArgumentError:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import simplejpeg
 import tensorflow_datasets as tfds
 
 from convert.doctor.command import main as doctor
@@ -19,8 +20,11 @@ from convert.verify.command import main as verify
 from stream import make_loader
 from stream.adapters import lerobot as lerobot_adapter
 from stream.export.command import main as export
+from stream.format.catalog import Catalog
+from stream.format.index import open_index
 from stream.replay.contact_sheet import draw_sheets
 from stream.storage.errors import ArgumentError, RecordError
+from stream.view.tracks import open_tracks
 from tests.fixtures.command import flip, tree
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, png, write_dataset
 from tests.fixtures.faults.conversion_damage import edit_manifest
@@ -258,6 +262,25 @@ def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
     (sheet,) = draw_sheets(batch, refs)
     (without,) = draw_sheets({key: value for key, value in batch.items() if "depth" not in key}, refs)
     assert sheet.size[0] > without.size[0]
+
+
+def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rerun", reason="needs the extra view")
+    from stream.view.recording import save
+    from tests.stream.view.recorded import read_recording
+
+    dataset = Catalog(root).open("demo")
+    tracks = open_tracks(dataset, open_index(dataset, "train"), 0)
+    save(tracks, tmp_path / "e.rrd")
+    (camera,) = (each for each in tracks.cameras if each.camera.name == "near")
+    recorded = read_recording(tmp_path / "e.rrd")["/cameras/near"]
+    episode = open_loader(root, cameras=["near"], frames=[0]).episode("demo", 0).cameras["depth/near"]
+    assert camera.steps.tolist() == episode.steps.tolist() == recorded["step"]
+    for place, (step, depth) in enumerate(zip(episode.steps.tolist(), episode.frames, strict=True)):
+        np.testing.assert_array_equal(camera.read_depth(step), depth)
+        assert bytes(recorded["DepthImage:buffer"][place][0]) == depth.tobytes()
+        assert simplejpeg.decode_jpeg(camera.read_picture(step)).shape == (*depth.shape, 3)
+    assert {meter for (meter,) in recorded["DepthImage:meter"]} == {1000.0}
 
 
 def test_a_dry_run_tells_the_depth(dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

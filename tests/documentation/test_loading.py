@@ -64,6 +64,11 @@ def test_the_tutorial(frames_root: Path, tmp_path: Path) -> None:
     assert (tmp_path / "loader.json").exists()
 
 
+def test_windows_in_seconds(frames_root: Path) -> None:
+    code = block_with(frames_root, 'horizon="1s"', **{"build/demo/frames": str(frames_root)})
+    assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
+
+
 def test_windows(frames_root: Path) -> None:
     code = block_with(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
     batch = run_block(code, {})["batch"]

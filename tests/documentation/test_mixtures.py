@@ -30,6 +30,11 @@ def test_counts_of_what_was_left_out(oxe_root: Path) -> None:
     assert names["left_out"] == {"filters": 4}
 
 
+def test_weights_of_samples(oxe_root: Path) -> None:
+    loader = run_block(block_with(oxe_root, "sample_weights="), {"make_loader": make_loader})["loader"]
+    assert "weight_0" in loader.describe()["bridge"]
+
+
 def test_mixture_files_of_the_page(oxe_root: Path, tmp_path: Path) -> None:
     members, schedule = blocks("docs/mixtures.md", "yaml")
     (tmp_path / "soup.yaml").write_text(members.replace("contains, drawer", "contains, e"))

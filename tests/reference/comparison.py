@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from stream import make_loader
 from stream.storage.errors import ArgumentError
 from tests.reference.configurations import Configuration
 from tests.reference.rows import Rows
-from tests.reference.samples import Member, Refused, Sample, of_epoch, settle
+from tests.reference.samples import Member, Refused, Sample, of_epoch, settle, value_of, weights_of
 
 FAR = 10**7
 """A step whose batch is compared too."""
@@ -42,12 +44,12 @@ def compare(given: Configuration, folder: Path, *, workers: int = 0) -> str:
     passes = given.case["passes"]
     total = passes * sum(sizes) if passes else min(_MOST, 2 * sum(sizes) + 40)
     batches = -(-total // given.batch_size)
-    drawn = [_sample(ref, rows.members) for step in range(batches) for ref in loader.describe(step)]
+    drawn = [_sample(ref, rows.members, given.case) for step in range(batches) for ref in loader.describe(step)]
     if passes:
         assert len(drawn) == total
     for number, epoch in enumerate(epochs):
         mine = [sample for member, sample in drawn if member == number]
-        _check_epochs(mine, epoch, sizes[number], given.case)
+        _check_epochs(mine, epoch, sizes[number], given.case, weights_of(rows.members[number], epoch, given.case))
     if passes:
         _check_passes([member for member, _ in drawn], sizes)
     else:
@@ -82,6 +84,8 @@ def _reference(given: Configuration) -> tuple[Rows, list[list[Sample]]]:
     epochs = [of_epoch(member, case) for member in members]
     if not all(epochs):
         raise Refused("a member without samples")
+    for member, epoch in zip(members, epochs, strict=True):
+        weights_of(member, epoch, case)
     if case["bounds"] == "clamp" and any(member.is_pairs for member in members):
         raise Refused("pairs have no edges to repeat")
     wanted = case["cameras"]
@@ -125,19 +129,30 @@ def _units(epoch: Sequence[Sample]) -> list[list[Sample]]:
     return found
 
 
-def _sample(ref: Any, members: Sequence[Member]) -> tuple[int, Sample]:
+def _sample(ref: Any, members: Sequence[Member], case: Mapping[str, Any]) -> tuple[int, Sample]:
     number = [member.name for member in members].index(ref.dataset)
     sample = Sample(ref.split, ref.episode, ref.step)
     episode = members[number].find(sample)
     assert (ref.episode_id, ref.source_file) == (episode.facts["episode_id"], episode.facts["source_file"])
-    assert ref.language == episode.steps["language"][ref.step]
+    columns = [case["language"]] if isinstance(case["language"], str) else case["language"]
+    texts = {value_of(members[number], episode, ref.step, f"steps.{column}") for column in columns} - {"", None}
+    assert ref.language in (texts or {""})
     return number, sample
 
 
-def _check_epochs(drawn: Sequence[Sample], epoch: Sequence[Sample], size: int, case: Mapping[str, Any]) -> None:
+def _check_epochs(
+    drawn: Sequence[Sample],
+    epoch: Sequence[Sample],
+    size: int,
+    case: Mapping[str, Any],
+    weights: Sequence[Fraction] | None,
+) -> None:
     """Each epoch has the samples of the reference, in an order that ``shuffle`` allows; the last one is incomplete."""
     if per_episode := case["samples_per_episode"]:
         _check_draws(drawn, epoch, per_episode)
+        return
+    if weights is not None:
+        _check_weighted(drawn, epoch, case, weights)
         return
     wanted = Counter(epoch)
     for first in range(0, len(drawn), size):
@@ -153,6 +168,27 @@ def _check_epochs(drawn: Sequence[Sample], epoch: Sequence[Sample], size: int, c
             blocks = [sorted(epoch[start : start + block]) for start in range(0, size, block)]
             for start in range(0, len(found) - block + 1, block):
                 assert sorted(found[start : start + block]) in blocks
+
+
+def _check_weighted(
+    drawn: Sequence[Sample], epoch: Sequence[Sample], case: Mapping[str, Any], weights: Sequence[Fraction]
+) -> None:
+    """Each epoch draws each sample floor or ceil of its share, in storage order without a shuffle."""
+    total, size = sum(weights), len(epoch)
+    least: Counter[Sample] = Counter()
+    most: Counter[Sample] = Counter()
+    for sample, weight in zip(epoch, weights, strict=True):
+        least[sample] += math.floor(size * weight / total)
+        most[sample] += math.ceil(size * weight / total)
+    places = {sample: place for place, sample in enumerate(epoch)}
+    for first in range(0, len(drawn), size):
+        found = list(drawn[first : first + size])
+        counts = Counter(found)
+        assert all(count <= most[sample] for sample, count in counts.items())
+        if len(found) == size:
+            assert all(counts[sample] >= count for sample, count in least.items())
+        if case["shuffle"] == "none" and len(places) == size:
+            assert found == sorted(found, key=places.__getitem__)
 
 
 def _check_draws(drawn: Sequence[Sample], epoch: Sequence[Sample], per_episode: int) -> None:
@@ -206,8 +242,9 @@ def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], rows: Rows) -> N
     assert len(batch["sample"]) == len(refs)
     assert "sample_mask" not in batch or batch["sample_mask"].all()
     for row, ref in enumerate(refs):
-        number, sample = _sample(ref, rows.members)
+        number, sample = _sample(ref, rows.members, rows.case)
         assert batch["sample"][row] == ref.sample
+        assert "language" not in batch or batch["language"][row] == ref.language
         rows.check(number, sample, {key: value[row] for key, value in batch.items()})
 
 

@@ -88,6 +88,8 @@ PLAIN: dict[str, Any] = {
     "filters": None,
     "episodes": None,
     "keep_ranges": None,
+    "sample_weights": None,
+    "language": "language",
 }
 """The arguments of a loader by default."""
 
@@ -171,8 +173,28 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
         case["action_columns"] = {members[0].name: [("action", [1, 0]), "count"]}
     if draw.random() < 0.2:
         case["state_columns"] = {members[-1].name: draw.choice((["reward"], [("action", [1]), "is_last"]))}
+    case |= _drawn(draw, members, case)
+    for name, times in (("action_from", ("-0.2s", "0.4s")), ("horizon", ("0.6s", "0.01s")), ("state_from", ("-0.4s",))):
+        if (has_rates or draw.random() < 0.03) and draw.random() < 0.1 and action == "window":
+            case[name] = draw.choice(times)
     phases = (draw.randrange(1, 5),) if draw.random() < 0.15 and (not case["passes"] or draw.random() < 0.1) else ()
     return Configuration(number, root, tuple(members), phases, case, draw.choice((4, 6, 12)))
+
+
+def _drawn(draw: random.Random, members: Sequence[Member], case: Mapping[str, Any]) -> dict[str, Any]:
+    """What samples are drawn by, and what they draw."""
+    found: dict[str, Any] = {"sample_weights": None, "language": "language"}
+    if draw.random() < 0.35:
+        column = draw.choice(("weight",) * 6 + ("steps.weight", "num_steps", "step", "reward"))
+        found["sample_weights"] = draw.choice((column, {members[-1].name: column}))
+        if draw.random() < 0.9:
+            found["samples_per_episode"] = 0
+    if case["metadata"] == "full":
+        found["language"] = draw.choice(("language", "language", "note", ["note", "language"]))
+    if case["frames"] and "goal" in case["frames"] and draw.random() < 0.5:
+        frames = ["goal:geometric:0.7" if frame == "goal" else frame for frame in case["frames"]]
+        found["frames"] = frames
+    return found
 
 
 def _member(draw: random.Random, place: int, sources: Mapping[str, Source], root: str, is_clamp: bool) -> Member:

@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.reference.samples import Member, Reach, Refused, Sample, reaches, value_of
+from tests.reference.samples import Member, Reach, Refused, Sample, at, reaches, value_of
 from tests.reference.source import Vector
+
+
+def _steps(value: Any, member: Member, *, least: int) -> Any:
+    """A count of steps of a member, which may be given as a time."""
+    if not isinstance(value, str):
+        return value
+    if at(value, member.source) < least:
+        raise Refused("a time of no step")
+    return at(value, member.source)
+
 
 _NOTHING = Vector((), lambda episode, t: ())
 
@@ -33,7 +43,12 @@ class Rows:
         self.actions = [self._vector(member, "action") for member in members]
         self.states = [self._vector(member, "state") for member in members]
         self.chooses = case["frames"] is not None or case["cameras"] is not None or case["bounds"] == "clamp"
-        self.steps = case["horizon"] or max(member.source.offset for member in members)
+        self.horizons = [_steps(case["horizon"], member, least=1) or member.source.offset for member in members]
+        self.firsts = {
+            name: [_steps(case[name], member, least=-(10**6)) for member in members]
+            for name in ("action_from", "state_from")
+        }
+        self.steps = max(self.horizons)
 
     def _vector(self, member: Member, which: str) -> Vector:
         columns = (self.case[f"{which}_columns"] or {}).get(member.name)
@@ -61,14 +76,13 @@ class Rows:
         if case["metadata"] == "dataset_only":
             return
         assert (row["episode"], row["step"]) == (sample.episode, sample.step)
-        assert row["language"] == episode.steps["language"][sample.step]
         if taken is not None:
             assert row["offset"] == taken[len(self.windows[number]) - 1] - sample.step
         else:
             assert row["offset"] == self.windows[number][-1].low
-        length = case["horizon"] or member.source.offset
+        length = self.horizons[number]
         width = max(len(vector.kinds) for vector in self.actions)
-        values, real = self._window(number, sample, self.actions, case["action_from"], self.steps, width)
+        values, real = self._window(number, sample, self.actions, self.firsts["action_from"][number], self.steps, width)
         values[length:], real[length:] = 0, False
         if case["action"] != "window":
             inside = min(episode.length - sample.step, length)
@@ -76,7 +90,8 @@ class Rows:
         _equal(row["action_mask"], real)
         np.testing.assert_allclose(row["action"], values, rtol=0 if case["action"] == "window" else 1e-5, atol=1e-6)
         width = max(len(vector.kinds) for vector in self.states)
-        values, real = self._window(number, sample, self.states, case["state_from"], case["state_horizon"], width)
+        first = self.firsts["state_from"][number]
+        values, real = self._window(number, sample, self.states, first, case["state_horizon"], width)
         if case["state_horizon"] == 1:
             values, real = values[0], real[0]
         _equal(row["state_mask"], real)

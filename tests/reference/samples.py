@@ -86,17 +86,36 @@ def _reach(frame: int | str, source: Source) -> Reach:
         return Reach(frame, frame)
     if frame == "offset":
         return Reach(source.offset, source.offset)
-    if frame in ("goal", "last"):
-        return Reach(0, 0, frame)
+    if frame == "last" or frame.startswith("goal"):
+        return Reach(0, 0, frame.partition(":")[0])
     if frame.endswith("s"):
-        if source.rate is None:
-            raise Refused("seconds without a rate")
-        steps = math.floor(Fraction(frame[:-1]) * Fraction(source.rate) + Fraction(1, 2))
+        steps = at(frame, source)
         if steps == 0 and Fraction(frame[:-1]) != 0:
             raise Refused("seconds that are no step")
         return Reach(steps, steps)
     low, high = frame.split("..")
     return Reach(int(low), int(high))
+
+
+def at(seconds: str, source: Source) -> int:
+    """The nearest step of a time, by the source's rate."""
+    if source.rate is None:
+        raise Refused("seconds without a rate")
+    return math.floor(Fraction(seconds[:-1]) * Fraction(source.rate) + Fraction(1, 2))
+
+
+def weights_of(member: Member, epoch: Sequence[Sample], case: Mapping[str, Any]) -> list[Fraction] | None:
+    """The weight of each sample of an epoch, None if all are the same."""
+    given = case["sample_weights"]
+    column = given.get(member.name) if isinstance(given, Mapping) else given
+    if given is not None and case["samples_per_episode"]:
+        raise Refused("two rules of drawing")
+    if column is None:
+        return None
+    found = [value_of(member, member.find(sample), sample.step, column) for sample in epoch]
+    if any(value is None or not 0 <= value < math.inf for value in found) or not any(found):
+        raise Refused("weights that cannot be drawn by")
+    return [Fraction(float(value)) for value in found]
 
 
 def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:

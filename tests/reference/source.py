@@ -201,6 +201,7 @@ def _features(name: str, cameras: tuple[str, ...], action: int, state: int) -> d
         "reward": np.float32 if name == "alpha" else np.float64,
         "count": np.int64,
         "note": tfds.features.Text(),
+        "weight": np.float32,
         **({"three": three[name]} if name in three else {}),
         **{camera: depth if camera == "far" else image for camera in cameras if camera != "image"},
     }
@@ -245,6 +246,8 @@ def _episode(rng: np.random.Generator, source: Source, length: int, file: str, p
             pictures[camera] = [None] * length
     if not any(frame for frames in pictures.values() for frame in frames):
         pictures[camera][0] = _picture(rng, camera, size)
+    weights = np.random.default_rng(length + place).choice([0, 0.25, 1, 1, 2.5, 7], length)
+    steps["weight"] = list(weights.astype(np.float32))
     folder = ("success", "failure", "other")[rng.integers(3)]
     facts: dict[str, Any] = {
         "episode_id": f"{file}__{place}",

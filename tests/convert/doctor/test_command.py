@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from io import StringIO
@@ -17,7 +16,6 @@ from convert.doctor.checks import SPLIT_CHECKS
 from convert.doctor.command import examine, main
 from convert.doctor.split import OpenSplit
 from convert.findings import Notes
-from convert.shard.images import decode_jpeg
 from tests.fixtures.command import run
 from tests.fixtures.datasets.doctor_root import Splits, diagnose, found, make_root, set_pictures, sound_episode
 from tests.fixtures.datasets.rlds_dataset import jpeg
@@ -102,21 +100,6 @@ def test_json_has_every_finding_with_its_place(bad: Path, capsys: pytest.Capture
     assert len(by_rule["frame_black"]["examples"]) == 3 and by_rule["frame_black"]["count"] == 12
 
 
-def test_the_page_has_pictures_and_escapes_texts(bad: Path, tmp_path: Path) -> None:
-    assert main([str(bad), "--html", str(tmp_path / "page.html"), "--frames", "200"]) == 1
-    page = (tmp_path / "page.html").read_text()
-    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; &quot;put&quot; &amp;" in page
-    assert "\x1b" not in page
-    assert not re.search(r'(src|href)="(?!data:image/jpeg;base64,|#)', page)
-    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*<td>frame_black</td>.*?</tr>", page, re.DOTALL)
-    pictures = re.findall(r"data:image/jpeg;base64,([A-Za-z0-9+/=]+)", row)
-    assert len(pictures) == 3
-    for picture in pictures:
-        pixels = decode_jpeg(base64.b64decode(picture))
-        assert pixels.shape == (24, 64, 3) and pixels.max() < 10
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-
-
 def test_only_chosen_datasets_are_looked_at(sound: Path) -> None:
     assert [report.dataset for report in examine(sound, datasets=["demo"]).datasets] == ["demo"]
 
@@ -153,8 +136,6 @@ def test_progress_is_shown_on_a_terminal_and_wiped_and_not_in_a_log_of_a_short_r
         (["ROOT", "--jobs", "0"], "--jobs: found '0'"),
         (["ROOT", "--datasets", ","], "--datasets ',' names no dataset"),
         (["ROOT", "--datasets", "demmo"], "no dataset 'demmo'; did you mean 'demo'"),
-        (["ROOT", "--html", "nowhere/page.html"], "--html nowhere/page.html is in no folder that exists"),
-        (["ROOT", "--html", "."], "--html . is a folder"),
         (["nowhere"], "nowhere: no such folder"),
         (["gs://bucket/oxe"], "only local folders"),
     ],
@@ -197,18 +178,6 @@ def test_ctrl_c_is_one_line(sound: Path, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(convert.doctor.dataset, "check_index", interrupted)
     assert main([str(sound)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_a_page_that_cannot_be_written_is_one_line(
-    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", str(tmp_path))
-
-    monkeypatch.setattr("stream.storage.files.os.replace", full)
-    assert main([str(sound), "--html", str(tmp_path / "page.html")]) == 1
-    assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_episodes_of_the_sound_root_differ() -> None:

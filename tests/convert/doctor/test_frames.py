@@ -11,7 +11,6 @@ from convert.doctor.dataset import Examined, choose_records
 from convert.doctor.frames import check_shares, same_picture, swapped_colours
 from convert.doctor.split import FrameFacts
 from convert.findings import Notes
-from convert.shard.images import decode_jpeg, thumbnail
 from convert.shard.record_file import encode_record
 from stream.format.manifest import read_manifest
 from stream.format.names import decode_record
@@ -107,15 +106,6 @@ def test_a_picture_is_the_same_up_to_rounding_and_not_after_a_small_movement() -
     assert same_picture(pixels, pixels + random.integers(0, 5, pixels.shape, np.uint8))
     assert not same_picture(pixels, moved)
     assert not same_picture(pixels, pixels[:32])
-
-
-def test_a_thumbnail_has_the_frames_beside_each_other() -> None:
-    left, right = np.zeros((256, 256, 3), np.uint8), np.full((256, 256, 3), 255, np.uint8)
-    thumb = thumbnail((left, right))
-    assert thumb is not None
-    small = decode_jpeg(thumb)
-    assert small.shape == (128, 256, 3)
-    assert small[:, :120].max() < 10 and small[:, 136:].min() > 245
 
 
 @pytest.mark.parametrize("sign", [1, -1])

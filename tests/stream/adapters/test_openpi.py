@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stream import ArgumentError, Loader
+from stream import ArgumentError, Loader, make_loader
 from stream.adapters import normalization, openpi
 from tests.stream.adapters.raw import Raw, places
 
@@ -104,6 +105,42 @@ def test_pi0_fast_has_its_own_views_all_valid_and_no_padding(frames_root: Path) 
     assert list(batch["image"]) == ["base_0_rgb", "base_1_rgb", "wrist_0_rgb"]
     assert all(mask.all() for mask in batch["image_mask"].values()) and not batch["image"]["base_1_rgb"].any()
     assert (batch["state"].shape, batch["actions"].shape) == ((32, 7), (32, 6, 7))
+
+
+def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) -> None:
+    """openpi takes a camera with probability 1/2 and an instruction with 1/3; empty ones are not drawn here."""
+    batches = openpi.droid_loader(frames_root, batch_size=256, image_size=(64, 64), normalize=False)
+    given: Any = {"batch_size": 256, "frames": [0], "cameras": list(openpi.DROID_EXTERIOR), "horizon": 16}
+    chosen: Any = {name: getattr(batches.data.options, name) for name in ("filters", "action_columns", "state_columns")}
+    plain = make_loader(frames_root, "droid", **given, **chosen, columns=openpi.DROID_TEXTS)
+    first, places = 0, Counter[tuple[int, int]]()
+    for step in range(6):
+        batch, raw = batches.batch_at(step), plain.batch_at(step)
+        for row, text in enumerate(batch["prompt"]):
+            texts = [raw[name][row] for name in openpi.DROID_TEXTS]
+            told = [each for each in texts if each]
+            assert text in (told or [""])
+            if len(told) == len(set(told)) > 1:
+                places[len(told), told.index(text)] += 1
+        image = batch["image"]["base_0_rgb"]
+        shown = [(image == raw[f"frames/{name}"][:, 0]).all(axis=(1, 2, 3)) for name in given["cameras"]]
+        assert (shown[0] ^ shown[1]).all()
+        first += int(shown[0].sum())
+        assert (batch["actions"][..., :8] >= -10).all() and not batch["actions"][..., 8:].any()
+        np.testing.assert_array_equal(batch["state"][:, :8], raw["state"])
+    rows = 6 * 256
+    assert abs(first - rows / 2) < 4 * np.sqrt(rows / 4)
+    assert all("success" in name for name in success_paths(batches))
+    assert places
+    for several in {several for several, _ in places}:
+        own = [places[several, number] for number in range(several)]
+        assert max(own) - min(own) < 6 * np.sqrt(sum(own))
+
+
+def success_paths(loader: Loader) -> list[str]:
+    """The paths of the episodes that have samples."""
+    (split,), (episodes,) = loader.data.views.splits, loader.data.views.episodes
+    return split.episodes.take_texts("episode_metadata/file_path", episodes.astype(np.int64))
 
 
 class Words:

@@ -79,8 +79,8 @@ def expected_row(data: MixedData, rows: Rows, row: int) -> dict[str, Any]:
     record = tables["records"][int(rows.record[row])]
     episode = tables["episodes"][record["episode"]]
     length = record["offset"]
-    if spec.horizon is not None:
-        length = min(spec.horizon, episode["num_steps"] - record["step"])
+    if data.options.horizon is not None:
+        length = min(spec.action_span.longest, episode["num_steps"] - record["step"])
     window = tables["steps"][record["steps_row"] : record["steps_row"] + length]
     assert [step["step"] for step in window] == list(range(record["step"], record["step"] + length))
     options = data.options

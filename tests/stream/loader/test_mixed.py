@@ -42,7 +42,7 @@ def names(root: Path) -> list[str]:
 def test_a_batch_is_as_wide_as_the_widest_member(oxe_root: Path) -> None:
     data = mix(oxe_root, {"bridge": 1, "kuka": 1, "language_table": 1})
     spec = data.spec
-    assert max(spec.offsets) == spec.window == 10
+    assert max(data.offsets) == spec.action_span.longest == 10
     assert spec.action_size == max(vector.size for vector in spec.actions)
     assert spec.frame_shape == (64, 64)
     assert spec.num_frames == (2, 2, 2)

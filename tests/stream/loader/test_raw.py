@@ -14,8 +14,11 @@ import pytest
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from stream import make_loader
+from stream.format.catalog import Catalog
 from stream.format.frame import decode_frame
+from stream.format.index import open_index
 from stream.storage.errors import ArgumentError
+from stream.view.tracks import open_tracks
 from tests.fixtures.command import run
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 
@@ -98,3 +101,23 @@ def test_an_export_has_jpegs_of_raw_frames(roots: dict[str, Path], tmp_path: Pat
         for row, image in zip(stored.to_pylist(), images, strict=True):
             pixels = PIXELS[row["episode_index"]][row["frame_index"]].astype(int)
             assert np.abs(decode_frame(image["bytes"]) - pixels).mean() < 2
+
+
+@pytest.mark.parametrize("layout", ["pairs", "frames"])
+def test_an_episode_is_seen_and_recorded_with_the_pixels_of_the_source(
+    layout: str, roots: dict[str, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("rerun", reason="needs the extra view")
+    from stream.view.recording import save
+    from tests.stream.view.recorded import read_recording
+
+    dataset = Catalog(roots[layout]).open("demo")
+    tracks = open_tracks(dataset, open_index(dataset, "train"), 1)
+    assert save(tracks, tmp_path / "e.rrd") == []
+    (track,) = tracks.cameras
+    recorded = read_recording(tmp_path / "e.rrd")[f"/cameras/{track.camera.name}"]
+    assert recorded["step"] == track.steps.tolist()
+    for step, (buffer,) in zip(recorded["step"], recorded["Image:buffer"], strict=True):
+        assert bytes(buffer) == PIXELS[1][step].tobytes()
+        shown = decode_frame(track.read_picture(step)).astype(int)
+        assert np.abs(shown - PIXELS[1][step]).mean() < 2

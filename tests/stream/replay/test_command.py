@@ -104,7 +104,7 @@ def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, capsys: py
     loader = load_loader(saved)
     found = json.loads(shown(capsys, "--loader", saved, "--step", 7, "--json", "--out", tmp_path / "pictures"))
     refs = [
-        {"row": row, **asdict(ref), "frame_steps": list(ref.frame_steps), "replaced": False}
+        {"row": row, **asdict(ref), "frame_steps": list(ref.frame_steps), "replaced": False, "faults": []}
         for row, ref in enumerate(loader.describe(7))
     ]
     assert found == {

@@ -12,6 +12,8 @@ from PIL import Image
 
 from stream.order.reference import SampleRef
 from stream.replay.contact_sheet import ROWS_PER_PAGE, draw_sheets, write_sheets
+from stream.replay.pictures import find_pictures
+from stream.view.window import steps_text
 
 RED = (200, 20, 30)
 CURVE = (20, 90, 180)
@@ -180,3 +182,41 @@ def test_without_actions_nothing_is_kept_free_for_them() -> None:
 def test_drawing_is_repeatable() -> None:
     first, second = (only(batch_of(3), refs_of(3), title="t").tobytes() for _ in range(2))
     assert first == second
+
+
+def test_rows_with_bad_values_are_marked_red_and_the_steps_of_nan_too() -> None:
+    action = np.ones((2, 5, 3), np.float32)
+    batch = batch_of(2, action=action, action_mask=np.ones(action.shape, bool))
+    plain = pixels_of(only(batch, refs_of(2)), RED)
+    marked = pixels_of(only(batch, refs_of(2), faults={1: ["action: NaN in x"]}), RED)
+    action[1, 2, 0] = np.nan
+    assert plain == 0
+    assert 0 < marked < pixels_of(only(batch, refs_of(2), faults={1: ["action: NaN in x"]}), RED)
+
+
+def test_cameras_and_dimensions_are_named() -> None:
+    action = np.ones((1, 5, 2), np.float32)
+    batch = batch_of(1, action=action, action_mask=np.ones(action.shape, bool))
+    names = {"cameras": {"frames": {"bridge": ("wrist",)}}, "dimensions": {"bridge": ("x", "gripper")}}
+    sheets = [
+        only(batch, refs_of(1), **arguments).tobytes() for arguments in ({}, *({key: names[key]} for key in names))
+    ]
+    assert len(set(sheets)) == 3
+
+
+def test_one_frame_is_one_step() -> None:
+    from dataclasses import replace
+
+    (ref,) = refs_of(1)
+    sheets = [only(batch_of(1, frames=1), [replace(ref, offset=offset)]).tobytes() for offset in (0, 1)]
+    assert len(set(sheets)) == 2
+    assert steps_text(24, 24) == "step 24"
+
+
+@pytest.mark.parametrize("make", [lambda x: np.moveaxis(x, -1, 1) / 255.0, lambda x: x.astype(np.float32) / 127.5 - 1])
+def test_images_that_transforms_give_are_shown(make: Any) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    frames[:, 0, 0], frames[:, 0, 1] = 0, 255
+    (pictures,) = find_pictures({"image": {"primary": make(frames)}, "state": np.zeros((2, 7))}, 2)
+    assert pictures.key == "image/primary"
+    assert np.abs(pictures.images[1][0].astype(int) - frames[1]).max() <= 1

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from stream import ArgumentError, load_loader, make_loader
-from stream.order.plain_values import canonical_columns, plain_scalar, plain_values
+from stream.storage.plain_values import canonical_columns, plain_scalar, plain_values
 
 
 class Colour(enum.StrEnum):

@@ -1,0 +1,197 @@
+"""``python -m bench.browse``: the pages of ``stream.browse`` on a root of 29 datasets and 6*10^7 steps, in Chromium.
+
+The root is synthetic (`bench.synthetic`), made in ``--work`` and removed again. Every repeat starts the command
+anew and drives its pages with Debian's Chromium through playwright. A page counts as shown when its content is, not
+when the server answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from bench.measure.child import BenchFailed, ask
+from bench.measure.command import Result, tell, work_folder
+from bench.measure.machine import own_set, proportional_set
+from bench.measure.options import option, wholes
+from bench.measure.points import Point, Prepared, Repeated, study
+from bench.measure.tables import Table, figure, point_table
+from bench.synthetic import Scale, make_root
+from stream.storage.arguments import whole
+
+_DATASET = "synthetic_14"
+_FRAMES = 300
+"""Frames that are asked for one after the other, as playing does."""
+_COLUMNS = {
+    "start s": figure("start_s", form=".2f"),
+    "first page s": figure("first_page_s", form=".2f"),
+    "dataset s": figure("dataset_s", form=".2f"),
+    "search s": figure("search_s", form=".2f"),
+    "filter s": figure("filter_s", form=".2f"),
+    "sort s": figure("sort_s", form=".2f"),
+    "histograms s": figure("histograms_s", form=".2f"),
+    "episode s": figure("episode_s", form=".2f"),
+    "frames/s": figure("frames_per_s", form=",.0f"),
+    "mixture s": figure("mixture_s", form=".2f"),
+    "own MB": figure("own_bytes", form=",.0f", scale=1e-6),
+    "PSS MB": figure("pss_bytes", form=",.0f", scale=1e-6),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrowseOptions(Repeated):
+    """Options of the command."""
+
+    records: tuple[int, ...] = option((60_000_000,), wholes(1), "sizes", metavar="A,B")
+    work: Path | None = option(None, Path, "folder for the roots; by default the temporary one", metavar="DIR")
+    frames: int = option(_FRAMES, whole(1), "stored frames to ask for")
+
+
+@contextmanager
+def _prepare(given: BrowseOptions) -> Iterator[Prepared]:
+    points = []
+    with work_folder("bench-browse", given.work) as work:
+        for asked in given.records:
+            scale = Scale.of(asked)
+            tell(f"making {scale.records:,} records in {scale.shards:,} shards")
+            make_root(work / str(asked), scale)
+            points.append(Point(f"{scale.records:,}", {"records": scale.records, "asked": asked}))
+        yield Prepared(
+            points=points,
+            measure=lambda point: ask(
+                "bench.browse", {"root": str(work / str(point.parameters["asked"])), "frames": given.frames}
+            ),
+        )
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure the pages of a root of `bench.synthetic`.
+
+    Args:
+        request: root; frames.
+
+    Returns:
+        start_s: From the start of the command until it names its address, all manifests read.
+        first_page_s: The overview, with its first frame drawn.
+        dataset_s: The page of a dataset after a click, with its first thumbnail drawn.
+        search_s, filter_s, sort_s: The table after a text, a condition on ``step``, and a click on ``steps``.
+        histograms_s: All dimensions of the action beside those of 28 datasets.
+        episode_s: An episode after a click, with its frame drawn.
+        frames_per_s: Frames of one episode after the other, asked for one by one.
+        mixture_s: The mixture of all datasets.
+        own_bytes, pss_bytes: Memory of the command at the end, without mapped files, and with its share of them.
+    """
+    with contextlib.ExitStack() as stack:
+        marks = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "marks.json"
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "stream.browse", request["root"], "--port", "0", "--no-open", "--marks", marks]
+        process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        stack.callback(process.send_signal, signal.SIGINT)
+        line = process.stdout.readline() if process.stdout else ""
+        if not line:
+            raise BenchFailed("stream.browse ended without an address")
+        found = {"start_s": time.perf_counter() - began}
+        address = line.partition(" is at ")[2].split(" ")[0]
+        found |= _look(address)
+        found["frames_per_s"] = _play(address, request["frames"])
+        return {**found, "own_bytes": own_set(process.pid), "pss_bytes": proportional_set(process.pid)}
+
+
+def _look(address: str) -> dict[str, float]:
+    """Return the seconds until each page is shown."""
+    from playwright.sync_api import sync_playwright
+
+    found: dict[str, float] = {}
+    with sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1400, "height": 900})
+        # What a browser keeps of earlier visits, scripts for example, is not part of a page.
+        page.goto(f"{address}marks")
+
+        def timed(name: str, work: Callable[[], Any], shown: str) -> None:
+            began = time.perf_counter()
+            work()
+            page.wait_for_function(shown, polling="raf")
+            found[name] = time.perf_counter() - began
+
+        def opened(name: str, work: Callable[[], Any], shown: str) -> None:
+            # From the click on, by the clock of the page itself, which begins then.
+            work()
+            found[name] = page.wait_for_function(f"{shown} && performance.now()", polling="raf").json_value() / 1000
+
+        drawn = "[...document.querySelectorAll('img')].some(image => image.naturalWidth > 0)"
+        rows = "document.querySelectorAll('tbody tr').length"
+        opened("first_page_s", lambda: page.goto(address), f"{rows} > 28 && {drawn}")
+        link = page.locator("#datasets a", has_text=_DATASET).first
+        opened("dataset_s", link.click, f"document.querySelector('.q-table') && {rows} > 5 && {drawn}")
+        told = "document.body.innerText.match(/([0-9,]+) of ([0-9,]+) episodes(.*)/)"
+        search = page.get_by_label("Instruction, id or number")
+        timed("search_s", lambda: search.fill("drawer"), f"{told}?.[1] != {told}?.[2]")
+        search.fill("")
+        page.wait_for_function(f"{told}?.[1] == {told}?.[2]")
+        timed("filter_s", lambda: _filter(page), f"{told}?.[3].includes('samples')")
+        heading = page.get_by_role("columnheader", name="steps")
+        timed("sort_s", heading.click, "location.search.includes('sort%22%3A%22num_steps')")
+        timed(
+            "histograms_s",
+            page.get_by_role("tab", name="Histograms").click,
+            "document.querySelectorAll('svg text').length > 28",
+        )
+        page.get_by_role("tab", name="Episodes").click()
+        page.wait_for_function(f"{rows} > 5")
+        episode = page.locator("tbody tr a.plain").nth(3)
+        opened("episode_s", episode.click, "document.querySelector('canvas[data-state=shown]')")
+        opened(
+            "mixture_s", lambda: page.goto(f"{address}mixture"), "document.querySelectorAll('#members tr').length > 28"
+        )
+        chromium.close()
+    return found
+
+
+def _filter(page: Any) -> None:
+    page.get_by_label("Filter").fill("step")
+    page.get_by_role("option", name="step", exact=True).click()
+    page.get_by_label("Value").fill("30")
+    page.get_by_role("button", name="Add").click()
+
+
+def _play(address: str, count: int) -> float:
+    """Return the frames a second of episodes played from the first step on."""
+    with requests.Session() as session:
+        began = time.perf_counter()
+        for number in range(count):
+            place = f"{number // 60}/0/{number % 60}.jpg"
+            session.get(f"{address}frame/{_DATASET}/train/{place}").raise_for_status()
+        return count / (time.perf_counter() - began)
+
+
+def _table(result: Result) -> Table:
+    note = f"medians of {result['parameters']['repeat']}; MB are 10^6 bytes; own: without mapped files"
+    return point_table(result["points"], _COLUMNS, [note], first="records")
+
+
+COMMAND = study(
+    name="browse",
+    about="Measure how long the pages of stream.browse take on a large root.",
+    options=BrowseOptions,
+    prepare=_prepare,
+    describe=lambda run: f"first page {run['first_page_s']:.2f} s, episode {run['episode_s']:.2f} s",
+    table=_table,
+    libraries=("nicegui", "numpy", "playwright", "pyarrow"),
+)
+main = COMMAND.main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

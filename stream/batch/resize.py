@@ -1,0 +1,88 @@
+"""Frames at another size than the stored one, made where they are decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from stream.storage.arguments import check_whole
+from stream.storage.errors import ArgumentError
+
+ImageFit = Literal["stretch", "pad"]
+ImageFilter = Literal["area", "lanczos", "bilinear"]
+ImageSize = tuple[int, int] | Mapping[str, tuple[int, int]] | None
+FITS: tuple[ImageFit, ...] = get_args(ImageFit)
+FILTERS: tuple[ImageFilter, ...] = get_args(ImageFilter)
+_PILLOW = {"area": "BOX", "lanczos": "LANCZOS", "bilinear": "BILINEAR"}
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The rule for frames of another size.
+
+    Attributes:
+        fit: ``stretch`` changes the aspect ratio; ``pad`` keeps it and adds black borders, as openpi's ``image_tools``.
+        filter: Filter of Pillow, with antialiasing. Depth takes the nearest value, whatever the filter.
+    """
+
+    fit: ImageFit
+    filter: ImageFilter
+
+    def apply(self, frame: np.ndarray, out: np.ndarray) -> None:
+        """Write a frame at the size of ``out``.
+
+        Args:
+            frame: uint8 [H, W, 3], or of depth uint16 [H, W].
+            out: An array of the same type, [height, width, 3] or [height, width].
+        """
+        (height, width), (old_height, old_width) = out.shape[:2], frame.shape[:2]
+        if self.fit == "pad" and (height, width) != (old_height, old_width):
+            ratio = max(old_width / width, old_height / height)
+            inner_height, inner_width = max(1, int(old_height / ratio)), max(1, int(old_width / ratio))
+            top, left = (height - inner_height) // 2, (width - inner_width) // 2
+            out[...] = 0
+            out = out[top : top + inner_height, left : left + inner_width]
+        if out.shape == frame.shape:
+            out[...] = frame
+        elif frame.ndim == 2:
+            out[...] = frame[_nearest(out.shape[0], frame.shape[0])[:, None], _nearest(out.shape[1], frame.shape[1])]
+        else:
+            # Here, because processes that do not resize run without it.
+            from PIL import Image
+
+            image = Image.fromarray(frame)
+            out[...] = image.resize(out.shape[1::-1], Image.Resampling[_PILLOW[self.filter]])
+
+
+def _nearest(new: int, old: int) -> np.ndarray:
+    """Return the old place below the middle of each new one, int64 [new]."""
+    return np.asarray((2 * np.arange(new) + 1) * old // (2 * new))
+
+
+def check_size(name: str, size: Any) -> tuple[int, int]:
+    """Return a size as (height, width); raise ArgumentError if it is not two whole numbers from 1 to 10,000.
+
+    >>> check_size("image_size", [224, 224])
+    (224, 224)
+    """
+    try:
+        height, width = (check_whole(name, each, least=1) for each in size)
+    except (TypeError, ValueError):
+        height, width = 0, 0
+    if not 0 < height <= 10_000 or not 0 < width <= 10_000:
+        raise ArgumentError(f"{name}={size!r:.100}; expected (height, width) in pixels")
+    return height, width
+
+
+def canonical_size(size: Any) -> list[int] | dict[str, list[int]] | None:
+    """Return the ``image_size`` argument in its JSON form.
+
+    Raises:
+        ArgumentError: It is neither a size nor a mapping of cameras to sizes.
+    """
+    if isinstance(size, Mapping) and size:
+        return {str(key): list(check_size(f"image_size[{key!r}]", own)) for key, own in size.items()}
+    return None if size is None else list(check_size("image_size", size))

@@ -1,0 +1,1 @@
+"""``python -m stream.browse``: a local web application to look at converted data."""

@@ -1,0 +1,136 @@
+"""The web application: an address for each page and each stored frame, and the server behind them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import socket
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import Body, FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from nicegui import ui
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from stream.browse.doctor import Doctor
+from stream.browse.opened import Opened
+from stream.browse.pages import dataset as dataset_page
+from stream.browse.pages import doctor as doctor_page
+from stream.browse.pages import episode, marks, mixture, overview, run
+from stream.browse.shell import error_page
+from stream.storage.errors import ArgumentError, FormatError, StreamError
+from stream.view.player import PLAYER_FILE
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_KEPT_FOR = "private, max-age=86400, immutable"
+_BUILDING_S = 120
+"""Seconds that a page may take to build; the batch of a run may have to come from a slow disk."""
+_TIMEOUT_S = 120
+_SHUTDOWN_S = 2
+"""Seconds that open connections get after Ctrl-C."""
+
+
+def serve(opened: Opened, listening: socket.socket, *, started: Callable[[], None]) -> None:
+    """Serve the pages on a bound socket until Ctrl-C.
+
+    Args:
+        opened: Root.
+        listening: Socket.
+        started: Function to call when the pages can be asked for.
+    """
+    app = make_app(opened)
+    app.router.on_startup.append(started)
+    # It warns of every unknown address.
+    logging.getLogger("nicegui").setLevel(logging.ERROR)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S, access_log=False)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def make_app(opened: Opened) -> FastAPI:
+    """Return the application of a root; one per process, as NiceGUI holds its pages in the process."""
+    app = FastAPI(openapi_url=None)
+    if opened.takes_paths:
+        # A name that points to this machine must not give other sites the pages.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
+    app.get("/frame/{dataset}/{split}/{number}/{camera}/{step}.jpg")(functools.partial(_frame, opened))
+    app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, opened))
+    app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
+
+    doctor = Doctor(opened)
+    app.router.on_shutdown.append(doctor.stop)
+
+    @_page("/")
+    def show_overview() -> None:
+        overview.show(opened)
+
+    @_page("/dataset/{name}/{split}")
+    async def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
+        await dataset_page.show(opened, doctor, name, split, state=state, tab=tab)
+
+    @_page("/doctor")
+    def show_doctor() -> None:
+        doctor_page.show(opened, doctor)
+
+    @_page("/marks")
+    def show_marks() -> None:
+        marks.show(opened)
+
+    @_page("/mixture")
+    def show_mixture(request: Request) -> None:
+        mixture.show(opened, mixture.Asked.of(opened, request.query_params))
+
+    @app.get("/episode/{dataset}/{split}/{number}")
+    def show_episode(dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> Response:
+        try:
+            return episode.show(opened, dataset, split, number, step=step, window=window)
+        except (StreamError, FormatError, OSError) as error:
+            return error_page(error, status=_status(error))
+
+    @_page("/run")
+    async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:
+        await run.show(opened, loader, step=step, rank=rank, first=first)
+
+    ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
+    return app
+
+
+def _page(path: str) -> Callable[[Callable[..., Any]], None]:
+    """Give a page its address; errors of the data become a page of one sentence."""
+
+    def register(build: Callable[..., Any]) -> None:
+        @functools.wraps(build)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                made = build(*args, **kwargs)
+                return await made if inspect.isawaitable(made) else made
+            except (StreamError, FormatError, OSError) as error:
+                return error_page(error, status=_status(error))
+
+        ui.page(path, response_timeout=_BUILDING_S)(guarded)
+
+    return register
+
+
+def _frame(opened: Opened, dataset: str, split: str, number: int, camera: int, step: int) -> Response:
+    """Return the JPEG of a stored frame; FastAPI calls this in a thread."""
+    try:
+        picture = opened.episode(dataset, split, number).camera(camera).read_picture(step)
+    except (StreamError, FormatError, OSError) as error:
+        return PlainTextResponse(str(error), status_code=_status(error))
+    return Response(picture, media_type="image/jpeg", headers={"Cache-Control": _KEPT_FOR})
+
+
+def _mark(opened: Opened, dataset: str, split: str, number: int, marked: Annotated[bool, Body(embed=True)]) -> Response:
+    """Mark an episode, or take its mark away."""
+    try:
+        opened.marks.set(dataset, opened.episode(dataset, split, number).facts["episode_id"], marked)
+    except (StreamError, FormatError, OSError) as error:
+        return PlainTextResponse(str(error), status_code=_status(error))
+    return JSONResponse({"marked": marked})
+
+
+def _status(error: Exception) -> int:
+    return 404 if isinstance(error, ArgumentError) else 500

@@ -1,0 +1,88 @@
+"""Marked episodes, kept in the JSON file that ``make_loader`` takes as ``episodes=``."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from stream.format.episode_list import read_by_name, read_list
+from stream.storage.errors import ArgumentError
+from stream.storage.files import write_whole
+
+Use = Literal["leave_out", "keep"]
+"""Use of the marked episodes of a dataset: leave them out, or keep them alone."""
+
+
+@dataclass
+class _Marked:
+    use: Use
+    ids: set[str]
+
+
+class Marks:
+    """The marked episodes of each dataset. Every change is written at once; several threads may use them.
+
+    Args:
+        path: File, read if it exists.
+        datasets: Names of the datasets that the file may have.
+
+    Raises:
+        ArgumentError: The file holds something else.
+    """
+
+    def __init__(self, path: str | Path, datasets: Sequence[str]) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._by_dataset: dict[str, _Marked] = {}
+        if not self.path.exists():
+            return
+        if self.path.suffix != ".json":
+            raise ArgumentError(f"--marks {self.path}: expected a JSON file")
+        for name, value in read_by_name(str(self.path), datasets, "--marks").items():
+            found = read_list(value, f"{self.path}: {name}")
+            self._by_dataset[name] = _Marked("keep" if found.keeps else "leave_out", set(found.names))
+
+    def __len__(self) -> int:
+        return sum(len(marked.ids) for marked in self._by_dataset.values())
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the datasets with marked episodes."""
+        return sorted(name for name, marked in self._by_dataset.items() if marked.ids)
+
+    def has(self, dataset: str, episode_id: str) -> bool:
+        """Return whether an episode is marked."""
+        return dataset in self._by_dataset and episode_id in self._by_dataset[dataset].ids
+
+    def ids(self, dataset: str) -> list[str]:
+        """Return the ids of the marked episodes of a dataset, sorted."""
+        return sorted(self._by_dataset[dataset].ids) if dataset in self._by_dataset else []
+
+    def use(self, dataset: str) -> Use:
+        """Return the use of the marked episodes of a dataset."""
+        return self._by_dataset[dataset].use if dataset in self._by_dataset else "leave_out"
+
+    def set(self, dataset: str, episode_id: str, marked: bool) -> None:
+        """Mark an episode, or take its mark away, and write the file; raise OSError if it cannot be written."""
+        with self._lock:
+            ids = self._by_dataset.setdefault(dataset, _Marked("leave_out", set())).ids
+            (ids.add if marked else ids.discard)(episode_id)
+            self._write()
+
+    def set_use(self, dataset: str, use: Use) -> None:
+        """Choose the use of the marked episodes of a dataset, and write the file."""
+        with self._lock:
+            self._by_dataset.setdefault(dataset, _Marked(use, set())).use = use
+            self._write()
+
+    def to_json(self) -> str:
+        """Return the content of the file."""
+        content = {name: {self._by_dataset[name].use: self.ids(name)} for name in self.datasets}
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+    def _write(self) -> None:
+        write_whole(self.path, self.to_json())

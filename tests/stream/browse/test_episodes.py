@@ -1,0 +1,85 @@
+"""The table of episodes finds, filters and sorts as the index says, without reading more of it than a query needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stream import make_loader
+from stream.browse import episodes
+from stream.browse.episodes import EpisodeTable, Query
+from stream.browse.opened import Opened
+from stream.storage.errors import ArgumentError
+
+
+@pytest.fixture(scope="module")
+def opened(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    return Opened.open(oxe_root, marks=tmp_path_factory.mktemp("marks") / "marks.json")
+
+
+@pytest.fixture
+def table(opened: Opened) -> EpisodeTable:
+    return opened.table("bridge", "train")
+
+
+def test_a_search_finds_instruction_id_and_number(table: EpisodeTable) -> None:
+    said = table.values("language", np.array([1]))[0]
+    named = table.values("episode_id", np.array([2]))[0]
+    assert 1 in table.find(Query(search=said.upper())).episodes
+    assert table.find(Query(search=named)).episodes.tolist() == [2]
+    assert 3 in table.find(Query(search="3")).episodes
+    assert len(table.find(Query(search="no such text [")).episodes) == 0
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(
+    "condition", [("step", ">=", 3), ("motion", ">", 0.006), ("language", "contains", "red"), ("episode", "in", [0, 1])]
+)
+def test_a_filter_leaves_the_samples_that_a_loader_has(
+    opened: Opened, oxe_root: Path, condition: tuple[str, str, object], split: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodes, "_CHUNK", 7)
+    found = opened.table("bridge", split).find(Query(filters=(condition,)))
+    loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, filters=[condition])
+    assert (found.samples, len(found.episodes)) == (
+        loader.sizes["bridge"],
+        loader.describe()["bridge"]["remaining_episodes"],
+    )
+
+
+def test_a_filter_on_an_unknown_column_names_it(table: EpisodeTable) -> None:
+    with pytest.raises(ArgumentError, match="has no column 'stepp'"):
+        table.find(Query(filters=(("stepp", ">", 1),)))
+
+
+def test_every_column_sorts_both_ways_with_missing_values_last(opened: Opened) -> None:
+    for name in ("bridge", "droid", "rt1", "kuka"):
+        table = opened.table(name, "train")
+        for column in table.columns:
+            upward, downward = (table.find(Query(sort=column, descending=down)).episodes for down in (False, True))
+            values = [value for value in table.values(column, upward) if value is not None]
+            assert values == sorted(values), column
+            assert [value for value in table.values(column, downward) if value is not None] == sorted(
+                values, reverse=True
+            ), column
+
+
+def test_a_mean_of_steps_is_that_of_an_episode(table: EpisodeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodes, "_CHUNK", 7)
+    means = EpisodeTable(table.dataset, table.index).sort_key("mean of motion")
+    steps = table.index.steps
+    for episode, mean in enumerate(means.tolist()):
+        own = steps.array("motion")[steps.array("episode") == episode]
+        assert mean == pytest.approx(np.nanmean(own), rel=1e-6)
+
+
+def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None:
+    texts = table.frequent_texts("language", 100)
+    assert sum(count for _, count in texts) == len(table)
+    ids = table.values("episode_id", np.arange(len(table)))
+    assert table.find_ids([ids[2], "unknown"]) == {ids[2]: 2}
+    source, _, position = ids[2].rpartition("__")
+    assert table.find_source(source, int(position)) == 2
+    assert table.find_source("other", 0) is None

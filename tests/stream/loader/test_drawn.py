@@ -1,0 +1,162 @@
+"""What a sample draws: one of several cameras and texts, and geometric goals; the same for any ranks and workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream import ArgumentError, PairSource, load_loader, make_loader
+from stream.order.window import WindowTable, resolve_windows
+from tests.stream.index_root import change_table, write_dataset
+
+CAMERAS = {"exterior": ("primary", "exterior_image_2_left"), "wrist": "wrist"}
+TEXTS = ["language_instruction", "language_instruction_2", "language_instruction_3"]
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(np.array_equal(value, other[key]) for key, value in one.items())
+
+
+def test_each_sample_shows_one_of_the_cameras_evenly_and_anew_in_each_epoch(frames_root: Path) -> None:
+    given: Any = {"batch_size": 32, "frames": [-1, 0], "shuffle": "none", "bounds": "clamp"}
+    drawn = make_loader(frames_root, "droid", cameras=CAMERAS, **given)
+    both = make_loader(
+        frames_root, "droid", cameras=["exterior_image_1_left", "exterior_image_2_left", "wrist"], **given
+    )
+    taken: dict[tuple[int, int], set[int]] = {}
+    counts: Counter[int] = Counter()
+    for step in range(4 * drawn.steps_per_epoch):
+        batch, all_of = drawn.batch_at(step), both.batch_at(step)
+        assert np.array_equal(batch["frames/wrist"], all_of["frames/wrist"])
+        for row in range(32):
+            shown = [
+                number
+                for number in (1, 2)
+                if np.array_equal(batch["frames/exterior"][row], all_of[f"frames/exterior_image_{number}_left"][row])
+            ]
+            assert len(shown) == 1 and batch["frames_mask/exterior"][row, 1]
+            counts.update(shown)
+            taken.setdefault((int(batch["episode"][row]), int(batch["step"][row])), set()).update(shown)
+    assert abs(counts[1] - counts[2]) < 5 * np.sqrt(sum(counts.values()))
+    assert sum(len(own) == 2 for own in taken.values()) > len(taken) / 2
+
+
+def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, tmp_path: Path) -> None:
+    given: Any = {"cameras": CAMERAS, "language": TEXTS, "frames": [0, "goal:geometric:0.9"], "batch_size": 12}
+    whole = make_loader(frames_root, "droid", seed=3, **given)
+    whole.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json", num_workers=1)
+    assert same(whole.batch_at(5), again.batch_at(5)) and same(whole.batch_at(0), next(iter(again)))
+    ranks = [{"rank": rank, "world_size": 3} for rank in range(3)]
+    parts = [make_loader(frames_root, "droid", seed=3, **own, **given).batch_at(5) for own in ranks]
+    for key, value in whole.batch_at(5).items():
+        found = np.concatenate([np.asarray(part[key]) for part in parts])
+        assert np.array_equal(found, value)
+    assert [ref.language for ref in whole.describe(5)] == whole.batch_at(5)["language"]
+
+
+def test_an_episode_shows_every_camera_that_samples_draw_from(frames_root: Path) -> None:
+    drawn = make_loader(frames_root, "droid", cameras=CAMERAS, frames=[0], batch_size=1).episode("droid", 0)
+    assert list(drawn.cameras) == ["frames/exterior_image_1_left", "frames/exterior_image_2_left", "frames/wrist"]
+    plain = make_loader(frames_root, "droid", cameras=["exterior_image_2_left"], frames=[0], batch_size=1).episode(
+        "droid", 0
+    )
+    assert np.array_equal(plain.frames, drawn.cameras["frames/exterior_image_2_left"].frames)
+
+
+def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_root: Path) -> None:
+    loader = make_loader(frames_root, "bridge,droid", cameras=CAMERAS, frames=[0], batch_size=32)
+    batch = loader.batch_at(0)
+    assert batch["frames_mask/exterior"].all()
+    assert batch["frames_mask/wrist"][:, 0].tolist() == [ref.dataset == "droid" for ref in loader.describe(0)]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A dataset with three texts a step: all, some, one and none of them empty."""
+    folder = write_dataset(tmp_path, "demo", {"train": [[40, 30]]})
+    texts = {name: [] for name in ("first", "second", "third")}
+    for row in range(70):
+        texts["first"].append("" if row % 4 > 2 else f"a{row}")
+        texts["second"].append(None if row % 4 > 1 else f"b{row}")
+        texts["third"].append("" if row % 4 > 0 else f"c{row}")
+
+    def add(table: Any) -> Any:
+        import pyarrow as pa
+
+        for name, own in texts.items():
+            table = table.append_column(name, pa.array(own, pa.large_string()))
+        return table
+
+    change_table(folder, "steps", add)
+    return tmp_path
+
+
+def test_a_text_is_drawn_evenly_from_those_that_are_not_empty(told: Path) -> None:
+    loader = make_loader(told, "demo", batch_size=64, language=("first", "second", "third"))
+    found: dict[int, Counter[str]] = {}
+    for step in range(40):
+        batch = loader.batch_at(step)
+        for row, text in enumerate(batch["language"]):
+            steps_row = int(batch["step"][row] + 40 * batch["episode"][row])
+            found.setdefault(steps_row, Counter())[text[:1]] += 1
+    by_kind = [sum((own for row, own in found.items() if row % 4 == kind), Counter()) for kind in range(4)]
+    assert [set(own) for own in by_kind] == [set("abc"), set("ab"), set("a"), {""}]
+    for own in by_kind[:2]:
+        mean = sum(own.values()) / len(own)
+        assert all(abs(count - mean) < 5 * np.sqrt(mean) for count in own.values())
+
+
+def test_one_other_column_of_texts_is_the_language(told: Path) -> None:
+    batch = make_loader(told, "demo", batch_size=20, language="first", columns=["first"]).batch_at(0)
+    assert batch["language"] == batch["first"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"language": ["first", "fourth"]}, "language: no dataset of the mixture has 'fourth'"),
+        ({"language": "reward"}, "language: 'reward' has numbers"),
+        ({"language": []}, "expected a column of texts"),
+        ({"language": ["first"], "metadata": "none"}, "with metadata='none' a batch has no language"),
+        ({"cameras": {}}, "expected the role or name of a camera"),
+        ({"cameras": {"a": ("primary", "primary")}}, "expected the role or name of a camera"),
+        ({"cameras": {"a": 3}}, "expected the role or name of a camera"),
+        ({"cameras": {"a": ("primary", "left")}}, "no dataset of the mixture stores 'primary'"),
+        ({"frames": ["goal:geometric:1.0"]}, "'goal:geometric:1.0'; expected"),
+        ({"frames": ["goal:geometric:0.99999"]}, "expected a discount above 0, at most 0.9999"),
+    ],
+)
+def test_wrong_choices_are_refused_when_the_loader_is_made(told: Path, given: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make_loader(told, "demo", batch_size=4, **given)
+
+
+def test_a_source_without_epochs_draws_nothing(told: Path) -> None:
+    with pytest.raises(ArgumentError, match="PairSource cannot draw"):
+        PairSource(told, "demo", language=["first", "second"])
+
+
+def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) -> np.ndarray:
+    """The steps of geometric goals of some samples."""
+    from stream.format.fields import Fields
+
+    fields = Fields.model_construct(layout="frames", offset=1, control_frequency=None)
+    windows = resolve_windows([f"goal:geometric:{discount}"], [fields], ["demo"])
+    zero = np.zeros(count, np.int64)
+    found, mask = WindowTable(windows, seed=1).steps(zero, zero + step, zero + num_steps, np.arange(count))
+    assert mask.all() == (step < num_steps - 1)
+    return found[:, 0]
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.9, 0.99])
+def test_a_geometric_goal_is_k_steps_later_with_a_falling_probability_or_the_last_step(discount: float) -> None:
+    ahead = goals(discount, step=3, num_steps=24) - 3
+    shares = np.bincount(ahead, minlength=21) / len(ahead)
+    wanted = np.array([0, *((1 - discount) * discount ** np.arange(19)), discount**19])
+    assert np.abs(shares - wanted).max() < 5 / np.sqrt(len(ahead))
+    assert goals(discount, step=23, num_steps=24).tolist() == [23] * 20_000

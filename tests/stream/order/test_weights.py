@@ -1,0 +1,298 @@
+"""Draws by weight: each sample floor or ceil of its share, whatever the ranks, the step and the blocks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream import ArgumentError, Loader, Normalize, PairSource, StateError, load_loader, make_loader
+from stream.order import weights as module
+from stream.order.weights import SampleWeights
+from tests.stream.index_root import change_table, write_dataset
+
+
+def opened(values: Sequence[Any], dtype: Any = np.float64, *, begin: int = 0) -> SampleWeights:
+    """The weights of one member."""
+    stored = np.array(values, dtype)
+
+    def read(numbers: np.ndarray | range) -> tuple[np.ndarray, None]:
+        return stored[np.asarray(numbers) - begin], None
+
+    found = SampleWeights(read)
+    found.add(0, "demo", "weight", begin=begin, size=len(stored))
+    return found
+
+
+def drawn(weights: SampleWeights, size: int, epoch: int, seed: int = 0) -> np.ndarray:
+    zero = np.zeros(size, np.int64)
+    return weights.draw(zero, zero + epoch, np.arange(size), seed=seed)
+
+
+def check_counts(counts: Any, values: Sequence[Any]) -> None:
+    """Each sample is drawn floor or ceil of N * w / sum(w) times, by exact fractions."""
+    exact = [Fraction(value) for value in values]
+    total = sum(exact)
+    for number, weight in enumerate(exact):
+        share = len(exact) * weight / total
+        assert math.floor(share) <= counts[number] <= math.ceil(share), f"sample {number} of weight {float(weight)}"
+
+
+NUMBERS = st.one_of(
+    st.sampled_from([0.0, 1.0, 2.0, 0.5, 3.0, 1e-3]), st.floats(0, 1e6, width=32, allow_subnormal=False)
+)
+
+
+@settings(deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=200).filter(any), st.integers(0, 2**60), st.integers(0, 10**9))
+def test_an_epoch_draws_every_sample_floor_or_ceil_of_its_share(values: list[float], seed: int, epoch: int) -> None:
+    check_counts(Counter(drawn(opened(values, np.float32), len(values), epoch, seed).tolist()), values)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8, np.int64])
+def test_equal_weights_of_any_type_draw_every_sample_once(dtype: Any) -> None:
+    for value in (1, 3, 7):
+        found = drawn(opened([value] * 1000, dtype), 1000, 5)
+        assert found.tolist() == list(range(1000))
+
+
+def test_a_point_between_two_samples_is_the_begin_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "make_key", lambda *parts: 0)
+    assert drawn(opened([1] * 200), 200, 0).tolist() == list(range(200))
+    assert drawn(opened([1, 0] * 100), 200, 0).tolist() == [2 * (n // 2) for n in range(200)]
+
+
+@pytest.mark.parametrize("factor", [1e-300, 0.1, 1, 3e18, 1e300])
+def test_the_unit_of_weights_does_not_matter(factor: float) -> None:
+    values = [0, factor, 2 * factor] * 50
+    counts = Counter(drawn(opened(values), 150, 0).tolist())
+    assert [counts[number] for number in range(150)] == [0, 1, 2] * 50
+
+
+def test_over_the_epochs_every_sample_comes_in_proportion_to_its_weight() -> None:
+    values = np.random.default_rng(0).exponential(size=40)
+    counts = Counter(np.concatenate([drawn(opened(values), 40, epoch) for epoch in range(500)]).tolist())
+    share = 40 * 500 * values / values.sum()
+    assert all(abs(counts[number] - each) < 5 * math.sqrt(500) for number, each in enumerate(share.tolist()))
+
+
+def test_a_draw_does_not_depend_on_the_others_nor_on_where_the_member_begins() -> None:
+    values = np.random.default_rng(1).random(1000)
+    whole = drawn(opened(values), 1000, 3)
+    zero, position = np.zeros(7, np.int64), np.array([999, 0, 500, 500, 3, 64, 63])
+    for begin in (0, 12_345):
+        found = opened(values, begin=begin).draw(zero, zero + 3, position, seed=0)
+        assert found.tolist() == whole[position].tolist()
+
+
+def test_weights_of_a_wide_range_are_drawn_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 1 << 10)
+    values = np.random.default_rng(2).lognormal(0, 3, 20_003).astype(np.float32)
+    values[::5] = 0
+    found = opened(values, np.float32)
+    counts = np.bincount(drawn(found, len(values), 1), minlength=len(values))
+    # Exact sums: the weights are whole multiples of 2^-60 of a number that float64 cannot add up.
+    units = [int(np.ldexp(np.float64(value), 60)) for value in values]
+    total = sum(units)
+    for number in np.random.default_rng(3).integers(0, len(values), 500).tolist():
+        assert len(values) * units[number] // total <= counts[number] <= -(-len(values) * units[number] // total)
+    assert not counts[::5].any() and found.zeros(0) == len(values[::5])
+
+
+LENGTHS = {"train": [[7, 12, 3], [9, 20], [15]]}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two datasets with weights a step, a column with gaps, and columns of weights that cannot be drawn by."""
+    where = tmp_path_factory.mktemp("weights")
+    for name in ("alpha", "beta"):
+        folder = write_dataset(where, name, LENGTHS)
+
+        def add(table: pa.Table, name: str = name) -> pa.Table:
+            random = np.random.default_rng(len(name))
+            weight = random.choice([0, 0.5, 1, 2, 7.25], len(table)).astype(np.float32)
+            holes = np.where(np.arange(len(table)) % 9 == 3, np.nan, weight)
+            for column, values in {
+                "weight": weight,
+                "holes": holes,
+                "negative": -weight,
+                "infinite": np.where(weight == 1, np.inf, weight),
+                "nothing": 0 * weight,
+            }.items():
+                table = table.append_column(column, pa.array(values.astype(np.float32)))
+            return table
+
+        change_table(folder, "steps", add)
+    return where
+
+
+def weight_of(loader: Loader, column: str = "weight") -> dict[tuple[str, int, int], float]:
+    """The weight of each sample, by dataset, episode and step, from the batches of a loader without weights."""
+    found = {}
+    for split, rows in (piece for member in range(2) for piece in loader.data.views.samples(member)):
+        index = loader.data.views.splits[split]
+        place = index.records.take("steps_row", rows)
+        keys = zip(index.steps.take("episode", place), index.steps.take("step", place), strict=True)
+        values = index.steps.take(column, place).tolist()
+        found |= {(index.dataset, int(e), int(t)): w for (e, t), w in zip(keys, values, strict=True)}
+    return found
+
+
+def count(loader: Loader, refs: Sequence[Any], name: str, epoch: int) -> Counter[Any]:
+    return Counter((name, ref.episode, ref.step) for ref in refs if ref.dataset == name and ref.epoch == epoch)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "shuffle"), [(1, "global"), (2, "global"), (3, "global"), (2, "block:5"), (2, "none")]
+)
+def test_three_epochs_of_all_ranks_draw_every_sample_by_its_weight(root: Path, ranks: int, shuffle: str) -> None:
+    arguments: Any = {"batch_size": 12, "sample_weights": "weight", "shuffle": shuffle, "seed": 4}
+    mixture = {"alpha": 1, "beta": 1}
+    parts = [make_loader(root, mixture, **arguments, rank=rank, world_size=ranks) for rank in range(ranks)]
+    steps = range(2 * 3 * sum(parts[0].sizes.values()) // 12)
+    refs = [ref for step in steps for part in parts for ref in part.describe(step)]
+    weights = weight_of(parts[0])
+    for name in mixture:
+        own = {key: weight for key, weight in weights.items() if key[0] == name}
+        for epoch in range(3):
+            counts = count(parts[0], refs, name, epoch)
+            check_counts([counts[key] for key in own], list(own.values()))
+    whole = make_loader(root, mixture, **arguments)
+    assert [ref for step in steps for ref in whole.describe(step)] == refs
+
+
+def test_a_resumed_run_with_workers_goes_on_with_the_same_draws(root: Path, tmp_path: Path) -> None:
+    loader = make_loader(root, "alpha,beta", batch_size=5, sample_weights="weight", columns=["weight"], seed=1)
+    plain = [loader.batch_at(step) for step in range(9)]
+    loader.save(tmp_path / "loader.json")
+    assert all((batch["weight"] > 0).all() for batch in plain)
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+    state = iterator.get_state()
+    iterator.close()
+    again = iter(load_loader(tmp_path / "loader.json", num_workers=2))
+    again.set_state(state)
+    for batch in plain[4:]:
+        found = next(again)
+        assert all(np.array_equal(found[key], value) for key, value in batch.items())
+    again.close()
+
+
+def test_a_state_is_bound_to_the_column_and_its_content(root: Path, tmp_path: Path) -> None:
+    state = make_loader(root, "alpha", batch_size=4, sample_weights="weight").state_at(3)
+    for other in (None, "count_of_all", "three_times"):
+        folder = write_dataset(tmp_path / str(other), "alpha", LENGTHS)
+        if other:
+            change_table(folder, "steps", lambda table: table.append_column("weight", pa.array(np.ones(len(table)))))
+        loader = make_loader(tmp_path / str(other), "alpha", batch_size=4, sample_weights="weight" if other else None)
+        with pytest.raises(StateError, match=r"datasets\.alpha"):
+            loader.step_of(state)
+
+
+def test_weights_go_with_filters_splits_and_one_member_alone(root: Path) -> None:
+    given: Any = {"filters": [("holes", ">=", 0), ("step", ">", 1)], "sample_weights": {"alpha": "holes"}}
+    loader = make_loader(root, {"alpha": 1, "beta": 1}, batch_size=4, split="train[:4]+train[2:]", **given)
+    refs = [ref for step in range(sum(loader.sizes.values())) for ref in loader.describe(step)]
+    plain = count(loader, refs, "beta", 0)
+    assert (
+        set(plain.values()) == {1, 2} and sum(plain.values()) == loader.sizes["beta"]
+    )  # episodes 2 and 3 are named twice
+    weights = weight_of(loader, "holes")
+    counts, total = count(loader, refs, "alpha", 0), 0.0
+    times = {key: value for (_, *key_), value in plain.items() for key in [("alpha", *key_)]}
+    own = {key: weights[key] for key in weights if key[0] == "alpha"}
+    total = sum(own[key] * times.get(key, 1) for key in own)
+    for key, weight in own.items():
+        share = loader.sizes["alpha"] * weight * times.get(key, 1) / total
+        assert math.floor(share) - 1 <= counts[key] <= math.ceil(share) + 1
+    assert loader.describe()["alpha"]["weight_0"] > 0 and "weight_0" not in loader.describe()["beta"]
+
+
+def test_a_block_of_several_parts_of_a_split_is_drawn_from_often(root: Path) -> None:
+    # Two draws of one block, whose numbers come twice, in a split of three parts and a mixture of two layouts of runs.
+    given: Any = {"split": "train[3:]+train[:2]+train[1:4]", "shuffle": "none", "batch_size": 64}
+    loader = make_loader(root, {"alpha": 1, "beta": 1}, sample_weights={"beta": "weight"}, **given)
+    plain = make_loader(root, {"alpha": 1, "beta": 1}, **given)
+    size = loader.sizes["beta"]
+    epoch = [(ref.episode, ref.step) for step in range(6) for ref in plain.describe(step) if ref.dataset == "beta"]
+    drawn = [(ref.episode, ref.step) for step in range(6) for ref in loader.describe(step) if ref.dataset == "beta"]
+    weights = weight_of(loader)
+    own = [weights["beta", *key] for key in epoch[:size]]
+    total = sum(map(Fraction, own))
+    counts = Counter(drawn[:size])
+    for key in set(epoch[:size]):
+        times = [number for number, other in enumerate(epoch[:size]) if other == key]
+        share = size * Fraction(own[times[0]]) / total
+        assert len(times) * math.floor(share) <= counts[key] <= len(times) * math.ceil(share)
+
+
+def test_an_episodes_weight_holds_for_each_of_its_samples(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "alpha", LENGTHS)
+    change_table(folder, "episodes", lambda table: table.append_column("value", pa.array([0, 1, 0, 3, 0, 0])))
+    loader = make_loader(tmp_path, "alpha", batch_size=5, sample_weights="value")
+    counts = Counter(ref.episode for step in range(loader.steps_per_epoch * 20) for ref in loader.describe(step))
+    assert set(counts) == {1, 3}
+    assert counts[3] / counts[1] == pytest.approx(3 * 7 / 10, rel=0.1)  # 7 and 10 pairs
+
+
+def test_passes_draw_as_many_samples_by_weight(root: Path) -> None:
+    loader = make_loader(root, "alpha", batch_size=8, sample_weights="weight", passes=2)
+    refs = [ref for step in range(loader.num_steps or 0) for ref in loader.describe(step)]
+    assert len(refs) == 2 * loader.sizes["alpha"]
+    own = weight_of(make_loader(root, "alpha,beta", batch_size=8))
+    own = {key: weight for key, weight in own.items() if key[0] == "alpha"}
+    for epoch in range(2):
+        counts = count(loader, refs, "alpha", epoch)
+        check_counts([counts[key] for key in own], list(own.values()))
+
+
+def test_statistics_over_samples_count_by_weight(root: Path) -> None:
+    loader = make_loader(root, "alpha", batch_size=4, sample_weights="weight")
+    (found,) = Normalize(loader, over="samples", method="mean_std").statistics["state"].values()
+    plain = make_loader(root, "alpha", batch_size=loader.sizes["alpha"], passes=1, columns=["weight"]).batch_at(0)
+    mean = np.average(plain["state"].astype(np.float64), weights=plain["weight"], axis=0)
+    std = np.sqrt(np.average((plain["state"] - mean) ** 2, weights=plain["weight"], axis=0))
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(found.std, std, rtol=1e-6)
+    assert (found.min == plain["state"][plain["weight"] > 0].min(axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("holes", r"dataset alpha, column 'holes': of 54 samples \d have no weight .NaN or missing"),
+        ("negative", r"of 54 samples 0 have no weight .*, \d+ a negative one, 0 an infinite one"),
+        ("infinite", r"0 a negative one, \d+ an infinite one"),
+        ("nothing", "all 54 samples have weight 0"),
+        ("reward", r"of 54 samples \d+ have no weight"),
+        ("three", "column 'three' is not one number a row"),
+        ("note", "column 'note' is not one number a row"),
+        ("wieght", "no column 'wieght' in alpha, beta; did you mean .weight."),
+        ({"gamma": "weight"}, "no member 'gamma'"),
+        (7, "expected a column, or a mapping of members to columns"),
+        ({"alpha": ["weight"]}, "expected a column, or a mapping"),
+    ],
+)
+def test_weights_that_cannot_be_drawn_by_are_refused_when_the_loader_is_made(
+    root: Path, given: Any, message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make_loader(root, "alpha,beta", batch_size=4, sample_weights=given)
+
+
+def test_other_rules_of_drawing_do_not_mix_with_weights(root: Path) -> None:
+    with pytest.raises(ArgumentError, match="samples_per_episode=2 with sample_weights"):
+        make_loader(root, "alpha", batch_size=4, sample_weights="weight", samples_per_episode=2)
+    with pytest.raises(ArgumentError, match="PairSource has no sample_weights"):
+        PairSource(root, "alpha", sample_weights="weight")
