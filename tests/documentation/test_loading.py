@@ -51,11 +51,6 @@ def test_normalising_in_training_and_on_a_robot(oxe_root: Path, tmp_path: Path) 
     assert robot.action.shape == (7,) and robot.action.any()
 
 
-def test_windows_in_seconds(frames_root: Path) -> None:
-    code = block_with(frames_root, 'horizon="1s"', **{"build/demo/frames": str(frames_root)})
-    assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
-
-
 def test_the_tutorial(frames_root: Path, tmp_path: Path) -> None:
     code = block_with(frames_root, "build/tutorial/loader.json", **{"build/tutorial/root": str(frames_root)})
     shapes: list[tuple[int, ...]] = []
@@ -67,6 +62,11 @@ def test_the_tutorial(frames_root: Path, tmp_path: Path) -> None:
     run_block(code.replace("build/tutorial", str(tmp_path)), {"train_step": train_step})
     assert shapes == [(16, *shapes[0][1:]), (16, 8, 8), (16, 8, 8)]
     assert (tmp_path / "loader.json").exists()
+
+
+def test_windows_in_seconds(frames_root: Path) -> None:
+    code = block_with(frames_root, 'horizon="1s"', **{"build/demo/frames": str(frames_root)})
+    assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
 
 
 def test_windows(frames_root: Path) -> None:

@@ -49,6 +49,8 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "openvla.examples(",
         "def episodes(path)",
         "build/tutorial/loader.json",
+        'horizon="1s"',
+        "sample_weights={",
         "value_model(batch)",
         "good = [",
     }
