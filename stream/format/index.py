@@ -196,6 +196,7 @@ def used_columns(
         first: Split of the same dataset to compare the types of columns with.
 
     Raises:
+        ArgumentError: The split lacks a label that ``first`` has.
         FormatError: A column is missing, or its type differs from ``first``.
     """
     entry = dataset.manifest.splits[index.split]
@@ -203,6 +204,11 @@ def used_columns(
     found = []
     for kind, name in dict.fromkeys(columns):
         table, other = index.table(kind), first.table(kind)
+        if name in first.labels and kind == "steps" and name not in {*stored[kind], *table.columns}:
+            raise ArgumentError(
+                f"dataset {index.dataset}, split {index.split}: has no label {name!r}, which split {first.split} has; "
+                "attach it there too, or load one split at a time"
+            )
         if name not in stored[kind] or name not in table.columns:
             raise FormatError(
                 f"{table.path}: column {name!r} is not in both the file and the manifest; convert this dataset again"

@@ -10,6 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index, open_labels
 from stream.format.manifest import NAME, Manifest, SplitEntry, TableEntry, read_manifest
@@ -47,8 +50,9 @@ def add_labels(
     ``episode_index``; and its step by ``step`` or ``frame_index``, the steps [start, stop) by ``start`` and ``stop``,
     or all steps by none of these. A table with LeRobot's ``index`` alone needs no other key. Rows come in any order.
 
-    A label is a number, true or false, a text, or a list of numbers of one length. What the table does not name is
-    missing: the mask of the column is False there, and the value NaN, 0 for a whole number, False, or an empty text.
+    A label is a number, true or false, a text, or a list of numbers of one length. What the table does not name, and
+    where its column ``<name>_mask`` of booleans is False, is missing: the mask of the column is False there, and the
+    value NaN, 0 for a whole number, False, or an empty text.
 
     Args:
         root: Local folder that ``convert.run`` wrote, or ``stream.fetch`` copied.
@@ -57,7 +61,7 @@ def add_labels(
             to columns.
         name: Name of the labels, to replace or remove them by; by default that of their only column, or of the file.
         split: Split that the table is of; by default all splits, which takes keys that are the same in all.
-        columns: Columns to attach; by default all that are no keys.
+        columns: Columns to attach; by default all that are no keys, and no masks of others (``<name>_mask``).
         overwrite: Replace labels of the same name.
 
     Returns:
@@ -255,12 +259,17 @@ def _read(
     found = [
         LabelColumn(given.schema.field(name), steps, folder=folder, stack=stack, where=given.where) for name in chosen
     ]
-    names = dict.fromkeys([*places.keys, *chosen])
+    masks = {name: mask for name in chosen if (mask := given.mask_of(name))}
+    names = dict.fromkeys([*places.keys, *chosen, *masks.values()])
     for batch in given.batches(list(names)):
         for placed in places.locate(batch):
             # After a fault the rest is read to count all of them.
             for column in found if not places.faults.counts else ():
-                column.put(batch.column(column.name), placed)
+                values = batch.column(column.name)
+                if column.name in masks:
+                    has = pc.fill_null(batch.column(masks[column.name]), False)
+                    values = values.take(pc.if_else(has, pa.array(range(len(values)), pa.int64()), None))
+                column.put(values, placed)
     if not places.faults.counts:
         for column in found:
             _ = column.field

@@ -96,7 +96,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("table", metavar="TABLE", nargs="?", help="table to attach; without one, labels are listed")
     parser.add_argument("--split", metavar="S", help="split that the table is of (default: all)")
     parser.add_argument("--name", metavar="N", help="name of the labels (default: their only column, or the file)")
-    parser.add_argument("--columns", metavar="A,B", help="columns to attach (default: all that are no keys)")
+    parser.add_argument("--columns", metavar="A,B", help="columns to attach (default: all but keys and masks)")
     parser.add_argument("--overwrite", action="store_true", help="replace labels of this name")
     parser.add_argument("--remove", metavar="N", help="take these labels away")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -51,7 +51,7 @@ class GivenTable:
         """Return the columns that become labels.
 
         Args:
-            columns: Their names, None for all that are no keys.
+            columns: Their names, None for all that are no keys and no masks.
 
         Raises:
             ArgumentError: There is none, a name is unknown or a key, or the table has a column twice.
@@ -65,12 +65,18 @@ class GivenTable:
             if name not in known:
                 what = "is a key" if name in names else closest(name, known, noun="columns")
                 raise ArgumentError(f"{self.where}: no column {name!r:.80} to attach; {what}")
-        found = list(dict.fromkeys(columns if columns is not None else known))
+        masks = {self.mask_of(name) for name in known}
+        found = list(dict.fromkeys(columns if columns is not None else [name for name in known if name not in masks]))
         if not found:
             raise ArgumentError(
                 f"{self.where}: has no column to attach beside its keys; its columns are {', '.join(names) or 'none'}"
             )
         return found
+
+    def mask_of(self, column: str) -> str | None:
+        """Return the column ``<name>_mask`` that says which rows have a value, as in batches and exports; or None."""
+        mask = f"{column}_mask"
+        return mask if mask in self.schema.names and pa.types.is_boolean(self.schema.field(mask).type) else None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some columns.

@@ -65,7 +65,6 @@ class MixedData:
         catalog: Catalog | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.options = options
         catalog = catalog or Catalog(root)
         self.root = catalog.root
         self.datasets = _open_datasets(mixture.members, catalog)
@@ -76,11 +75,12 @@ class MixedData:
             unmapped=options.unmapped,
             unknown_units=options.unknown_units,
         )
-        self.datasets = tuple(compress(self.datasets, stay))
+        options = options.without(self._leave(stay))
         members = tuple(compress(mixture.members, stay))
         choices = _choices(members, [dataset.name for dataset in self.datasets], options)
         choices, stay = settle_missing(choices, self.datasets, options.missing)
-        self.datasets = tuple(compress(self.datasets, stay))
+        # A saved loader has the members that stay, and says nothing of others.
+        self.options = options = options.without(self._leave(stay))
         self.mixture = mixture = replace(mixture, members=tuple(compress(members, stay)))
         self.members = members = mixture.members
         self.names = tuple(dataset.name for dataset in self.datasets)
@@ -123,6 +123,12 @@ class MixedData:
         num_samples = options.passes and options.passes * int(self.views.sizes.sum())
         self.plan = Plan(mix, self.views, seed=options.seed, shuffle=shuffle, num_samples=num_samples)
         self._warn_of_offsets()
+
+    def _leave(self, stay: Sequence[bool]) -> set[str]:
+        """Leave the datasets out that do not stay, and return their names."""
+        gone = {dataset.name for dataset, stays in zip(self.datasets, stay, strict=True) if not stays}
+        self.datasets = tuple(compress(self.datasets, stay))
+        return gone
 
     def weights_at(self, step: int) -> dict[str, float]:
         """Return the share of each dataset in the samples at a step, a multiple of 2^-20."""
@@ -185,10 +191,11 @@ class MixedData:
         )
         spec.check_reduction()
         fixed = {"language", *replace(spec, columns=()).fields()}
+        masks = {f"{column.name}_mask" for column in spec.columns if column.dtype is not None}
         for column in spec.columns:
-            if column.name in fixed or f"{column.name}_mask" in fixed:
+            if column.name in fixed | masks or f"{column.name}_mask" in fixed:
                 raise ArgumentError(
-                    f"columns: {column.name!r} is a key of every batch already; for the column of that name in a "
+                    f"columns: {column.name!r} is a key of the batch already; for the column of that name in a "
                     f"table of the index write episodes.{column.name}, steps.{column.name} or records.{column.name}"
                 )
         return spec

@@ -124,6 +124,29 @@ def test_a_batch_has_labels_with_their_masks(root: Path) -> None:
         assert batch["task"][row] == ((VALUES["task"][int(here[0])].as_py() or "") if len(here) else "")
 
 
+def test_a_column_of_masks_says_where_the_others_are_missing(root: Path, folder: Path) -> None:
+    has = pa.array([True, False, None] * 4)
+    masks = {f"{name}_mask": has for name in VALUES}
+    stream.add_labels(root, "demo", some(ROWS, **VALUES, **masks), name="all", split="train")
+    assert list(stream.list_labels(root, "demo")["train"]["all"]) == list(VALUES)
+    for name, array in VALUES.items():
+        _, valid = column(folder, name)
+        assert valid is not None
+        both = zip(array.to_pylist(), has.to_pylist(), strict=True)
+        assert valid[ROWS].tolist() == [bool(mask) and value is not None for value, mask in both]
+    stream.add_labels(root, "demo", some(ROWS, value_mask=has), split="train")
+    with pytest.raises(ArgumentError, match=r"columns: 'value_mask' is a key of the batch already.*steps\.value_mask"):
+        stream.make_loader(root, "demo", batch_size=1, columns=["value_mask", "value"])
+    batch = stream.make_loader(root, "demo", batch_size=1, columns=["steps.value_mask", "value"]).batch_at(0)
+    assert {"value", "value_mask", "steps.value_mask", "steps.value_mask_mask"} <= set(batch)
+
+
+def test_a_label_of_one_split_alone_is_refused_for_both_by_its_name(root: Path) -> None:
+    stream.add_labels(root, "demo", {"episode": [0], "x": [1]}, split="train")
+    with pytest.raises(ArgumentError, match="split val: has no label 'x', which split train has; attach it there too"):
+        stream.make_loader(root, "demo", batch_size=1, split="train+val", columns=["x"])
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow", "feather", "folder"])
 def test_tables_come_from_files_of_each_kind(root: Path, folder: Path, tmp_path: Path, ending: str) -> None:
     table = some(ROWS, value=pa.array(np.arange(12) / 8, pa.float32()))

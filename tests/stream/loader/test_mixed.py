@@ -96,8 +96,8 @@ def test_an_option_that_cannot_be_is_refused(oxe_root: Path, options: dict[str, 
         ({"action_columns": {"brigde": ["reward"]}}, "action_columns: no member 'brigde'; did you mean 'bridge'"),
         ({"state_columns": {"bridge": ["nothing"]}}, "dataset bridge: state: no column 'nothing'"),
         ({"columns": ["nothing"]}, "columns: no dataset of the mixture has 'nothing'"),
-        ({"columns": ["step"]}, r"columns: 'step' is a key of every batch already.*write episodes\.step, steps\.step"),
-        ({"columns": ["language"]}, "columns: 'language' is a key of every batch already"),
+        ({"columns": ["step"]}, r"columns: 'step' is a key of the batch already.*write episodes\.step, steps\.step"),
+        ({"columns": ["language"]}, "columns: 'language' is a key of the batch already"),
     ],
 )
 def test_a_column_that_a_batch_cannot_hold_is_refused(oxe_root: Path, options: dict[str, Any], message: str) -> None:
