@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stream.batch.cameras import Cameras, canonical_cameras
@@ -40,6 +40,10 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "unknown_units": UNKNOWN_UNITS,
     "missing": MISSING,
 }
+
+
+_BY_MEMBER = ("filters", "episodes", "keep_ranges", "sample_weights", "action_columns", "state_columns")
+"""Arguments that may be mappings of members."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +149,14 @@ class Options:
         """Canonical space of each vector that is loaded in one."""
         chosen: dict[VectorName, SpaceName | None] = {"action": self.action_space, "state": self.state_space}
         return {which: space for which, space in chosen.items() if space is not None}
+
+    def without(self, members: Collection[str]) -> Options:
+        """Return the options without what they say of some members."""
+        cut: dict[str, Any] = {}
+        for name in _BY_MEMBER:
+            if isinstance(given := getattr(self, name), Mapping):
+                cut[name] = {member: value for member, value in given.items() if member not in members} or None
+        return replace(self, **cut)
 
     def own_columns(self, which: VectorName) -> Mapping[str, Sequence[Any]]:
         """Return the columns that the caller chose for a vector, by member."""

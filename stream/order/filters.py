@@ -179,9 +179,11 @@ def check_stored(what: str, columns: Mapping[str, str], datasets: Sequence[Datas
     lacking = [each for each in datasets if each.name in columns and not _stores(each, columns[each.name])]
     if lacking:
         column, known = columns[lacking[0].name], set().union(*map(_stored, datasets))
+        short = column.rpartition(".")[2]
+        other = f"give {what} by member, such as {{'name': {column!r}}}, for those that have it"
         raise ArgumentError(
             f"{what}: no column {column!r} in {', '.join(each.name for each in lacking)}; "
-            f"{closest(column.rpartition('.')[2], known, noun='columns')}"
+            f"{other if short in known else closest(short, known, noun='columns')}"
         )
 
 

@@ -420,6 +420,24 @@ def test_missing_drop_leaves_the_datasets_out(root: Path, tmp_path: Path) -> Non
     assert load_loader(tmp_path / "loader.json").dataset_names == ("kuka",)
 
 
+def test_what_is_said_of_a_dataset_that_is_left_out_goes_with_it(root: Path, tmp_path: Path) -> None:
+    loader = make_loader(
+        root,
+        MIXTURE,
+        batch_size=4,
+        filters={"kuka": SUCCESS, "bridge": SUCCESS},
+        sample_weights={"rt1": "step", "bridge": "step"},
+        missing="drop",
+    )
+    assert loader.dataset_names == ("kuka", "rt1")
+    loader.save(tmp_path / "loader.json")
+    again = load_loader(tmp_path / "loader.json")
+    assert again.dataset_names == ("kuka", "rt1")
+    assert again.step_of(loader.state_at(3)) == 3
+    with pytest.raises(ArgumentError, match="filters: no member 'rt2'"):
+        make_loader(root, MIXTURE, batch_size=4, filters={"kuka": SUCCESS, "rt2": SUCCESS}, missing="drop")
+
+
 @pytest.mark.parametrize("missing", ["error", "keep", "drop"])
 def test_a_column_that_no_dataset_has_is_an_error_whatever_is_missing(root: Path, missing: Any) -> None:
     with pytest.raises(ArgumentError, match=r"no column 'steps.sucess' in bridge, kuka, rt1; did you mean 'success'"):

@@ -128,6 +128,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "negative": -weight,
                 "infinite": np.where(weight == 1, np.inf, weight),
                 "nothing": 0 * weight,
+                **({"only": weight} if name == "alpha" else {}),
             }.items():
                 table = table.append_column(column, pa.array(values.astype(np.float32)))
             return table
@@ -279,6 +280,7 @@ def test_statistics_over_samples_count_by_weight(root: Path) -> None:
         ("three", "column 'three' is not one number a row"),
         ("note", "column 'note' is not one number a row"),
         ("wieght", "no column 'wieght' in alpha, beta; did you mean .weight."),
+        ("only", r"no column 'only' in beta; give sample_weights by member, such as .*'only'"),
         ({"gamma": "weight"}, "no member 'gamma'"),
         (7, "expected a column, or a mapping of members to columns"),
         ({"alpha": ["weight"]}, "expected a column, or a mapping"),
