@@ -146,6 +146,9 @@ def find_cameras(
         shape = (own_size[0], own_size[1]) if own_size else _shape(key or "primary", numbers, stored, names)
         codecs = tuple(_codec(each, own) for each, own in zip(stored, numbers, strict=True))
         loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None, codecs))
+    keys = [each.frames for each in loaded]
+    if again := [key for key in keys if keys.count(key) > 1]:
+        raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {again[0]!r}; rename one")
     known_keys = [key or "primary" for key, _ in wanted]
     for name in size if isinstance(size, Mapping) else ():
         if name not in known_keys:

@@ -68,6 +68,11 @@ def test_an_episode_shows_every_camera_that_samples_draw_from(frames_root: Path)
     assert np.array_equal(plain.frames, drawn.cameras["frames/exterior_image_2_left"].frames)
 
 
+def test_two_cameras_of_one_key_are_refused(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="two of them would have the key 'frames/view'; rename one"):
+        make_loader(frames_root, "droid", cameras={"view": "primary", "depth/view": "wrist"}, batch_size=1)
+
+
 def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_root: Path) -> None:
     loader = make_loader(frames_root, "bridge,droid", cameras=CAMERAS, frames=[0], batch_size=32)
     batch = loader.batch_at(0)

@@ -62,6 +62,11 @@ def test_a_batch_without_its_origin_needs_its_loader(frames_root: Path) -> None:
         stream.show(batch, make_loader(frames_root, "bridge", batch_size=3))
 
 
+def test_a_sample_that_is_no_batch_is_refused(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="has no dimension of rows"):
+        stream.show(stream.pairs(frames_root, "bridge")[0])
+
+
 def test_encoded_frames_are_refused_with_what_to_do(frames_root: Path) -> None:
     loader = make_loader(frames_root, "bridge", batch_size=4, decode="device")
     with pytest.raises(ArgumentError, match=r"no frames, its keys are .*batch_on_host"):
