@@ -91,7 +91,7 @@ class Finding:
     def to_lines(self, dataset: str) -> list[str]:
         """Return a line about the rule, and one for each example."""
         rule, where = self.rule, f"{dataset} {self.split or ''}".rstrip()
-        unit = rule.unit if self.count != 1 else rule.unit.removesuffix("s")
+        unit = rule.unit if self.count != 1 else rule.unit.replace("ies", "y").removesuffix("s")
         head = f"{rule.severity}: {where}: {rule.name}, {self.count:,} {unit}: {rule.meaning}"
         return [head, *(f"  {example.to_text()}" for example in self.examples)]
 
