@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from stream.browse.episodes import EpisodeTable
 from stream.browse.marks import Marks
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
+from stream.format.names import MANIFEST_NAME
 from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.view.tracks import Tracks, open_tracks
 
@@ -39,6 +41,7 @@ class Opened:
     _indexes: dict[tuple[str, str], SplitIndex] = field(default_factory=dict)
     _episodes: dict[tuple[str, str, int], Tracks] = field(default_factory=dict)
     _tables: dict[tuple[str, str], EpisodeTable] = field(default_factory=dict)
+    _stamps: dict[str, tuple[int, int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -66,14 +69,27 @@ class Opened:
         if len(damaged) == len(complete):
             raise ArgumentError(next(iter(damaged.values())))
         names = tuple(name for name in complete if name not in damaged)
-        return cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths, transforms=transforms)
+        found = cls(catalog, Marks(marks, complete), names, damaged, takes_paths=takes_paths, transforms=transforms)
+        for name in names:
+            found._stamps[name] = _stamp(catalog.open(name))
+        return found
 
     def dataset(self, name: str) -> Dataset:
-        """Return a dataset; raise ArgumentError for an unknown name, FormatError for a damaged manifest."""
+        """Return a dataset as it is now; raise ArgumentError for an unknown name, FormatError for damage."""
         if name in self.damaged:
             raise FormatError(self.damaged[name])
         if name not in self.names:
             raise ArgumentError(f"no dataset {name!r:.80}; {closest(name, self.names, noun='datasets')}")
+        stamp = _stamp(self.catalog.open(name))
+        with self._lock:
+            if self._stamps[name] != stamp:
+                # Labels or a new index came, so nothing that was opened before is shown.
+                self.catalog.forget(name)
+                opened: tuple[dict[Any, Any], ...] = (self._indexes, self._episodes, self._tables)
+                for kept in opened:
+                    for key in [key for key in kept if key[0] == name]:
+                        del kept[key]
+                self._stamps[name] = stamp
         return self.catalog.open(name)
 
     def index(self, name: str, split: str) -> SplitIndex:
@@ -99,9 +115,10 @@ class Opened:
 
     def episode(self, name: str, split: str, episode: int) -> Tracks:
         """Return an episode, from which its frames are read; raise as ``index`` does."""
-        key, found = (name, split, episode), self._episodes.get((name, split, episode))
+        dataset, key = self.dataset(name), (name, split, episode)
+        found = self._episodes.get(key)
         if found is None:
-            found = open_tracks(self.dataset(name), self.index(name, split), episode)
+            found = open_tracks(dataset, self.index(name, split), episode)
             with self._lock:
                 while len(self._episodes) >= _KEPT_EPISODES:
                     self._episodes.pop(next(iter(self._episodes)))
@@ -112,6 +129,15 @@ class Opened:
         """Return the address of a stored frame; it changes with the data, so a browser may keep what it shows."""
         data = self.dataset(name).manifest.checksum[:12]
         return f"/frame/{quote(name)}/{quote(split)}/{episode}/{camera}/{step}.jpg?data={data}"
+
+
+def _stamp(dataset: Dataset) -> tuple[int, int]:
+    """Return file number and time of a manifest, which each change of a dataset replaces; zeros if it is gone."""
+    try:
+        found = (dataset.folder / MANIFEST_NAME).stat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
 
 
 def dataset_url(name: str, split: str) -> str:

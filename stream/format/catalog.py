@@ -185,6 +185,10 @@ class Catalog:
             self._open[name] = self._read(base, version)
         return self._open[name]
 
+    def forget(self, name: str) -> None:
+        """Read the manifest of a dataset again when it is opened next."""
+        self._open.pop(name, None)
+
     def _read(self, name: str, version: str) -> Dataset:
         folder = self.root / name / version
         manifest, fetched = read_manifest(folder), read_fetched(folder)

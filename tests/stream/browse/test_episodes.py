@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream import make_loader
+from stream import add_labels, make_loader, remove_labels
 from stream.browse import episodes
 from stream.browse.episodes import EpisodeTable, Query
 from stream.browse.opened import Opened
 from stream.storage.errors import ArgumentError
+from tests.stream.index_root import write_dataset
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +84,20 @@ def test_instructions_are_counted_and_sources_found(table: EpisodeTable) -> None
     source, _, position = ids[2].rpartition("__")
     assert table.find_source(source, int(position)) == 2
     assert table.find_source("other", 0) is None
+
+
+def test_labels_are_seen_once_they_are_attached_and_no_longer_once_they_are_gone(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "root", "demo", {"train": [[5, 4]]})
+    opened = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json")
+
+    def seen() -> bool:
+        found = "mean of value" in opened.table("demo", "train").columns
+        assert found == ("value" in [curve.name for curve in opened.episode("demo", "train", 0).curves()])
+        return found
+
+    assert not seen()
+    assert opened.episode("demo", "train", 0) is opened.episode("demo", "train", 0)
+    add_labels(tmp_path / "root", "demo", {"episode": [0], "value": [1.5]}, split="train")
+    assert seen()
+    remove_labels(tmp_path / "root", "demo", "value")
+    assert not seen()
