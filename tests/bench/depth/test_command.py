@@ -31,7 +31,6 @@ def test_a_sensor_leaves_holes_and_a_simulator_none() -> None:
     assert 0.05 < (made(4.0, 64, 1) == 0).mean() < 0.15
 
 
-@pytest.mark.long
 def test_a_folder_without_depth(refused: Refused, tmp_path: Path) -> None:
     code, line = refused(main, ["--maps", str(tmp_path)])
     assert code != 0 and "has no PNG of one channel of 16 bits" in line
