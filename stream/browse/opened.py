@@ -109,9 +109,9 @@ class Opened:
 
     def table(self, name: str, split: str) -> EpisodeTable:
         """Return the episodes of a split as a table; raise as ``index`` does."""
-        index = self.index(name, split)
+        dataset, index = self.dataset(name), self.index(name, split)
         with self._lock:
-            return self._tables.setdefault((name, split), EpisodeTable(self.dataset(name), index))
+            return self._tables.setdefault((name, split), EpisodeTable(dataset, index))
 
     def episode(self, name: str, split: str, episode: int) -> Tracks:
         """Return an episode, from which its frames are read; raise as ``index`` does."""
