@@ -164,7 +164,7 @@ class Catalog:
             if base not in self.versions:
                 self.check_converted()
                 raise ArgumentError(
-                    f"{self._source}: no dataset {base!r}; convert it with `python -m convert.run`, leave it out of the "
+                    f"{self._source}: no dataset {base!r}; convert it with `python -m convert.run`, leave it out of a "
                     f"mixture with weight 0, or take another; {closest(base, self.versions, noun='datasets')}"
                 )
             place, versions = self._source / base, ", ".join(self.versions[base])
