@@ -31,18 +31,20 @@ def arrow_field(feature: Feature) -> pa.Field:
 
 
 def arrow_array(feature: Feature, columns: Sequence[Column]) -> pa.Array:
-    """Join the columns of one feature of several episodes, in order; rows of episodes that lack it are null."""
+    """Join the columns of one feature of several episodes, in order; rows that lack it are null."""
     size = feature.size or 0
     mask = None
-    if any(column.values is None for column in columns):
-        mask = np.repeat([column.values is None for column in columns], [column.rows for column in columns])
+    if any(column.values is None or column.valid is not None for column in columns):
+        mask = np.concatenate(
+            [np.full(c.rows, c.values is None) if c.valid is None else ~c.valid for c in columns], dtype=bool
+        )
     nested = bool(feature.sequences or feature.shape)
     fillers = [0 if feature.sequences else column.rows * size for column in columns]
     if feature.dtype == "string":
         texts: list[str | None] = []
         for column, filler in zip(columns, fillers, strict=True):
             texts += [None] * filler if column.values is None else list(column.values)
-        array: pa.Array = pa.array(texts, pa.large_string())
+        array: pa.Array = pa.array(texts, pa.large_string(), mask=None if nested else mask)
         if arrow_field(feature).type == TEXT:
             return array.dictionary_encode()
     else:

@@ -24,12 +24,14 @@ class Column:
             the feature.
         lengths: For each sequence level around the value, outermost first, the count of items of each row.
         rows: Count of steps, or 1 for an episode feature.
+        valid: Mask of the rows that have a value, bool [rows]; None if all have, or the episode lacks the feature.
     """
 
     feature: Feature
     values: np.ndarray | list[str] | None
     lengths: tuple[np.ndarray, ...]
     rows: int
+    valid: np.ndarray | None = None
 
 
 def absent_column(feature: Feature, rows: int) -> Column:

@@ -178,6 +178,7 @@ def test_each_worker_of_dataflow_has_one_thread_unless_more_are_asked_for(apicli
     assert threads == [1, 3]
 
 
+@pytest.mark.long
 def test_options_of_dataflows_workers_reach_the_job(apiclient: Any, conversion: Conversion, tmp_path: Path) -> None:
     setup = tmp_path / "setup.py"
     requirements = tmp_path / "requirements.txt"

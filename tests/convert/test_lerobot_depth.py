@@ -122,6 +122,7 @@ def compare(output: Path, expected: Callable[[int, int], np.ndarray], version: s
     assert (output / "mine" / version).is_dir()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("version", "folder"), [("v3.0", "3.0.0"), ("v2.1", "2.1.0")])
 @pytest.mark.parametrize("pixels", ["gray12le", "yuv420p12le"])
 def test_codes_of_12_bits_become_the_millimetres_that_lerobot_gives(

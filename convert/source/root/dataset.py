@@ -16,7 +16,7 @@ from convert.errors import SourceError, UsageError
 from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted
-from convert.source.root.reader import RootReader, open_split
+from convert.source.root.reader import RootReader, SplitTables, open_split
 from stream.format.catalog import Catalog, Dataset
 from stream.format.names import DERIVED, MANIFEST_NAME, TableKind, shard_file
 from stream.format.schema import FIRST_FIELDS, feature_column
@@ -112,7 +112,8 @@ def _open(dataset: Dataset) -> RootSource:
         raise SourceError(f"{path}: {error}; check it with `python -m convert.verify`") from None
     stored = dataset.fields.stored_cameras
     entry = json.loads(json.dumps(manifest.spec))
-    features = _features(next(iter(splits.values())))
+    # Splits may have different labels.
+    features = {path: each for split in splits.values() for path, each in _features(split).items()}
     cameras = _cameras(entry, stored, pairs=manifest.parameters.get("camera"))
     for name, each in cameras.items():
         is_depth = each.get("kind") == "depth"
@@ -149,7 +150,7 @@ def _open(dataset: Dataset) -> RootSource:
     codecs = ", ".join(f"{camera.name} ({camera.codec})" for camera in stored if not camera.is_depth)
     return RootSource(
         path=path,
-        fingerprint=manifest.data,
+        fingerprint=manifest.checksum,
         metadata=(MANIFEST_NAME,),
         features=features,
         splits={name: tuple(shard.episodes for shard in entry.shards) for name, entry in manifest.splits.items()},
@@ -159,7 +160,7 @@ def _open(dataset: Dataset) -> RootSource:
     )
 
 
-def _features(split: Any) -> dict[str, Feature]:
+def _features(split: SplitTables) -> dict[str, Feature]:
     """Return the features of a split's tables: the columns that are no columns of the format and not derived."""
     found = {}
     levels: tuple[tuple[TableKind, Any, str], ...] = (

@@ -15,11 +15,12 @@ from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, Span, Wanted, covers
 from stream.format.fields import Fields, read_fields
 from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame, depth_shape
+from stream.format.index import open_labels
 from stream.format.manifest import SplitEntry, read_manifest
 from stream.format.names import HOLE, MANIFEST_NAME, TableKind, frame_views, shard_file, table_file
 from stream.format.record_file import RecordFile
 from stream.format.schema import feature_column
-from stream.format.table import open_table
+from stream.format.table import Table, open_table
 from stream.storage.errors import FormatError
 
 _PLACE = ("position", "num_bytes", "xxh3_64")
@@ -34,13 +35,14 @@ class SplitTables(NamedTuple):
 
 
 def open_split(folder: str, split: str, entry: SplitEntry) -> SplitTables:
-    """Open the tables of a split. Raises FormatError or OSError if one is damaged or missing."""
+    """Open the tables of a split, labels as columns of steps. Raises FormatError or OSError if one is damaged."""
 
-    def opened(kind: TableKind) -> pa.Table:
+    def opened(kind: TableKind) -> Table:
         path = Path(folder, split, table_file(kind))
-        return open_table(path, kind, entry=entry.index[kind], rows=getattr(entry, kind)).arrow()
+        return open_table(path, kind, entry=entry.index[kind], rows=getattr(entry, kind))
 
-    return SplitTables(opened("episodes"), opened("steps"), opened("records"))
+    steps = opened("steps").with_columns(open_labels(Path(folder, split), entry))
+    return SplitTables(opened("episodes").arrow(), steps.arrow(), opened("records").arrow())
 
 
 class RootReader:
@@ -103,7 +105,11 @@ class RootReader:
             table = steps if kind == "steps" else self._columns.slice(number, 1)
             name = feature_column(kind, feature.name)
             name = name if name in table.schema.names else feature.name
-            levels[feature.level][feature.name] = _column(feature, table.column(name), len(table))
+            levels[feature.level][feature.name] = (
+                _column(feature, table.column(name), len(table))
+                if name in table.schema.names
+                else absent_column(feature, len(table))
+            )
         return Episode(
             num_steps=row["num_steps"],
             steps=levels["step"],
@@ -158,6 +164,10 @@ def _column(feature: Feature, chunks: pa.ChunkedArray, rows: int) -> Column:
     array = chunks.combine_chunks()
     if rows and array.null_count == rows:
         return absent_column(feature, rows)
+    valid = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        array = _filled(array)
     lengths = []
     for _ in feature.sequences:
         lengths.append(np.diff(array.offsets.to_numpy()).astype(np.int64))
@@ -165,4 +175,15 @@ def _column(feature: Feature, chunks: pa.ChunkedArray, rows: int) -> Column:
     if feature.shape:
         array = array.flatten()
     values = array.to_pylist() if feature.dtype == "string" else array.to_numpy(zero_copy_only=False)
-    return Column(feature=feature, values=values, lengths=tuple(lengths), rows=rows)
+    return Column(feature=feature, values=values, lengths=tuple(lengths), rows=rows, valid=valid)
+
+
+def _filled(array: pa.Array) -> pa.Array:
+    """Return an array with a 0, False or empty text for each value that is missing; lists keep their sizes."""
+    if pa.types.is_fixed_size_list(array.type):
+        whole = array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
+        return pa.FixedSizeListArray.from_arrays(whole, array.type.list_size)
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    array = array.cast(kind) if kind != array.type else array
+    empty: object = "" if pa.types.is_large_string(kind) or pa.types.is_string(kind) else pa.scalar(0).cast(kind)
+    return array.fill_null(empty)

@@ -85,6 +85,7 @@ def test_a_loader_with_other_samples_is_a_row_with_its_error(
     assert "40 of 40 samples differ, such as episode/step 0/0" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("more", "told"),
     [

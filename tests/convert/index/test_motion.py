@@ -93,6 +93,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
     return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": [episodes]})
 
 
+@pytest.mark.long
 def test_a_loader_drops_idle_steps_and_reindex_follows_the_registry(dataset: RldsDataset, tmp_path: Path) -> None:
     options = Options(policy=FramePolicy(size=None), layout="frames", cameras=("all",))
     convert_dataset(dataset.conversion(tmp_path, options, state=STATE))

@@ -197,6 +197,7 @@ def test_episodes_are_chosen_in_the_grammar_of_tfds(tmp_path: Path) -> None:
     assert episodes["source_position"].to_pylist() == episodes["episode_index"].to_pylist() == [1, 2, 3, 6]
 
 
+@pytest.mark.long
 def test_damage_is_left_out_and_listed_and_a_repaired_file_converted_again(tmp_path: Path) -> None:
     folder = copy_dataset("v3_av1", tmp_path / "source")
     command = arguments("v3_av1", tmp_path / "source", tmp_path / "out", *FRAMES)

@@ -149,6 +149,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_when_a_source_file_was_repaired_its_shard_is_made_again_alone(
     convert: Convert, complete: Path, whole: RldsDataset, tmp_path: Path, damage: str
@@ -266,6 +267,7 @@ def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whol
     assert convert(dataset=dataset, output=output).code == 0
 
 
+@pytest.mark.long
 def test_a_shard_that_was_replaced_just_before_a_kill_keeps_other_splits_waiting(
     convert: Convert, whole: RldsDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

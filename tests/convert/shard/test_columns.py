@@ -8,7 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from convert.shard.columns import arrow_array, arrow_field
-from convert.source.episode import Column, Episode
+from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
 from convert.source.rlds.features import flatten_features
 from convert.source.rlds.parser import EpisodeParser
@@ -166,3 +166,18 @@ def test_a_table_is_read_by_any_arrow_reader_with_texts_as_categories(parsed: li
     with pa.ipc.open_file(tmp_path / "x.arrow") as reader:
         column = reader.read_all().column("text").combine_chunks()
     assert len(column.dictionary) == len(set(column.to_pylist()))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "values", "expected"),
+    [
+        ("int32", (), np.array([1, 0, 3], np.int32), [1, None, 3]),
+        ("float16", (2,), np.arange(6, dtype=np.float16), [[0, 1], None, [4, 5]]),
+        ("string", (), ["a", "", "c"], ["a", None, "c"]),
+    ],
+)
+def test_rows_without_a_value_are_null(dtype: str, shape: tuple[int, ...], values: Any, expected: list[Any]) -> None:
+    feature = Feature(path="steps/label", kind="tensor", level="step", shape=shape, dtype=dtype)
+    some = Column(feature=feature, values=values, lengths=(), rows=3, valid=np.array([True, False, True]))
+    array = arrow_array(feature, [some, absent_column(feature, 1)])
+    assert array.to_pylist() == [*expected, None]

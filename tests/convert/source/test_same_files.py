@@ -38,6 +38,7 @@ def reference(given: list[str], tmp_path_factory: pytest.TempPathFactory) -> dic
     return tree(output)
 
 
+@pytest.mark.long
 def test_array_tasks_write_what_one_process_writes(given: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
     tasks = [[*given, "--output", str(tmp_path), "--task-count", "3", "--task-index", str(i)] for i in (2, 0, 1)]
     assert [main([*each, "--num-workers", "1"]) for each in tasks] == [0, 0, 0]

@@ -32,6 +32,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 def test_a_pushed_slice_converts_as_the_local_one(
     here: Hub, holed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

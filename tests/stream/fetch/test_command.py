@@ -205,6 +205,7 @@ def test_a_complete_root_is_not_written_to_and_one_that_lacks_the_last_step_gets
     assert tree(local) == tree(root)
 
 
+@pytest.mark.long
 def test_a_killed_fetch_goes_on_with_the_files_that_are_missing(
     store: Store, bucket: str, root: Path, local: Path
 ) -> None:

@@ -36,6 +36,7 @@ def test_pairs_can_be_sliced_for_ranks(oxe_root: Path) -> None:
     assert [dataset[1::3][k]["sample"] for k in range(3)] == [1, 4, 7]
 
 
+@pytest.mark.long
 def test_pairs_work_in_grains_worker_processes(oxe_root: Path) -> None:
     dataset = pairs(oxe_root, MIXTURE, metadata="dataset_only").batch(4).to_iter_dataset()
     iterator = iter(dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=1, per_worker_buffer_size=1)))

@@ -135,6 +135,7 @@ def test_a_dataloader_with_a_batch_size_is_refused(dataset: PairDataset, workers
         next(iter(torch.utils.data.DataLoader(dataset, batch_size=16, **workers)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("persistent", [False, True])
 def test_in_a_dataloader_s_worker_the_error_says_which_num_workers_to_set(
     dataset: PairDataset, persistent: bool
@@ -144,6 +145,7 @@ def test_in_a_dataloader_s_worker_the_error_says_which_num_workers_to_set(
         next(iter(torch.utils.data.DataLoader(dataset, batch_size=None, **workers)))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 def test_a_stateful_dataloader_goes_on_where_it_was(oxe_root: Path) -> None:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")

@@ -156,3 +156,17 @@ def test_labels_that_wait_for_their_name_are_read_verified_and_fetched(source: P
     stream.add_labels(source, "demo", {"episode": [0], "more": [1]}, split="train")
     assert sorted(each.name for each in path.parent.iterdir()) == ["all.arrow", "more.arrow"]
     assert labels_of(source, "demo", list(expected)) == expected
+
+
+@pytest.mark.long
+def test_a_conversion_of_a_root_makes_labels_columns(frames_root: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(frames_root / "bridge", root / "bridge")
+    given = labels(lengths_of(root))
+    stream.add_labels(root, "bridge", given, name="all", split="train")
+    chosen = ["--datasets", f"root:{root / 'bridge'}", "--output", str(tmp_path / "out"), "--num-workers", "1"]
+    assert convert(chosen) == 0
+    names = [name for name in given.column_names if name not in ("episode", "step")]
+    assert labels_of(tmp_path / "out", "bridge", names) == labels_of(root, "bridge")
+    stream.add_labels(root, "bridge", labels(lengths_of(root), 1), name="all", split="train", overwrite=True)
+    assert convert(chosen) != 0, "another source"

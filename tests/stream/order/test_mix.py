@@ -77,6 +77,7 @@ def test_magic_soup_is_within_two_after_every_sample(seed: int) -> None:
     assert deviation(table, BILLION - 5_000, BILLION + 5_000) < 2
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(SPREAD)
 def test_weights_of_one_to_a_thousand_are_within_two_after_every_sample(weights: list[float]) -> None:

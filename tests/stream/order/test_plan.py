@@ -60,6 +60,7 @@ def same(one: Rows, other: Rows) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ROW_NAMES)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=5),

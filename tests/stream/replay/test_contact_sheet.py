@@ -91,6 +91,7 @@ def test_frames_that_a_row_does_not_have_are_left_blank() -> None:
     assert not pixels_of(sheet, colour(1, 1))
 
 
+@pytest.mark.long
 def test_a_large_batch_takes_several_pages_without_losing_a_row(tmp_path: Path) -> None:
     batch, refs = batch_of(256, size=(8, 8)), refs_of(256)
     paths = write_sheets(tmp_path, "step", batch, refs, title="a title")

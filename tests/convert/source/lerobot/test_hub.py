@@ -148,6 +148,7 @@ def test_offline_what_is_in_the_cache_converts_and_the_rest_is_no_damage(
     assert not list((tmp_path / "all").rglob(MANIFEST_NAME)) and len(here.asked) == before
 
 
+@pytest.mark.long
 def test_a_hub_that_fails_is_no_damage_and_the_command_goes_on_later(
     here: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,7 @@ def test_floats_are_no_raw_frames() -> None:
         EpisodeParser([RAW], ()).parse(record_of("image", 2, delimited(1, bytes(18 * 4))))
 
 
+@pytest.mark.long
 def test_raw_frames_take_about_the_memory_of_their_record(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 128, 24 << 20, dtype=np.uint8).tobytes()
     path = tmp_path / "record"

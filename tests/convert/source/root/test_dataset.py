@@ -59,11 +59,13 @@ def test_a_root_gives_the_same_tables_and_records_again(roots: Path, tmp_path: P
     assert verify([str(tmp_path), "--deep"]) == 0
 
 
+@pytest.mark.long
 def test_a_path_is_known_as_a_root_and_its_version_may_be_named(roots: Path, tmp_path: Path) -> None:
     assert convert(str(roots / "pairs" / FOLDER), tmp_path) == EXIT_DAMAGED
     assert content(tmp_path) == content(roots / "pairs")
 
 
+@pytest.mark.long
 def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(roots: Path, tmp_path: Path) -> None:
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "raw", "--codec", "raw") == EXIT_DAMAGED
     assert convert(f"root:{tmp_path / 'raw' / 'demo'}", tmp_path / "jpeg") == EXIT_DAMAGED
@@ -77,6 +79,7 @@ def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(ro
         np.testing.assert_array_equal(batches[0][name], batches[2][name])
 
 
+@pytest.mark.long
 def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen.json"
     chosen.write_text('{"demo": ["demo-train.tfrecord-00000-of-00006__*"]}')
@@ -88,6 +91,7 @@ def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Pa
     assert all(each.startswith("demo-train.tfrecord-00000-of-00006__") for each in ids)
 
 
+@pytest.mark.long
 def test_frames_become_pairs(roots: Path, tmp_path: Path) -> None:
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path, "--layout", "pairs") == EXIT_DAMAGED
     found, expected = content(tmp_path), content(roots / "pairs")
@@ -98,6 +102,7 @@ def test_frames_become_pairs(roots: Path, tmp_path: Path) -> None:
     assert found[first] == expected[first]
 
 
+@pytest.mark.long
 def test_colours_and_depth_are_not_turned_twice(tmp_path: Path) -> None:
     depth = np.arange(24 * 32, dtype=np.uint16).reshape(24, 32)
     episodes = [demo_episode(4, seed=seed, far=png(depth + seed)) for seed in range(2)]
@@ -113,6 +118,7 @@ def test_colours_and_depth_are_not_turned_twice(tmp_path: Path) -> None:
     assert content(tmp_path / "again") == content(tmp_path / "first")
 
 
+@pytest.mark.long
 def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Path) -> None:
     shutil.copytree(roots / "frames", tmp_path / "copy")
     (shard, *_) = sorted((tmp_path / "copy").rglob("train-00000*.arrayrecord"))
