@@ -74,6 +74,11 @@ class Finding:
     count: int = 0
     examples: list[Example] = field(default_factory=list)
 
+    @property
+    def unit(self) -> str:
+        """Noun of what ``count`` counts."""
+        return self.rule.unit if self.count != 1 else self.rule.unit.removesuffix("s")
+
     def to_json(self) -> dict[str, Any]:
         """Return the entry in ``--json``; ``episode`` is that of the first example."""
         first, examples = self.examples[0], [asdict(example) for example in self.examples]
@@ -83,7 +88,7 @@ class Finding:
             "split": self.split,
             "episode": {"source_file": first.source_file, "source_position": first.source_position},
             "count": self.count,
-            "unit": self.rule.unit,
+            "unit": self.unit,
             "meaning": self.rule.meaning,
             "examples": [{name: each[name] for name in each if name not in _HIDDEN} for each in examples],
         }
@@ -91,8 +96,7 @@ class Finding:
     def to_lines(self, dataset: str) -> list[str]:
         """Return a line about the rule, and one for each example."""
         rule, where = self.rule, f"{dataset} {self.split or ''}".rstrip()
-        unit = rule.unit if self.count != 1 else rule.unit.replace("ies", "y").removesuffix("s")
-        head = f"{rule.severity}: {where}: {rule.name}, {self.count:,} {unit}: {rule.meaning}"
+        head = f"{rule.severity}: {where}: {rule.name}, {self.count:,} {self.unit}: {rule.meaning}"
         return [head, *(f"  {example.to_text()}" for example in self.examples)]
 
 

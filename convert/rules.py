@@ -112,7 +112,7 @@ _ALL = (
     Rule("extreme_values", "warning", "dimensions", "scaled by minimum and maximum, all other values are one point"),
     Rule("instruction_empty", "warning", "episodes", "has no instruction at some step, but the registry says they do"),
     Rule("duplicate_episode", "warning", "episodes", "exists twice; a cut such as train[90%:] may part the copies"),
-    Rule("registry_changed", "hint", "entries", "python -m convert.reindex brings vectors and statistics up to date"),
+    Rule("registry_changed", "hint", "datasets", "python -m convert.reindex brings vectors and statistics up to date"),
     Rule("unfinished", "hint", "splits", "another split is being added; the same convert.run command resumes it"),
     Rule("without_pairs", "hint", "episodes", "gave no pair: the offset is long for this dataset"),
     Rule("gripper_one_sided", "hint", "dimensions", "never comes near one of its ends: another scale?"),

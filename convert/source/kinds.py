@@ -77,7 +77,7 @@ def split_source(text: str) -> tuple[str, str]:
 
 
 def dataset_name(kind: str, place: str) -> str:
-    """Return the name of a dataset: ``ORG_NAME``, or of a path its last part without version and ending.
+    """Return the name of a dataset: ``ORG_NAME`` of LeRobot, or of a path its last part without version and ending.
 
     >>> dataset_name("lerobot", "lerobot/pusht@v3.0"), dataset_name("rlds", "/data/my_robot/1.0.0")
     ('lerobot_pusht', 'my_robot')
@@ -85,14 +85,13 @@ def dataset_name(kind: str, place: str) -> str:
     'my_arm'
     """
     path = place.rpartition(":")[0] if kind == "python" else place
-    if kind == "lerobot" and (on_hub := PLACE.fullmatch(place.rstrip("/"))):
+    on_hub = PLACE.fullmatch(place.rstrip("/")) if kind == "lerobot" else None
+    if on_hub:
         path = on_hub["name"]
     parts = [part for part in path.rstrip("/").split("/") if part]
     if len(parts) > 1 and _VERSION.fullmatch(parts[-1]):
         parts.pop()
-    if path.startswith(("/", ".")) or is_remote(path) or kind == "python":
-        parts = parts[-1:]
-    return valid_name(_ENDINGS.sub("", "_".join(parts)), default="dataset")
+    return valid_name(_ENDINGS.sub("", "_".join(parts if on_hub else parts[-1:])), default="dataset")
 
 
 def find_source(text: str, roots: Sequence[str], layout: Mapping[str, Any]) -> Source:

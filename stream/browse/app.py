@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 import uvicorn
 from fastapi import Body, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from nicegui import app as pages_of_nicegui
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -62,23 +64,25 @@ def make_app(opened: Opened) -> FastAPI:
     doctor = Doctor(opened)
     app.router.on_shutdown.append(doctor.stop)
 
-    @_page("/")
+    page = functools.partial(_page, opened)
+
+    @page("/")
     def show_overview() -> None:
         overview.show(opened)
 
-    @_page("/dataset/{name}/{split}")
+    @page("/dataset/{name}/{split}")
     async def show_dataset(name: str, split: str, state: str = "{}", tab: str = "") -> None:
         await dataset_page.show(opened, doctor, name, split, state=state, tab=tab)
 
-    @_page("/doctor")
+    @page("/doctor")
     def show_doctor() -> None:
         doctor_page.show(opened, doctor)
 
-    @_page("/marks")
+    @page("/marks")
     def show_marks() -> None:
         marks.show(opened)
 
-    @_page("/mixture")
+    @page("/mixture")
     def show_mixture(request: Request) -> None:
         mixture.show(opened, mixture.Asked.of(opened, request.query_params))
 
@@ -87,17 +91,28 @@ def make_app(opened: Opened) -> FastAPI:
         try:
             return episode.show(opened, dataset, split, number, step=step, window=window)
         except (StreamError, FormatError, OSError) as error:
-            return error_page(error, status=_status(error))
+            return error_page(opened, error, status=_status(error))
 
-    @_page("/run")
+    @page("/run")
     async def show_run(loader: str = "", step: int = 0, rank: int | None = None, first: int = 0) -> None:
         await run.show(opened, loader, step=step, rank=rank, first=first)
 
+    for part in (app, pages_of_nicegui):
+        part.add_exception_handler(404, functools.partial(_refuse, opened))
+        part.add_exception_handler(RequestValidationError, functools.partial(_refuse, opened))
     ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
     return app
 
 
-def _page(path: str) -> Callable[[Callable[..., Any]], None]:
+def _refuse(opened: Opened, request: Request, error: Exception) -> Response:
+    """Return the page of an address that names no page, or whose numbers are none."""
+    if isinstance(error, RequestValidationError):
+        fault = error.errors()[0]
+        return error_page(opened, f"{fault['loc'][-1]}={fault['input']!r:.80}: {fault['msg']}", status=422)
+    return error_page(opened, f"{request.url.path:.200}: no such page", status=404)
+
+
+def _page(opened: Opened, path: str) -> Callable[[Callable[..., Any]], None]:
     """Give a page its address; errors of the data become a page of one sentence."""
 
     def register(build: Callable[..., Any]) -> None:
@@ -107,7 +122,7 @@ def _page(path: str) -> Callable[[Callable[..., Any]], None]:
                 made = build(*args, **kwargs)
                 return await made if inspect.isawaitable(made) else made
             except (StreamError, FormatError, OSError) as error:
-                return error_page(error, status=_status(error))
+                return error_page(opened, error, status=_status(error))
 
         ui.page(path, response_timeout=_BUILDING_S)(guarded)
 

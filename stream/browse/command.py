@@ -53,6 +53,10 @@ def _browse(parsed: argparse.Namespace) -> None:
         )
         print(f"{written.episodes} episodes, {written.bytes / 1e6:.1f} MB: open {written.index}")
         return
+    if parsed.transforms is not None:
+        from stream.replay.shown_step import find_transforms
+
+        find_transforms(parsed.transforms)
     with _bind(parsed.host, parsed.port) as listening, imports_of("browse", by="python -m stream.browse"):
         from stream.browse.app import serve
 

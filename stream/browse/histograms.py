@@ -17,6 +17,7 @@ from stream.format.statistics import NUMBERS
 from stream.statistics.affine import Affine
 from stream.statistics.methods import METHODS
 from stream.statistics.vectors import VectorStatistics
+from stream.storage.errors import FormatError
 
 Scale = Literal["raw", "normalised"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -84,11 +85,19 @@ def compare(
 
     Raises:
         ArgumentError: The dataset or split does not exist.
-        FormatError: An index is damaged.
+        FormatError: The index of the dataset is damaged; another that is damaged is left out.
     """
     splits = {name: first_split(opened.dataset(name)) for name in others} | dict([first])
     order = [first[0], *(name for name in others if name != first[0])]
-    found = {name: sample for name in order if (sample := _sample(opened, name, splits[name], vector, scale))}
+    found = {}
+    for name in order:
+        try:
+            if sample := _sample(opened, name, splits[name], vector, scale):
+                found[name] = sample
+        except (FormatError, OSError):
+            # The pages of a damaged dataset say what is wrong with it; those of the others go without it.
+            if name == first[0]:
+                raise
     if first[0] not in found:
         return Comparison((), {}, {})
     names = found[first[0]][0]

@@ -38,8 +38,8 @@ def totals(facts: Sequence[DatasetFacts]) -> str:
     """Return the sums over all datasets in words."""
     episodes, samples, size = (sum(getattr(each, key) for each in facts) for key in ("episodes", "samples", "bytes"))
     hours = sum(each.hours or 0 for each in facts)
-    counts = f"{len(facts)} datasets, {episodes:,} episodes, {human_hours(hours)} hours, {samples:,} samples"
-    return f"{counts}, {human_bytes(size)}"
+    counts = f"{len(facts)} dataset{'s' if len(facts) != 1 else ''}, {episodes:,} episodes, {human_hours(hours)} hours"
+    return f"{counts}, {samples:,} samples, {human_bytes(size)}"
 
 
 def overview_html(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from http import HTTPStatus
 
 from fastapi.responses import HTMLResponse
 from nicegui import ui
@@ -22,6 +23,7 @@ def page_frame(opened: Opened, title: str) -> Iterator[None]:
     """Lay out a page: header with navigation, then a column for the content of the ``with`` block."""
     ui.page_title(f"{title} · pairstream")
     ui.add_css(STYLE)
+    ui.colors(primary="#1553a5")
     with ui.header().classes("items-center gap-6 py-2").style("background: #1c2733"):
         ui.link("pairstream", "/").classes("text-white font-bold no-underline")
         for text, address in LINKS:
@@ -33,7 +35,7 @@ def page_frame(opened: Opened, title: str) -> Iterator[None]:
         yield
 
 
-def plain_page(opened: Opened, title: str, content: str) -> HTMLResponse:
+def plain_page(opened: Opened, title: str, content: str, *, status: int = 200) -> HTMLResponse:
     """Return a page of HTML with the same header, without NiceGUI, whose scripts take most of the time of a click."""
     style = "color: white; text-decoration: none; margin-right: 1.5rem"
     links = "".join(
@@ -45,18 +47,15 @@ def plain_page(opened: Opened, title: str, content: str) -> HTMLResponse:
         f"<style>body {{ margin: 0; font: 15px/1.5 Roboto, system-ui, sans-serif; }} {STYLE}</style>"
         "<body><header style='background: #1c2733; color: white; padding: 0.5rem 1rem; display: flex'>"
         f"{links}{root}</header>"
-        f"<main style='padding: 1rem 1.5rem'><h1>{escape(title)}</h1>{content}</main></body></html>"
+        f"<main style='padding: 1rem 1.5rem'><h1>{escape(title)}</h1>{content}</main></body></html>",
+        status_code=status,
     )
 
 
-def error_page(error: Exception, *, status: int) -> HTMLResponse:
-    """Return a page that holds the sentence of an error and a way back."""
+def error_page(opened: Opened, error: Exception | str, *, status: int) -> HTMLResponse:
+    """Return a page that holds the sentence of an error below the navigation."""
     text = str(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{os.fspath(error.filename)}: {error.strerror}"
-    return HTMLResponse(
-        f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>pairstream</title>"
-        "<body style='font: 16px/1.5 system-ui, sans-serif; margin: 3em auto; max-width: 50em'>"
-        f"<p id='error'>{escape(text)}</p><p><a href='/'>Overview</a></p></body></html>",
-        status_code=status,
-    )
+    title = "Not found" if status == HTTPStatus.NOT_FOUND else "Error"
+    return plain_page(opened, title, f"<p id='error' style='max-width: 50em'>{escape(text)}</p>", status=status)

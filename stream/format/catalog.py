@@ -164,8 +164,8 @@ class Catalog:
             if base not in self.versions:
                 self.check_converted()
                 raise ArgumentError(
-                    f"{self._source}: no dataset {base!r}; {closest(base, self.versions, noun='datasets')} "
-                    "Convert it with `python -m convert.run`, or leave it out with weight 0"
+                    f"{self._source}: no dataset {base!r}; convert it with `python -m convert.run`, leave it out of a "
+                    f"mixture with weight 0, or take another; {closest(base, self.versions, noun='datasets')}"
                 )
             place, versions = self._source / base, ", ".join(self.versions[base])
             if version and version not in self.versions[base]:

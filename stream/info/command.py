@@ -130,8 +130,8 @@ def _notes(
     totals = {name: sum(entry[name] for entry in found) for name in ("episodes", "samples", "bytes")}
     lines = [
         "",
-        f"{len(found):,} datasets, {totals['episodes']:,} episodes, {hours:,.2f} hours, {totals['samples']:,} samples, "
-        f"{human_bytes(totals['bytes'])}",
+        f"{len(found):,} dataset{'s' if len(found) != 1 else ''}, {totals['episodes']:,} episodes, {hours:,.2f} hours, "
+        f"{totals['samples']:,} samples, {human_bytes(totals['bytes'])}",
     ]
     left_out = {entry["dataset"]: sum(entry["left_out"].values()) for entry in found if entry["left_out"]}
     if left_out:

@@ -27,9 +27,9 @@ exit codes:
   130  interrupted; the labels are those of before, or the new ones
 
 examples:
-  python -m stream.label data/oxe bridge advantage.parquet
+  python -m stream.label data/oxe bridge advantage.parquet --split train
   python -m stream.label data/oxe bridge subtasks.csv --split train --name subtasks
-  python -m stream.label data/oxe bridge advantage.parquet --overwrite
+  python -m stream.label data/oxe bridge advantage.parquet --split train --overwrite
   python -m stream.label data/oxe bridge --remove advantage
   python -m stream.label data/oxe bridge
 """

@@ -86,6 +86,21 @@ def sheet_names(data: MixedData) -> dict[str, Any]:
     return {"cameras": cameras, "dimensions": {name: vector.names for name, vector in actions}}
 
 
+def find_transforms(name: str) -> Any:
+    """Import what ``--transforms`` names.
+
+    Raises:
+        ArgumentError: There is no such module or name.
+    """
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute.isidentifier():
+        raise ArgumentError(f"--transforms {name}: expected MODULE:NAME or FILE.py:NAME")
+    try:
+        return getattr(_import(place), attribute)
+    except Exception as error:  # code of others: any of its errors is this one argument's
+        raise ArgumentError(f"--transforms {name}: {type(error).__name__}: {error}") from None
+
+
 def with_transforms(plan: RankPlan, name: str) -> RankPlan:
     """Return a plan whose batches have transforms.
 
@@ -97,11 +112,8 @@ def with_transforms(plan: RankPlan, name: str) -> RankPlan:
     Raises:
         ArgumentError: There is no such module or name, or it is something else.
     """
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute.isidentifier():
-        raise ArgumentError(f"--transforms {name}: expected MODULE:NAME or FILE.py:NAME")
+    found = find_transforms(name)
     try:
-        found = getattr(_import(place), attribute)
         if callable(found) and not _is_transform(found):
             found = found(plan.data)
     except Exception as error:  # code of others: any of its errors is this one argument's

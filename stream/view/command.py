@@ -77,9 +77,10 @@ def _of_run(parsed: argparse.Namespace) -> tuple[Tracks, SampleWindow]:
     overrides = {} if parsed.rank is None else {"rank": parsed.rank}
     data, running, _ = read_saved(parsed.loader, root=parsed.root, overrides=overrides)
     plan = RankPlan(data, running)
-    if parsed.row >= plan.rows:
-        raise ArgumentError(f"--row {parsed.row}: a batch of this rank has {plan.rows} rows, counted from 0")
-    return SampleWindow.find(plan, parsed.step, parsed.row)
+    row = parsed.row or 0
+    if row >= plan.rows:
+        raise ArgumentError(f"--row {row}: a batch of this rank has {plan.rows} rows, counted from 0")
+    return SampleWindow.find(plan, parsed.step, row)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -98,7 +99,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--loader", type=Path, metavar="FILE", help="a run's loader.json: the episode of one of its rows"
     )
     parser.add_argument("--step", type=whole(0), metavar="N", help="with --loader: step of the run, from 0")
-    parser.add_argument("--row", type=whole(0), default=0, metavar="R", help="with --loader: row of the batch, from 0")
+    parser.add_argument(
+        "--row", type=whole(0), metavar="R", help="with --loader: row of the batch, from 0 (default: 0)"
+    )
     parser.add_argument(
         "--rank", type=int, metavar="R", help="with --loader: rank of the run; default: that of the file"
     )
@@ -110,7 +113,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         if parsed.place or parsed.split or parsed.step is None:
             parser.error("--loader needs --step, and finds dataset, split and episode itself")
         return parsed
-    if len(parsed.place) != 3 or parsed.step is not None or parsed.root is not None or parsed.rank is not None:
+    of_runs = (parsed.step, parsed.row, parsed.root, parsed.rank)
+    if len(parsed.place) != 3 or any(given is not None for given in of_runs):
         parser.error("give ROOT DATASET EPISODE, or --loader FILE --step N")
     parsed.root, parsed.dataset, episode = parsed.place
     try:

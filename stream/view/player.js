@@ -31,7 +31,8 @@ function pairstreamPlayer(id, episode, options) {
     .ps-lines { position: relative; }
     .ps-row { display: grid; grid-template-columns: 190px 1fr 90px; align-items: center; }
     .ps-row > :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; padding-right: 8px; font-size: 12px; }
-    .ps-row > :last-child { padding-left: 8px; font-variant-numeric: tabular-nums; font-size: 12px; white-space: nowrap; overflow: hidden; }
+    .ps-row > :last-child { padding-left: 8px; font-variant-numeric: tabular-nums; font-size: 12px; white-space: nowrap; overflow: hidden;
+      text-overflow: ellipsis; }
     .ps-lane { position: relative; height: 20px; background: #eef0f4; margin: 1px 0; cursor: pointer; overflow: hidden; }
     .ps-band { position: absolute; top: 0; bottom: 0; overflow: hidden; white-space: nowrap; font-size: 11px; line-height: 20px;
       padding-left: 4px; box-sizing: border-box; color: #1b1e24; border-left: 1px solid white; }

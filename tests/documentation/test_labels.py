@@ -33,8 +33,9 @@ def test_from_a_value_model_to_a_filtered_batch(root: Path) -> None:
 
 def test_the_four_lines(root: Path) -> None:
     steps = np.arange(5)
-    table = {"episode": np.zeros(5, int), "step": steps, "advantage": steps - 2.5}
-    pyarrow.csv.write_csv(pyarrow.table(table), "advantage.csv")
-    code = block_with(root, "good = [", **{"advantage.parquet": "advantage.csv"})
+    table = {"episode": np.zeros(5, int), "step": steps, "advantage": steps - 1.5, "weight": np.array([9, 9, 0, 1, 3])}
+    pyarrow.csv.write_csv(pyarrow.table(table), "values.csv")
+    code = block_with(root, "good = {", **{"values.parquet": "values.csv"})
     batch = run_block(code, {})["loader"].batch_at(0)
-    assert set(batch["step"].tolist()) <= {3, 4} and set(batch["advantage"].tolist()) <= {0.5, 1.5}
+    assert set(batch["step"].tolist()) == {3, 4} and set(batch["advantage"].tolist()) == {1.5, 2.5}
+    assert 2 * (batch["step"] == 3).sum() < (batch["step"] == 4).sum()

@@ -52,7 +52,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         'horizon="1s"',
         "sample_weights={",
         "value_model(batch)",
-        "good = [",
+        "good = {",
     }
     blocks = python_blocks()
     assert len(blocks) == len(marks)

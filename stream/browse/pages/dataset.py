@@ -209,7 +209,7 @@ class _Page:
             with chips:
                 for each in query.filters:
                     ui.chip(f"{each[0]} {each[1]} {json.dumps(each[2], ensure_ascii=False)}", removable=True).props(
-                        "dense"
+                        "dense text-color=white"
                     ).on("remove", lambda _, each=each: change(without=each))
 
         async def change(

@@ -215,6 +215,8 @@ def test_a_registry_entry_that_has_changed_since_is_a_hint_that_names_the_comman
     assert (finding.rule.severity, finding.split, finding.count) == ("hint", None, 1)
     assert finding.to_lines("rt1")[0].startswith("hint: rt1: registry_changed, 1 entry: ")
     assert f"`python -m convert.reindex {root} --datasets rt1`" in finding.examples[0].text
+    assert finding.to_lines("rt1")[0].startswith("hint: rt1: registry_changed, 1 dataset: ")
+    assert finding.to_json()["unit"] == "dataset"
 
 
 DAMAGES = [flip, truncate, zero, scramble, lengthen, empty, remove, become_a_folder, become_a_pipe, become_a_loose_link]

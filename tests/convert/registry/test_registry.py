@@ -381,6 +381,8 @@ def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Pat
         ("rlds:/data/my_robot/1.0.0", "my_robot"),
         ("rlds:my_robot", "my_robot"),
         ("python:readers/my_arm.py:episodes", "my_arm"),
+        ("root:data/oxe/bridge", "bridge"),
+        ("rosbag:data/bags", "bags"),
     ],
 )
 def test_a_source_is_named_by_organisation_and_name_or_by_its_folder_or_file(source: str, name: str) -> None:

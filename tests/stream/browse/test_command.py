@@ -68,6 +68,14 @@ def test_a_port_in_use_and_a_wrong_host_are_one_sentence(small_root: Path) -> No
     assert browse(small_root, "--host", "256.1.1.1")[0] == 2
 
 
+def test_transforms_that_do_not_exist_are_refused_before_a_page_asks_for_them(small_root: Path) -> None:
+    code, text = browse(small_root, "--transforms", "no_such_module:make", "--port", 0)
+    assert (code, text) == (
+        2,
+        "error: --transforms no_such_module:make: ModuleNotFoundError: No module named 'no_such_module'",
+    )
+
+
 def test_static_refuses_a_folder_with_files_and_unknown_episodes(small_root: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "kept").touch()

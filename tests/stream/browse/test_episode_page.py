@@ -147,13 +147,20 @@ def test_a_damaged_frame_shows_as_damaged_and_the_rest_plays(page: Any, damaged:
 
 
 @pytest.mark.parametrize(
-    ("address", "text"),
+    ("address", "status", "text"),
     [
-        ("episode/bridgee/train/0", "did you mean 'bridge'"),
-        ("episode/bridge/trian/0", "no split 'trian'"),
-        ("episode/bridge/train/99", "episode 99 of"),
+        ("episode/bridgee/train/0", 404, "did you mean 'bridge'"),
+        ("episode/bridge/trian/0", 404, "no split 'trian'"),
+        ("episode/bridge/train/99", 404, "episode 99 of"),
+        ("episode/bridge/train/first", 422, "number='first': Input should be a valid integer"),
+        ("run?step=first", 422, "step='first': Input should be a valid integer"),
+        ("episodes", 404, "/episodes: no such page"),
     ],
 )
-def test_what_does_not_exist_is_a_page_of_one_sentence(page: Any, site: Site, address: str, text: str) -> None:
-    assert page.goto(f"{site.address}{address}").status == 404
+def test_what_does_not_exist_is_a_page_of_one_sentence_with_ways_on(
+    page: Any, site: Site, address: str, status: int, text: str
+) -> None:
+    assert page.goto(f"{site.address}{address}").status == status
     expect(page.locator("#error")).to_contain_text(text)
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("#datasets")).to_be_visible()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from stream.browse import histograms
 from stream.browse.drawing import draw_comparison
 from stream.browse.histograms import compare, sample_rows
 from stream.browse.opened import Opened
+from stream.storage.errors import FormatError
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +61,14 @@ def test_a_drawing_escapes_names(opened: Opened) -> None:
     odd = histograms.Comparison(("<script>",), {"<b>": found.rows["bridge"][:1]}, found.sampled)
     assert "<script>" not in draw_comparison(odd)
     assert "<b>" not in draw_comparison(odd)
+
+
+def test_a_damaged_dataset_does_not_hide_the_others(oxe_root: Path, tmp_path: Path) -> None:
+    for name in ("bridge", "kuka"):
+        shutil.copytree(oxe_root / name, tmp_path / "root" / name)
+    (steps,) = (tmp_path / "root" / "kuka").glob("*/train/steps.arrow")
+    steps.write_bytes(steps.read_bytes()[:1000])
+    damaged = Opened.open(tmp_path / "root", marks=tmp_path / "marks.json")
+    assert list(compare(damaged, ("bridge", "train"), ["kuka"], "action_oxe", "raw").rows) == ["bridge"]
+    with pytest.raises(FormatError):
+        compare(damaged, ("kuka", "train"), ["bridge"], "action_oxe", "raw")

@@ -71,6 +71,7 @@ def test_wrong_names_and_numbers_are_one_sentence(
     assert "has 4 rows" in refused(capsys, *run, "--row", 4, "--save", tmp_path / "e.rrd")
     assert "--loader needs --step" in refused(capsys, *run[:2])
     assert "give ROOT DATASET EPISODE" in refused(capsys, oxe_root)
+    assert "give ROOT DATASET EPISODE" in refused(capsys, oxe_root, "bridge", 0, "--row", 0)
     other = tmp_path / "other"
     shutil.copytree(oxe_root / "rt1", other / "rt1")
     assert "no dataset 'bridge'" in refused(capsys, *run, "--root", other)
