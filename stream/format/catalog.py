@@ -163,9 +163,10 @@ class Catalog:
             base, _, version = name.partition(":")
             if base not in self.versions:
                 self.check_converted()
+                hint = closest(base, self.versions, noun="datasets")
                 raise ArgumentError(
-                    f"{self._source}: no dataset {base!r}; convert it with `python -m convert.run`, leave it out of a "
-                    f"mixture with weight 0, or take another; {closest(base, self.versions, noun='datasets')}"
+                    f"{self._source}: no dataset {base!r}; {hint}{'' if hint.endswith('?') else '.'} Convert it with "
+                    "`python -m convert.run`, or leave it out of a mixture with weight 0"
                 )
             place, versions = self._source / base, ", ".join(self.versions[base])
             if version and version not in self.versions[base]:
