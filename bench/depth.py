@@ -32,7 +32,7 @@ from stream.storage.errors import ArgumentError
 _MADE = {"simulated": 0.0, "sensor, 1 mm of noise at 1 m": 1.0, "sensor, 4 mm of noise at 1 m": 4.0}
 """Noise of the made maps at 1 m, in mm."""
 
-_Decode = Callable[[memoryview, np.ndarray], None]
+_Decode = Callable[[memoryview, np.ndarray], object]
 
 
 @dataclass(frozen=True, kw_only=True)

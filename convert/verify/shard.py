@@ -150,7 +150,7 @@ def _decode(frame: bytes, allowed: Collection[str], *, is_depth: bool) -> str:
     if size not in allowed:
         raise CorruptFrame(f"is {size}, the manifest says {' or '.join(sorted(allowed)) or 'there are none'}")
     if is_depth:
-        decode_depth(frame, np.empty((height, width), np.uint16))
+        decode_depth(frame)
     else:
         decode_frame(frame)
     return size

@@ -21,7 +21,7 @@ from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
-from stream.format.frame import RawRecord, decode_depth, decode_frame, depth_shape
+from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.order.rows import Rows
@@ -260,7 +260,7 @@ class Assembler:
                     if (resize := resizes[camera]) is None:
                         decoders[camera](jpeg, image)
                     else:
-                        resize.apply(_depth(jpeg) if image.ndim == 2 else decode_frame(jpeg), image)
+                        resize.apply(decoders[camera](jpeg), image)
             except FormatError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.decode_s += time.perf_counter() - began
@@ -272,13 +272,6 @@ class Assembler:
                 f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}"
             )
         done.failed.append((row, _record_error(self.spec, rows, row, error)))
-
-
-def _depth(data: memoryview) -> np.ndarray:
-    """Return a depth map of any size, uint16 [H, W]."""
-    decoded = np.empty(depth_shape(data), np.uint16)
-    decode_depth(data, decoded)
-    return decoded
 
 
 def _read_raw(

@@ -41,7 +41,7 @@ class LoadedCamera:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a member has several cameras to draw from."""
+        """True if a member has several cameras to draw from."""
         return any(len(own) > 1 for own in self.stored)
 
     @property

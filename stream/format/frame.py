@@ -145,17 +145,21 @@ def depth_shape(data: bytes | memoryview) -> tuple[int, int]:
     return height, width
 
 
-def decode_depth(data: bytes | memoryview, out: np.ndarray) -> None:
+def decode_depth(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
     """Decode a stored depth map.
 
     Args:
         data: Depth map.
-        out: uint16 [H, W], filled with its values.
+        out: uint16 [H, W] to fill, or None for a new array.
+
+    Returns:
+        uint16 [H, W], millimetres.
 
     Raises:
-        FormatError: It is no depth map, has another size, or is damaged.
+        FormatError: It is no depth map, is damaged, or has another size than ``out``.
     """
     shape = depth_shape(data)
+    out = np.empty(shape, np.uint16) if out is None else out
     if shape != out.shape:
         raise FormatError(f"the depth map is {shape}, the manifest says {out.shape}")
     try:
@@ -163,3 +167,4 @@ def decode_depth(data: bytes | memoryview, out: np.ndarray) -> None:
     except (ValueError, OSError) as error:
         raise FormatError(f"depth map of {len(data)} bytes: {' '.join(str(error).split())[:200]}") from None
     out[...] = np.frombuffer(values, "<u2").reshape(shape)
+    return out

@@ -35,7 +35,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class Kept:
-    """What filters leave of a dataset.
+    """Samples and episodes that filters leave of a dataset.
 
     Attributes:
         samples: Count of the samples that fulfil all conditions.

@@ -250,7 +250,7 @@ class Places:
 
     @property
     def hint(self) -> str:
-        """What the dataset has, for the error of a table that does not fit."""
+        """Episodes and splits of the dataset, for the error of a table that does not fit."""
         count = len(self._count)
         (known,) = self.splits[0].episodes.take_texts("episode_id", np.zeros(1, np.int64)) if count else ("",)
         several = ", ".join(split.split for split in self.splits)

@@ -114,9 +114,7 @@ class CameraTrack:
 
     def read_depth(self, step: int) -> np.ndarray:
         """Return the depth map of a step, uint16 [H, W], millimetres, 0 where nothing was measured."""
-        out = np.empty(self.camera.sizes[0], np.uint16)
-        decode_depth(self.read(step), out)
-        return out
+        return decode_depth(self.read(step), np.empty(self.camera.sizes[0], np.uint16))
 
     def read_picture(self, step: int) -> bytes:
         """Return the frame of a step as a JPEG, of raw pixels too, of depth in colours; raise as ``read`` does."""

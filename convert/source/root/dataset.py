@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from convert.source.places import candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted
 from convert.source.root.reader import RootReader, SplitTables, open_split
 from stream.format.catalog import Catalog, Dataset
+from stream.format.manifest import read_manifest
 from stream.format.names import DERIVED, MANIFEST_NAME, TableKind, shard_file
 from stream.format.schema import FIRST_FIELDS, feature_column
 from stream.storage.errors import ArgumentError, FormatError
@@ -103,19 +105,17 @@ def _open(dataset: Dataset) -> RootSource:
     if dataset.fetched is not None:
         raise SourceError(f"{path}: was fetched in part; fetch all of it first")
     # The catalog leaves the entries of the shards out.
-    from stream.format.manifest import read_manifest
-
     manifest = read_manifest(path)
     try:
         splits = {name: open_split(path, name, entry) for name, entry in manifest.splits.items()}
     except (FormatError, OSError) as error:
         raise SourceError(f"{path}: {error}; check it with `python -m convert.verify`") from None
     stored = dataset.fields.stored_cameras
-    entry = json.loads(json.dumps(manifest.spec))
+    entry = copy.deepcopy(manifest.spec)
     # Splits may have different labels.
     features = {path: each for split in splits.values() for path, each in _features(split).items()}
     cameras = _cameras(entry, stored, pairs=manifest.parameters.get("camera"))
-    for name, each in cameras.items():
+    for each in cameras.values():
         is_depth = each.get("kind") == "depth"
         feature_path = f"{STEPS}/{each['path']}"
         features[feature_path] = Feature(
@@ -125,7 +125,6 @@ def _open(dataset: Dataset) -> RootSource:
             shape=_DEPTH if is_depth else _COLOUR,
             dtype="uint16" if is_depth else "uint8",
         )
-        cameras[name] = each
     entry |= {"cameras": cameras, "offset": manifest.parameters["offset"]}
     _mend(entry, features)
     shards = {}

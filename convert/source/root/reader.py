@@ -14,7 +14,7 @@ from convert.source.episode import Column, Episode, absent_column
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, Span, Wanted, covers
 from stream.format.fields import Fields, read_fields
-from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame, depth_shape
+from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame
 from stream.format.index import open_labels
 from stream.format.manifest import SplitEntry, read_manifest
 from stream.format.names import HOLE, MANIFEST_NAME, TableKind, frame_views, shard_file, table_file
@@ -103,12 +103,12 @@ class RootReader:
         for feature in self._wanted.features:
             kind: TableKind = "steps" if feature.level == "step" else "episodes"
             table = steps if kind == "steps" else self._columns.slice(number, 1)
-            name = feature_column(kind, feature.name)
-            name = name if name in table.schema.names else feature.name
+            names = (feature_column(kind, feature.name), feature.name)
+            stored = next((name for name in names if name in table.schema.names), None)
             levels[feature.level][feature.name] = (
-                _column(feature, table.column(name), len(table))
-                if name in table.schema.names
-                else absent_column(feature, len(table))
+                absent_column(feature, len(table))
+                if stored is None
+                else _column(feature, table.column(stored), len(table))
             )
         return Episode(
             num_steps=row["num_steps"],
@@ -153,9 +153,7 @@ def _plain(frame: memoryview) -> bytes | np.ndarray:
     if frame[: len(RAW_MAGIC)] == RAW_MAGIC:
         return decode_frame(frame)
     if frame[: len(DEPTH_MAGIC)] == DEPTH_MAGIC:
-        depth = np.empty(depth_shape(frame), np.uint16)
-        decode_depth(frame, depth)
-        return depth
+        return decode_depth(frame)
     return bytes(frame)
 
 

@@ -76,7 +76,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a mixture turned out to be.
+    """A mixture that was opened.
 
     Attributes:
         names: Members.

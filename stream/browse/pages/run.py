@@ -43,7 +43,7 @@ _NOT_TRANSFORMED = (
 
 @dataclass(frozen=True)
 class _Page:
-    """What the page shows of a step: HTML of its rows, the rows with faults, and the next first row."""
+    """Content of the page of a step: HTML of its rows, the rows with faults, and the next first row."""
 
     plan: RankPlan
     shown: ShownStep

@@ -134,7 +134,7 @@ def test_a_damaged_record_of_a_root_is_a_hole_and_said(roots: Path, tmp_path: Pa
     [
         ("nothing", "nothing: .*holds no complete conversion"),
         ("source/demo", "no dataset.json|TFDS"),
-        ("s3://bucket/root/demo", "a bucket is no source; bring it with `python -m stream.fetch`"),
+        ("s3://bucket/converted/demo", "a bucket is no source; bring it with `python -m stream.fetch`"),
     ],
 )
 def test_what_is_no_converted_dataset_is_refused(
