@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from convert.plan import Conversion, PlannedCamera
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows
+from convert.shard.video import encode_chunk
 from convert.source.episode import Episode, Frames
 from convert.source.protocol import clip
 from stream.format.names import TableKind
@@ -98,12 +100,14 @@ def _exact_records(conversion: Conversion) -> int | None:
 
 
 def _frame_bytes(camera: PlannedCamera, frames: Frames | DamagedEpisode | None, sizes: dict[str, str]) -> int:
-    """Return the bytes of the first frame of a camera, and note its size."""
+    """Return the bytes of a frame in the first record of a camera, and note its size."""
     if isinstance(frames, DamagedEpisode | None):
         return 0
-    frame = camera.convert(next(iter(frames)))
+    first = list(map(camera.convert, islice(frames, camera.policy.gop)))
+    frame = first[0]
     (height, width), (old_height, old_width) = frame.size, frame.source_size
     sizes[camera.name] = f"{height}x{width}"
     if height * old_width != width * old_height:
         sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"
-    return len(frame.data)
+    chunk, _ = encode_chunk(first, camera.policy) if frame.video is not None else (None, None)
+    return len(frame.data) if chunk is None else len(chunk) // len(first)
