@@ -27,7 +27,7 @@ from stream.storage.remote import RemoteError
 
 _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
-With --images frames are the stored JPEGs, byte for byte, or JPEGs of raw pixels and video. With --video they are encoded
+With --images frames are the stored JPEGs, byte for byte, or JPEGs of other codecs. With --video they are encoded
 again, as H.264; chunks of H.264 are copied bit for bit, unless a step of the split lacks its frame.
 A step without a frame becomes a black frame, with False in observation.frames_mask. Episodes without steps or frames
 are left out and counted. Labels (stream.label) are features, with False in <name>_mask where a step lacks one.
