@@ -129,7 +129,7 @@ def rows(root: Path) -> list[dict[str, Any]]:
 
 
 def is_like(frame: Any, jpeg: bytes) -> bool:
-    """Return whether a stored frame is a JPEG of the source: its bytes, its pixels, or like it (other steps have 10 dB)."""
+    """Return whether a stored frame is a JPEG of the source: its bytes, its pixels, or nearly."""
     if not chosen:
         return bool(frame == jpeg)
     pixels, expected = decode_frame(frame).astype(float), decode_frame(jpeg)

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("av", reason="needs the extra video")
 from convert.shard.images import EncodedFrame, FramePolicy
 from convert.shard.video import CRF, encode_chunk
 from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk, video_codec

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import av
 import grain.python as grain
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
-av = pytest.importorskip("av", reason="needs the extra video")
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.verify.command import main as verify

@@ -80,7 +80,6 @@ def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(ro
 
 
 def test_chunks_of_video_pass_through_and_are_decoded_for_other_codecs(roots: Path, tmp_path: Path) -> None:
-    pytest.importorskip("av", reason="needs the extra video")
     video = ("--codec", "h264", "--gop", "3")
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", *video) == EXIT_DAMAGED
     # The codec and the length of chunks stay as they are where nobody says another.
