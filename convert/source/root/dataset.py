@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
+from convert.shard.part_rows import episode_id
 from convert.source.features import STEPS, SUCCESS, Feature
 from convert.source.places import JOIN, candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted
@@ -38,19 +39,29 @@ class RootShard(SourceShard):
     Attributes:
         folder: Folder of the dataset's version.
         number: Number of the shard in its split there.
-        episode_steps: Count of the steps of each of its episodes.
+        episodes: Count of steps, bytes of the records, and number in its source, of each of its episodes.
         sha256: Hash of its file, as the manifest has it.
     """
 
     folder: str
     number: int
     sha256: str
-    episode_steps: tuple[int, ...] = field(repr=False)
+    episodes: tuple[tuple[int, int, int], ...] = field(repr=False)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode."""
-        return self.episode_steps
+        return tuple(steps for steps, _, _ in self.episodes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of the records of each episode."""
+        return tuple(size for _, size, _ in self.episodes)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of each episode."""
+        return tuple(episode_id(self.name, position) for _, _, position in self.episodes)
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RootReader]:
@@ -147,7 +158,7 @@ def _open(dataset: Dataset) -> RootSource:
     _mend(entry, features)
     shards = {}
     for name, split in manifest.splits.items():
-        lengths = splits[name].episodes.column("num_steps").to_numpy()
+        episodes = _episodes(splits[name])
         ends = np.cumsum([shard.episodes for shard in split.shards])
         shards[name] = tuple(
             RootShard(
@@ -161,7 +172,7 @@ def _open(dataset: Dataset) -> RootSource:
                 folder=path,
                 number=index,
                 sha256=shard.file.sha256,
-                episode_steps=tuple(lengths[end - shard.episodes : end].tolist()),
+                episodes=episodes[end - shard.episodes : end],
             )
             for index, (shard, end) in enumerate(zip(split.shards, ends.tolist(), strict=True))
         )
@@ -184,6 +195,16 @@ def _open(dataset: Dataset) -> RootSource:
         ),
         tables=splits,
     )
+
+
+def _episodes(split: SplitTables) -> tuple[tuple[int, int, int], ...]:
+    """Return count of steps, bytes of the records, and number in its source, of each episode of a split."""
+    names = ("num_steps", "source_position", "first_record", "num_records")
+    steps, positions, first, count = (split.episodes.column(name).to_numpy() for name in names)
+    ends = np.append(0, np.cumsum(split.records.column("num_bytes").to_numpy(), dtype=np.int64))
+    first = np.where(count > 0, first, 0)
+    sizes = ends[first + count] - ends[first]
+    return tuple(zip(steps.tolist(), sizes.tolist(), positions.tolist(), strict=True))
 
 
 def _features(split: SplitTables) -> dict[str, Feature]:

@@ -61,7 +61,7 @@ def join_sources(sources: Sequence[RootSource]) -> RootSource:
 
 
 def _episodes(shard: RootShard) -> int:
-    return len(shard.episode_steps)
+    return len(shard.episodes)
 
 
 def _compared(source: RootSource, other: RootSource) -> dict[str, Any]:
