@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import compress, groupby, islice
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +18,14 @@ from convert.plan import Conversion, DatasetPlan, PlannedCamera
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows
+from convert.shard.video import encode_chunk
 from convert.source.episode import Episode, Frames
 from convert.source.protocol import SourceShard, Span, clip
 from stream.format.names import BLOCK, TableKind
 
 _EPISODES = 16
-_FRAMES = 8
-"""Frames of each episode and camera, where reading one does not decode those before it."""
+_RECORDS = 8
+"""Records of each episode and camera, where reading a frame does not decode those before it."""
 _RECORD = 64
 """Bytes of a record beside its frames."""
 _RESIZED = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}
@@ -58,8 +62,7 @@ def estimate(conversion: Conversion) -> Estimate:
     if largest is None or any(job.shard.is_fetched for job in conversion.jobs):
         return Estimate(exact)
     chosen = [(largest, clip([largest.every], 0, _EPISODES))] if not wanted else _spread(wanted)
-    is_video = bool(conversion.source.libraries)
-    found = _Sample(plan, frames=1 if is_video else _FRAMES)
+    found = _Sample(plan, is_video=bool(conversion.source.libraries))
     for shard, spans in chosen:
         found.add(shard, spans)
     if not found.source_bytes:
@@ -68,11 +71,13 @@ def estimate(conversion: Conversion) -> Estimate:
     scale = total / found.source_bytes
     records = round(found.records * scale) if exact is None else exact
     # The sizes of encoded images go with those of the source, the sizes of all else with their count.
-    by_bytes = exact is None or (found.are_encoded and len(found.frame_bytes) > len(plan.cameras))
+    by_bytes = exact is None or (found.are_encoded and len(found.record_bytes) > len(plan.cameras))
     factor = scale if by_bytes or not found.records else records / found.records
-    # A file ends with a block of its own.
-    ends = len(conversion.jobs) * 1.5 * BLOCK
-    return Estimate(records, round(found.stored_bytes * factor + found.index_bytes * scale + ends), found.sizes)
+    stored = found.stored_bytes * factor
+    # A file goes to the end of a block, and has one more.
+    shares = [job.size / total for job in conversion.jobs] if wanted is None else _shares(wanted)
+    files = sum(ceil(stored * share / BLOCK) + 1 for share in shares) * BLOCK
+    return Estimate(records, round(files + found.index_bytes * scale), found.sizes)
 
 
 class _Wanted(NamedTuple):
@@ -81,7 +86,7 @@ class _Wanted(NamedTuple):
     shard: SourceShard
     number: int
     steps: int
-    bytes: float
+    bytes: int
 
 
 def _wanted(conversion: Conversion) -> list[_Wanted] | None:
@@ -92,12 +97,20 @@ def _wanted(conversion: Conversion) -> list[_Wanted] | None:
         lengths, ids = shard.lengths, shard.ids
         if len(lengths) != shard.records or (chosen is not None and not ids):
             return None
-        sizes = shard.sizes or [shard.bytes * each / (sum(lengths) or 1) for each in lengths]
+        sizes = shard.sizes or [shard.bytes * each // (sum(lengths) or 1) for each in lengths]
         numbers = [number for span in job.spans for number in range(*span)]
         found += [_Wanted(shard, number, lengths[number], sizes[number]) for number in numbers]
         listed += [chosen is None or chosen.chooses([ids[number]]) for number in numbers]
     # A list of other keys than ids chooses nothing, and then nothing is known.
     return list(compress(found, listed)) or found
+
+
+def _shares(wanted: Sequence[_Wanted]) -> list[float]:
+    """Return the share of each shard in the bytes of episodes."""
+    sizes: Counter[tuple[str, int]] = Counter()
+    for each in wanted:
+        sizes[each.shard.split, each.shard.index] += each.bytes
+    return [size / sizes.total() for size in sizes.values()]
 
 
 def _spread(wanted: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:
@@ -111,21 +124,24 @@ def _spread(wanted: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:
 class _Sample:
     """Some episodes of a dataset as they would be stored.
 
+    Args:
+        is_video: Whether the source has to decode all frames before one, so that only the first record is converted.
+
     Attributes:
         source_bytes: Bytes of the source that they take.
         records: Count of pairs or frames.
         stored_bytes: Bytes of their records.
         index_bytes: Bytes of their rows.
-        frame_bytes: Sizes of stored frames, by camera.
+        record_bytes: Different sizes of records, by camera.
         are_encoded: Whether the source has its frames as images, each encoded by itself.
         sizes: See ``Estimate``.
     """
 
-    def __init__(self, plan: DatasetPlan, *, frames: int) -> None:
-        self._plan, self._frames = plan, frames
+    def __init__(self, plan: DatasetPlan, *, is_video: bool) -> None:
+        self._plan, self._is_video = plan, is_video
         self.source_bytes = self.records = self.index_bytes = 0
         self.stored_bytes = 0.0
-        self.frame_bytes: set[tuple[str, int]] = set()
+        self.record_bytes: set[tuple[str, int]] = set()
         self.are_encoded = False
         self.sizes: dict[str, str] = {}
         derived = [vector_field(name, vector).type for name, vector in plan.vectors.items()]
@@ -148,7 +164,10 @@ class _Sample:
                 except CorruptFrame:
                     continue
                 self.source_bytes += num_bytes
-                self.stored_bytes += len(starts) * sum(len(plan.offsets) * size + _RECORD for size in each)
+                self.stored_bytes += len(starts) * sum(
+                    len(plan.offsets) * size + _RECORD / camera.policy.gop
+                    for camera, size in zip(plan.cameras, each, strict=True)
+                )
                 rows.add(
                     episode,
                     position,
@@ -166,17 +185,31 @@ class _Sample:
         self.index_bytes += batch.nbytes
 
     def _mean_bytes(self, camera: PlannedCamera, frames: Frames | DamagedEpisode | None, steps: int) -> float:
-        """Return the mean bytes of some frames of an episode, and note their sizes."""
+        """Return the mean bytes of a frame in some records of an episode, and note the sizes of frames."""
         if isinstance(frames, DamagedEpisode | None):
             return 0
-        found = []
-        for frame in islice(frames, 0, 1 if self._frames == 1 else None, max(1, steps // self._frames)):
-            self.are_encoded |= isinstance(frame, bytes)
-            stored = camera.convert(frame)
-            found.append(len(stored.data))
-            self.frame_bytes.add((camera.name, len(stored.data)))
-            (height, width), (old_height, old_width) = stored.size, stored.source_size
-            self.sizes[camera.name] = f"{height}x{width}"
-            if height * old_width != width * old_height:
-                self.sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"
-        return sum(found) / max(1, len(found))
+        gop, rest = camera.policy.gop, iter(frames)
+        records = -(-steps // gop)
+        every = max(1, records if self._is_video else records // _RECORDS)
+        total = count = 0
+        for _ in range(0, records, every):
+            read, stored = list(islice(rest, gop)), []
+            for frame in read:
+                self.are_encoded |= isinstance(frame, bytes)
+                with suppress(CorruptFrame):
+                    stored.append(camera.convert(frame))
+            count += len(read)
+            if stored:
+                first = stored[0]
+                data = first.data if first.video is None else encode_chunk(stored, camera.policy)[0]
+                total += len(data or b"")
+                self.record_bytes.add((camera.name, len(data or b"")))
+                (height, width), (old_height, old_width) = first.size, first.source_size
+                self.sizes[camera.name] = f"{height}x{width}"
+                if height * old_width != width * old_height:
+                    self.sizes[camera.name] += f", {_RESIZED[camera.policy.resize]} from {old_height}x{old_width}"
+            elif not total:
+                raise CorruptFrame("no frame of the first record can be decoded")
+            # The frames between are read, and not converted.
+            deque(islice(rest, (every - 1) * gop), maxlen=0)
+        return total / max(1, count)

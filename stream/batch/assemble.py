@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from stream.batch.encoded import EncodedRow, pack_frames
-from stream.batch.frames import Frames
+from stream.batch.frames import Frames, Use
 from stream.batch.layout import empty_array
 from stream.batch.lookup import Lookup
 from stream.batch.spec import BatchSpec, Decode
 from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
+from stream.format.video import decode_chunk, video_codec
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError, LimitError, RecordError, RingError
 from stream.storage.memory import available_memory
@@ -111,6 +112,8 @@ class Assembler:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-decode") if threads > 1 else None
         self._lookup = Lookup(spec)
         self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
+        # [C][M]
+        self._sizes = [[camera.sizes(member) for member in range(len(spec.layouts))] for camera in spec.cameras]
         # [M][C]
         self._is_raw = [[camera.is_read_raw(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
 
@@ -213,7 +216,7 @@ class Assembler:
             if here.start == here.stop:
                 continue
             columns: Sequence[Sequence[Any]] = [each[here] for each in stored]
-            jpegs: list[tuple[int, int, memoryview]] = []
+            encoded: list[tuple[memoryview, Sequence[Use]]] = []
             expected, is_raw = self._expected[members[row]], self._is_raw[members[row]]
             try:
                 file = self._files.get(keys[row]) or self._open(*keys[row])
@@ -222,17 +225,20 @@ class Assembler:
                 positions, sizes, checksums, every_use = columns
                 done.work.bytes += sum(frames.num_bytes[here])
                 for data, uses in zip(file.read_all(positions, sizes, checksums), every_use, strict=True):
+                    if video_codec(data):
+                        encoded.append((data, uses))
+                        continue
                     views = frame_views(data)
                     if len(views) != expected:
                         raise FormatError(f"holds {len(views)} frames, expected {expected}")
-                    jpegs += [(camera, frame, views[number]) for camera, frame, number in uses]
+                    encoded += [(views[number], ((camera, frame, 0),)) for camera, frame, number in uses]
             except (FormatError, OSError) as error:
                 self._fail(rows, done, row, error)
                 # A file that is repaired is opened again.
                 with self._lock:
                     self._files.pop(keys[row], None)
                 continue
-            found.append((row, jpegs))
+            found.append((row, encoded))
         done.work.read_s += time.perf_counter() - began
         return found
 
@@ -253,14 +259,23 @@ class Assembler:
         began = time.perf_counter()
         decoders = [decode_depth if camera.is_depth else decode_frame for camera in self.spec.cameras]
         resizes = [camera.resize for camera in self.spec.cameras]
-        for row, jpegs in encoded:
+        for row, stored in encoded:
             try:
-                for camera, frame, jpeg in jpegs:
-                    image = images[camera][row, frame]
-                    if (resize := resizes[camera]) is None:
-                        decoders[camera](jpeg, image)
-                    else:
-                        resize.apply(decoders[camera](jpeg), image)
+                for data, uses in stored:
+                    is_video = video_codec(data)
+                    for camera, frame, number in uses:
+                        image, resize = images[camera][row, frame], resizes[camera]
+                        if not is_video and resize is None:
+                            decoders[camera](data, image)
+                            continue
+                        if is_video:
+                            pixels = decode_chunk(data, number, self._sizes[camera][rows.member[row]])
+                        else:
+                            pixels = decoders[camera](data)
+                        if resize is not None:
+                            resize.apply(pixels, image)
+                        else:
+                            image[...] = pixels
             except FormatError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.decode_s += time.perf_counter() - began

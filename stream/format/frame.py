@@ -1,4 +1,4 @@
-"""Frames as they are stored: a JPEG, raw pixels, or a depth map. The first bytes tell which.
+"""Frames that are stored one by one: a JPEG, raw pixels, or a depth map. The first bytes tell which.
 
 Raw pixels and depth maps have a header: ``b"RAW1"`` or ``b"DPT1"``, the height and the width (uint16 each,
 little-endian). Of raw pixels uint8 [H, W, 3], RGB, row by row, follows.
@@ -19,10 +19,11 @@ import numpy as np
 import simplejpeg
 
 from stream.format.names import RECORD_HEADER, RECORD_MAGIC
+from stream.format.video import VIDEO_CODECS, VideoCodec
 from stream.storage.errors import FormatError
 
-Codec = Literal["jpeg", "raw"]
-CODECS: tuple[Codec, ...] = ("jpeg", "raw")
+Codec = Literal["jpeg", "raw", VideoCodec]
+CODECS: tuple[Codec, ...] = ("jpeg", "raw", *VIDEO_CODECS)
 RAW_MAGIC = b"RAW1"
 RAW_HEADER = struct.Struct("<4sHH")
 DEPTH_MAGIC = b"DPT1"

@@ -201,8 +201,10 @@ def _each_camera(data: MixedData, member: int) -> Iterator[LoadedCamera]:
     for camera in data.cameras:
         own = camera.stored[member]
         for number in own if len(own) > 1 else ():
-            only = tuple((number,) if each == member else () for each in range(len(data.names)))
-            yield replace(camera, suffix=f"/{stored[number].name}", stored=only)
+            members = range(len(data.names))
+            only = tuple((number,) if each == member else () for each in members)
+            sources = tuple((stored[number],) if each == member else () for each in members)
+            yield replace(camera, suffix=f"/{stored[number].name}", stored=only, sources=sources)
         if len(own) < 2:
             yield camera
 
