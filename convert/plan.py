@@ -18,7 +18,7 @@ from convert.shard.depth import convert_depth
 from convert.shard.images import EncodedFrame, FramePolicy, convert_frame
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
 from convert.shard.video import CRF
-from convert.source.episode import StoredFrame
+from convert.source.episode import SourceFrame
 from convert.source.features import Feature
 from convert.source.protocol import Source, Wanted
 from stream.format.episode_list import EpisodeList
@@ -81,7 +81,7 @@ class PlannedCamera:
     is_depth: bool = False
     millimetres: float | None = None
 
-    def convert(self, frame: StoredFrame | CorruptFrame) -> EncodedFrame:
+    def convert(self, frame: SourceFrame | CorruptFrame) -> EncodedFrame:
         """Return a frame of the source as it is stored; raise CorruptFrame if it cannot be decoded."""
         if self.is_depth:
             if isinstance(frame, ChunkFrame):

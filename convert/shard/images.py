@@ -17,7 +17,7 @@ import numpy as np
 import simplejpeg
 
 from convert.errors import CorruptFrame
-from convert.source.episode import MAX_PIXELS, StoredFrame
+from convert.source.episode import MAX_PIXELS, SourceFrame
 from stream.format.frame import Codec, encode_raw
 from stream.format.video import ChunkFrame, video_codec
 from stream.storage.errors import FormatError
@@ -74,7 +74,7 @@ class EncodedFrame:
 
 
 def convert_frame(
-    frame: StoredFrame | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
+    frame: SourceFrame | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
 ) -> EncodedFrame:
     """Return one frame of the source as the policy requires.
 
@@ -106,12 +106,13 @@ def convert_frame(
         return made(data=encode_raw(pixels), passed=False)
     if policy.codec == "jpeg":
         return made(data=encode_jpeg(pixels, policy.quality, policy.subsampling), passed=False)
-    passed = isinstance(frame, ChunkFrame) and frame.gop == policy.gop and video_codec(frame.chunk) == policy.codec
-    passed = passed and pixels is decoded and channels == "rgb"
-    return made(data=b"", passed=passed, video=frame if passed else pixels)
+    if isinstance(frame, ChunkFrame) and frame.gop == policy.gop and pixels is decoded and channels == "rgb":
+        passed = video_codec(frame.chunk) == policy.codec
+        return made(data=b"", passed=passed, video=frame if passed else pixels)
+    return made(data=b"", passed=False, video=pixels)
 
 
-def decode_frame(frame: StoredFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
+def decode_frame(frame: SourceFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
     """Decode one frame of the source.
 
     Returns:

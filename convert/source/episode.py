@@ -13,9 +13,9 @@ from stream.format.video import ChunkFrame
 
 MAX_PIXELS = 1 << 26
 """Most pixels of a frame that is decoded."""
-StoredFrame = bytes | np.ndarray | ChunkFrame
+SourceFrame = bytes | np.ndarray | ChunkFrame
 """An encoded picture, its numbers, or its place in a chunk of video."""
-Frames = Iterable[StoredFrame | CorruptFrame]
+Frames = Iterable[SourceFrame | CorruptFrame]
 
 
 @dataclass(frozen=True, kw_only=True)

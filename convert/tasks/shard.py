@@ -31,7 +31,7 @@ from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import episode_success
 from convert.shard.video import encode_chunk
-from convert.source.episode import Episode, StoredFrame
+from convert.source.episode import Episode, SourceFrame
 from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
@@ -328,7 +328,7 @@ class _ShardWriter:
         return ([], []) if only_holes else (steps, cameras)
 
     def _converted(
-        self, frames: Iterable[StoredFrame | CorruptFrame | None], camera: PlannedCamera, position: int, first: int
+        self, frames: Iterable[SourceFrame | CorruptFrame | None], camera: PlannedCamera, position: int, first: int
     ) -> Iterator[EncodedFrame | None]:
         """Yield the frames of a record as they are stored, all of one size, None for a hole."""
         size = None
@@ -339,7 +339,7 @@ class _ShardWriter:
 
     def _convert(
         self,
-        raw: StoredFrame | CorruptFrame,
+        raw: SourceFrame | CorruptFrame,
         camera: PlannedCamera,
         position: int,
         step: int,

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
-from stream.batch.frames import Use
 from stream.storage.errors import FormatError
 
 ENCODED_KEYS = ("frames_jpeg", "frames_span")
@@ -23,8 +22,8 @@ _STEP = 4096
 """Divisor of N, so that slots seldom change size."""
 
 
-EncodedRow = tuple[int, Sequence[tuple[memoryview, Sequence[Use]]]]
-"""A row of a batch; and each of its encoded frames, or chunks of video, with the places of its pictures."""
+EncodedRow = tuple[int, Sequence[tuple[int, int, Any]]]
+"""A row of a batch, and camera, frame and data of each of its stored frames."""
 
 
 def pack_frames(
@@ -38,12 +37,12 @@ def pack_frames(
         rows: Rows of the batch.
         frames: Most frames of a row.
     """
-    width = max((sum(len(data) for data, _ in jpegs) for _, jpegs in encoded), default=1)
+    width = max((sum(len(data) for _, _, data in jpegs) for _, jpegs in encoded), default=1)
     jpeg = np.zeros((rows, -(-width // _STEP) * _STEP), np.uint8)
     span = np.zeros((rows, frames, 2), np.int32)
     for row, jpegs in encoded:
         start = 0
-        for data, ((_, frame, _),) in jpegs:
+        for _, frame, data in jpegs:
             stop = start + len(data)
             jpeg[row, start:stop] = np.frombuffer(data, np.uint8)
             span[row, frame] = start, stop

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import simplejpeg
 
 from stream.export.stats import PixelCounts, Statistics, describe_numbers
-from stream.format.frame import as_jpeg, decode_frame
+from stream.format.frame import StoredFrame, as_jpeg, decode_frame
 from stream.storage.errors import FormatError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class LeRobotWriter:
 
     def add(
         self,
-        frames: Mapping[str, Sequence[bytes | None]],
+        frames: Mapping[str, Sequence[StoredFrame | None]],
         vectors: Mapping[str, np.ndarray],
         tasks: Sequence[str],
         labels: Mapping[str, np.ndarray],
@@ -182,7 +182,7 @@ class LeRobotWriter:
         """Write an episode of n steps, n above 0.
 
         Args:
-            frames: JPEG of each step by camera; None for a step without a frame, which becomes black.
+            frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
             labels: Array [n] or [n, size] of each label and mask, by feature.
@@ -246,7 +246,7 @@ class LeRobotWriter:
         for name, content in (("stats", stats), ("info", info)):
             (self._folder / "meta" / f"{name}.json").write_text(json.dumps(content, indent=4) + "\n")
 
-    def _write_frames(self, camera: str, frames: Sequence[bytes | None]) -> tuple[list[bytes], PixelCounts]:
+    def _write_frames(self, camera: str, frames: Sequence[StoredFrame | None]) -> tuple[list[bytes], PixelCounts]:
         """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
         height, width = self._layout.cameras[camera]
         black = np.zeros((height, width, 3), np.uint8)

@@ -14,9 +14,9 @@ from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationE
 
 from stream.format.frame import Codec
 from stream.format.manifest import Manifest
-from stream.format.names import MAX_FRAMES, Layout
+from stream.format.names import MAX_FRAMES, Layout, frame_views
 from stream.format.spaces import Space, SpaceName
-from stream.format.video import MAX_GOP, VIDEO_CODECS
+from stream.format.video import MAX_GOP, VIDEO_CODECS, ChunkFrame, video_codec
 from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
@@ -85,6 +85,17 @@ class StoredCamera:
     def keys(self) -> tuple[str, str]:
         """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
         return self.name, f"depth/{self.role}" if self.is_depth else self.role
+
+    def frame(self, record: bytes | memoryview, number: int) -> memoryview | ChunkFrame:
+        """Return a frame of a record by its number; raise FormatError if there is none."""
+        if self.codec in VIDEO_CODECS:
+            if video_codec(record) != self.codec:
+                raise FormatError(f"{len(record)} bytes that are no chunk of {self.codec}")
+            return ChunkFrame(record, number, self.sizes, self.gop)
+        frames = frame_views(record)
+        if number >= len(frames):
+            raise FormatError(f"it holds {len(frames)} frames, expected {number + 1}")
+        return frames[number]
 
 
 class Fields(BaseModel):

@@ -19,11 +19,12 @@ import numpy as np
 import simplejpeg
 
 from stream.format.names import RECORD_HEADER, RECORD_MAGIC
-from stream.format.video import VIDEO_CODECS, VideoCodec
+from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec
 from stream.storage.errors import FormatError
 
 Codec = Literal["jpeg", "raw", VideoCodec]
 CODECS: tuple[Codec, ...] = ("jpeg", "raw", *VIDEO_CODECS)
+StoredFrame = bytes | memoryview | ChunkFrame
 RAW_MAGIC = b"RAW1"
 RAW_HEADER = struct.Struct("<4sHH")
 DEPTH_MAGIC = b"DPT1"
@@ -42,11 +43,11 @@ def frame_shape(data: bytes | memoryview) -> tuple[int, int]:
     return height, width
 
 
-def decode_frame(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
+def decode_frame(data: StoredFrame, out: np.ndarray | None = None) -> np.ndarray:
     """Decode a stored frame of colour.
 
     Args:
-        data: Frame.
+        data: Frame, or its place in a chunk of video.
         out: uint8 [H, W, 3] to fill, or None for a new array.
 
     Returns:
@@ -55,9 +56,12 @@ def decode_frame(data: bytes | memoryview, out: np.ndarray | None = None) -> np.
     Raises:
         FormatError: It is damaged, or has another size than ``out``.
     """
-    if data[: len(RAW_MAGIC)] == RAW_MAGIC:
-        shape, pixels = _raw(data)
-        decoded = np.frombuffer(pixels, np.uint8).reshape(*shape, 3)
+    if isinstance(data, ChunkFrame) or data[: len(RAW_MAGIC)] == RAW_MAGIC:
+        if isinstance(data, ChunkFrame):
+            decoded = data.decode()
+        else:
+            shape, pixels = _raw(data)
+            decoded = np.frombuffer(pixels, np.uint8).reshape(*shape, 3)
         if out is None:
             return decoded.copy()
         if decoded.shape == out.shape:
@@ -80,9 +84,9 @@ def encode_raw(pixels: np.ndarray) -> bytes:
     return RAW_HEADER.pack(RAW_MAGIC, height, width) + np.ascontiguousarray(pixels).tobytes()
 
 
-def as_jpeg(data: bytes | memoryview, quality: int = 95) -> bytes | memoryview:
-    """Return a stored frame as a JPEG: itself, or raw pixels encoded; raise FormatError if it is damaged."""
-    if data[: len(RAW_MAGIC)] != RAW_MAGIC:
+def as_jpeg(data: StoredFrame, quality: int = 95) -> bytes | memoryview:
+    """Return a stored frame as a JPEG: itself, or its pixels encoded; raise FormatError if it is damaged."""
+    if not isinstance(data, ChunkFrame) and data[: len(RAW_MAGIC)] != RAW_MAGIC:
         return data
     encoded: bytes = simplejpeg.encode_jpeg(decode_frame(data), quality=quality, colorsubsampling="444")
     return encoded

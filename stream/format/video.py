@@ -7,6 +7,7 @@ heights and widths are stored with the last row or column twice, and cut when th
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,14 +57,14 @@ class ChunkFrame:
     Attributes:
         chunk: Chunk.
         number: Number of the frame in it.
-        gop: Frames of a chunk that is not the last one of its episode.
         sizes: Heights and widths that the frame may have.
+        gop: Frames of a chunk that is not the last one of its episode, 0 if unknown.
     """
 
     chunk: bytes | memoryview
     number: int
-    gop: int
     sizes: tuple[tuple[int, int], ...]
+    gop: int = 0
 
     def decode(self) -> np.ndarray:
         """Decode the frame, see ``decode_chunk``."""
@@ -97,14 +98,13 @@ def decode_chunk(chunk: bytes | memoryview, number: int, sizes: _Sizes) -> np.nd
     return decoder.decode(chunk, number)
 
 
-def count_frames(chunk: bytes | memoryview, sizes: _Sizes) -> int:
-    """Decode all frames of a chunk and return their number; raise FormatError as ``decode_chunk`` does."""
-    for number in range(MAX_GOP + 1):
+def decode_all(chunk: bytes | memoryview, sizes: _Sizes) -> Iterator[np.ndarray]:
+    """Yield all frames of a chunk, as ``decode_chunk`` returns them."""
+    for number in itertools.count():
         try:
-            decode_chunk(chunk, number, sizes)
+            yield decode_chunk(chunk, number, sizes)
         except _TooShort:
-            return number
-    raise FormatError(f"chunk of {len(chunk)} bytes has more than {MAX_GOP} frames")
+            return
 
 
 class _TooShort(FormatError):
