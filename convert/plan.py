@@ -210,6 +210,12 @@ class Conversion:
         return found
 
     @property
+    def libraries(self) -> tuple[str, ...]:
+        """Libraries that the output depends on, beside those of every conversion."""
+        is_video = any(camera.policy.codec in VIDEO_CODECS for camera in self.plan.cameras)
+        return tuple(dict.fromkeys((*self.source.libraries, *(("av",) if is_video else ()))))
+
+    @property
     def splits(self) -> list[str]:
         """The splits to convert, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))

@@ -16,7 +16,7 @@ import numpy as np
 
 from convert.errors import UsageError
 from convert.shard.images import EncodedFrame, FramePolicy
-from stream.format.video import ChunkFrame, VideoCodec
+from stream.format.video import ChunkFrame, VideoCodec, coded_side
 from stream.storage.extras import missing
 
 _ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
@@ -92,7 +92,7 @@ class _Encoder:
             threads=1,
         )
         context: Any = av.CodecContext.create(_ENCODERS[policy.codec], "w")
-        context.height, context.width = (side + side % 2 for side in shape)
+        context.height, context.width = map(coded_side, shape)
         context.pix_fmt, context.time_base, context.framerate = "yuv420p", _SECOND, 1 / _SECOND
         context.gop_size, context.thread_count = policy.gop, 1
         # BT.601 in the limited range.
@@ -105,7 +105,7 @@ class _Encoder:
 
     def add(self, pixels: np.ndarray, *, at: int) -> None:
         """Add the frame with the number ``at``, uint8 [H, W, 3], and fill the holes before it."""
-        padding = [(0, side % 2) for side in self._shape]
+        padding = [(0, coded_side(side) - side) for side in self._shape]
         padded = np.pad(pixels, (*padding, (0, 0)), mode="edge") if max(padding) > (0, 0) else pixels
         frame = self._to_yuv(self._av.VideoFrame.from_ndarray(np.ascontiguousarray(padded), format="rgb24"))
         self._fill(at, frame if self._last is None else self._last)

@@ -2,7 +2,7 @@
 
 A chunk is a record of its own, without a header of this format. It begins with a key frame, and each of its frames is
 shown in the order in which it is stored. Pixels are 4:2:0 in BT.601's limited range, as the stream itself says. Odd
-heights and widths are stored with the last row or column twice, and cut when they are decoded.
+heights and widths are stored with the last row or column again (see ``coded_side``), and cut when they are decoded.
 """
 
 from __future__ import annotations
@@ -36,6 +36,15 @@ _local = threading.local()
 def video_codec(record: bytes | memoryview) -> VideoCodec | None:
     """Return the codec of a record that is a chunk, None for any other record; its first bytes tell."""
     return next((codec for start, codec in _STARTS.items() if record[: len(start)] == start), None)
+
+
+def coded_side(side: int) -> int:
+    """Return the height or width at which frames are encoded: even, and at least 4.
+
+    >>> coded_side(1), coded_side(255), coded_side(256)
+    (4, 256, 256)
+    """
+    return max(4, side + side % 2)
 
 
 def check_decoder(codec: VideoCodec, *, by: str) -> None:
@@ -121,7 +130,7 @@ class _Decoder:
         except ModuleNotFoundError:
             raise FormatError(missing("av", "video", by=f"decoding {codec}")) from None
         self._av, self._codec = av, codec
-        self._sizes = {(height + height % 2, width + width % 2): (height, width) for height, width in sizes}
+        self._sizes = {(coded_side(height), coded_side(width)): (height, width) for height, width in sizes}
         self._reformatter = VideoReformatter()
         self._context: Any = None
         self._frames: Iterator[Any] = iter(())
@@ -170,6 +179,9 @@ class _Decoder:
         # One thread, because a thread of FFmpeg's own would be started for each stripe.
         plane: Any = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
         rows = np.frombuffer(plane, np.uint8).reshape(coded[0], plane.line_size)
+        # FFmpeg's fast conversion rounds down, which makes pixels darker by one on average.
+        np.minimum(rows, 254, out=rows)
+        rows += 1
         return rows[:height, : 3 * width].reshape(height, width, 3)
 
 
