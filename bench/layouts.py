@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class LayoutOptions(Output):
     root: str = option("", str, "root of --layout frames --codec raw to encode, in place of the sample", metavar="DIR")
     codecs: tuple[str, ...] = option(CODECS, several(_codec), "codecs with their quality or crf", metavar="A,B")
     gop: int = option(8, whole(1), "frames of a chunk of video")
-    batches: int = option(12, whole(1), "batches of 16 samples of each window")
+    batches: int = option(4, whole(1), "batches of 64 samples of each window")
     repeat: int = option(5, whole(1), "times that the samples of each codec are assembled")
 
 
@@ -73,11 +73,11 @@ def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
             result = _layouts(given, folder, raw)
         roots, sizes = {}, {}
         for codec in given.codecs if raw.is_dir() else ():
-            roots[codec] = folder / codec.replace(":", "-")
+            roots[codec] = folder / "again" / codec.replace(":", "-")
             sizes[codec] = encode_root(raw, roots[codec], codec, gop=given.gop)
             say(f"{codec}: {sizes[codec] / 1e6:,.1f} MB")
         found = measure_codecs(roots, batches=given.batches, repeat=given.repeat) if roots else []
-        frames = sum(Catalog(raw).open(name).manifest.records for name in Catalog(raw).names()) if roots else 0
+        frames = sum(Catalog(raw).open(name).manifest.records for name in Catalog(raw).complete) if roots else 0
         for each in found:
             each["bytes_per_frame"] = sizes[each["codec"]] / frames
         yield result | {"frames": frames, "codecs": found}
@@ -133,28 +133,18 @@ def format_result(result: Result) -> str:
                 f"{each['bytes_per_frame'] / 1e3:.1f}",
                 "exact" if each["psnr_db"] > _EXACT else f"{each['psnr_db']:.1f}",
                 f"{each['ssim']:.3f}",
-                *(f"{each['windows'][window]['cpu_us']:,.0f}" for window in WINDOWS),
+                *(f"{1e6 / each['windows'][window]['cpu_us']:,.0f}" for window in WINDOWS),
+                *(f"{_LINK / each['windows'][window]['bytes']:,.0f}" for window in WINDOWS),
             ]
             for each in found
         ]
-        header = ["codec", "kB a frame", "PSNR, dB", "SSIM", *(f"µs, {window}" for window in WINDOWS)]
-        paragraphs.append(markdown_table(header, rows))
-        rows = [
-            [each["codec"], *(_rates(each["windows"][window], given) for window in WINDOWS for given in (None, _LINK))]
-            for each in found
-        ]
-        header = ["codec", *(f"{window}, {place}" for window in WINDOWS for place in ("memory", "1 Gbit/s"))]
+        places = [f"{window}, {place}" for place in ("a core", "1 Gbit/s") for window in WINDOWS]
         paragraphs += [
-            markdown_table(header, rows),
-            f"{result['frames']:,} frames, chunks of {result['parameters']['gop']}; medians. Microseconds of CPU a "
-            "sample, from the page cache; samples/s of a core, and as many as their bytes let through 1 Gbit/s.",
+            markdown_table(["codec", "kB a frame", "PSNR, dB", "SSIM", *places], rows),
+            f"{result['frames']:,} frames, chunks of {result['parameters']['gop']}; medians. Samples/s: what a core "
+            "makes of records in memory, and what goes through a network, by calculation.",
         ]
     return "\n\n".join(paragraphs)
-
-
-def _rates(window: Mapping[str, float], link: float | None) -> str:
-    """Return the samples/s of one core, or those that a link lets through."""
-    return f"{1e6 / window['cpu_us'] if link is None else link / window['bytes']:,.0f}"
 
 
 COMMAND = Command(

@@ -34,7 +34,7 @@ WINDOWS: Mapping[str, tuple[int, ...]] = {
     "8 frames": tuple(range(8)),
     "16 frames": tuple(range(16)),
 }
-_ROWS = 16
+_ROWS = 64
 _COMPARED = 256
 """Frames that are compared with those before."""
 
@@ -52,7 +52,7 @@ def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> int:
     is_video = name in VIDEO_CODECS
     policy = FramePolicy(size=None, codec=name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
     total = 0
-    for dataset in Catalog(root).names():
+    for dataset in Catalog(root).complete:
         source = find_source(f"root:{root / dataset}", [], {})
         (selected,) = load_registry().resolve(f"root:{root / dataset}", lambda *_, found=source: found.entry)
         options = Options(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
@@ -70,17 +70,19 @@ def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> l
 
     Args:
         roots: Roots by codec, the first with the frames to compare with.
-        batches: Batches of 16 samples of each window.
+        batches: Batches of 64 samples of each window.
         repeat: Turns, of which medians are taken.
 
     Returns:
         For each root the PSNR in dB and the SSIM, medians over frames; and for each window microseconds of CPU and
         bytes read a sample.
     """
-    opened = {
-        codec: {window: _Samples(root, offsets, batches) for window, offsets in WINDOWS.items()}
-        for codec, root in roots.items()
-    }
+    opened: dict[str, dict[str, _Samples]] = {codec: {} for codec in roots}
+    for window, offsets in WINDOWS.items():
+        out = None
+        for codec, root in roots.items():
+            opened[codec][window] = _Samples(root, offsets, batches, out)
+            out = opened[codec][window].out
     seconds: dict[tuple[str, str], list[float]] = {}
     for _ in range(repeat):
         for window in WINDOWS:
@@ -106,23 +108,26 @@ def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> l
 class _Samples:
     """Samples of a window of a root; each run assembles all of them into the same array.
 
+    Args:
+        out: Arrays to fill, None for new ones.
+
     Attributes:
         num_bytes: Bytes of records that a run reads.
     """
 
-    def __init__(self, root: Path, offsets: Sequence[int], batches: int) -> None:
-        names = dict.fromkeys(Catalog(root).names(), 1.0)
+    def __init__(self, root: Path, offsets: Sequence[int], batches: int, out: Mapping[str, np.ndarray] | None) -> None:
+        names = dict.fromkeys(Catalog(root).complete, 1.0)
         loader = make_loader(root, names, split="all", batch_size=_ROWS, frames=offsets, num_workers=0)
         self._rows = [loader.rank_plan.rows_of([step]) for step in range(batches)]
         self._assembler = Assembler(loader.data.spec)
-        self._out = self._assembler.empty(_ROWS)
+        self.out = self._assembler.empty(_ROWS) if out is None else out
         self.num_bytes = 0
         self.run()
 
     def run(self) -> float:
         """Assemble all samples and return the seconds of CPU."""
         began = time.process_time()
-        done = [self._assembler.assemble(rows, self._out) for rows in self._rows]
+        done = [self._assembler.assemble(rows, self.out) for rows in self._rows]
         taken = time.process_time() - began
         self.num_bytes = sum(each.work.bytes for each in done)
         return taken
@@ -131,8 +136,8 @@ class _Samples:
         """Return the first frames of some samples, uint8 [n, H, W, 3]."""
         found = []
         for rows in self._rows[: -(-_COMPARED // _ROWS)]:
-            self._assembler.assemble(rows, self._out)
-            found.append(self._out["frames"][:, 0].copy())
+            self._assembler.assemble(rows, self.out)
+            found.append(self.out["frames"][:, 0].copy())
         return np.concatenate(found)
 
 
