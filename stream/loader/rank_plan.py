@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
+from stream.format.video import VIDEO_CODECS, check_decoder
 from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
@@ -54,9 +55,15 @@ class RankPlan:
             )
         if running.decode == "device" and data.cameras[0].is_depth:
             raise ArgumentError("decode='device' is for JPEGs, and the camera is depth; take decode='host'")
-        codecs = zip(data.names, data.cameras[0].codecs, strict=True)
-        if running.decode == "device" and (raw := [name for name, codec in codecs if codec != "jpeg"]):
-            raise ArgumentError(f"decode='device' is for JPEGs, {', '.join(raw)} has raw pixels; take decode='host'")
+        for member, name in enumerate(data.names):
+            codecs = {codec for camera in data.cameras for codec in camera.codecs(member)}
+            if running.decode == "device" and (others := codecs - {"jpeg"}):
+                raise ArgumentError(
+                    f"decode='device' is for JPEGs, {name} has {' and '.join(sorted(others))}; take decode='host'"
+                )
+            for codec in VIDEO_CODECS:
+                if codec in codecs:
+                    check_decoder(codec, by=f"{name} ({codec})")
         _ = data.check  # raises now, not in the first batch
 
     @cached_property
