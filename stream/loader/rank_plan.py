@@ -95,7 +95,7 @@ class RankPlan:
     def start(self) -> tuple[BatchSource, int]:
         """Start workers or a thread; return their source, and the number of batches to keep in progress."""
         self.data.check.start()
-        workers = self.running.num_workers
+        workers = self.running.worker_count
         # The threads of this maker end with its iterator.
         maker = self._maker if workers else BatchMaker(self._setup())
         ring = self.counters.ring = Ring(maker.layout.nbytes)
