@@ -150,7 +150,7 @@ def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: s
         found: list[bytes | None] = [None] * len(place.steps)
         for first in range(0, len(place.samples), _ROWS):
             arrays, jpegs = _assemble(assembler, place, place.samples[first : first + _ROWS])
-            for row, frame, jpeg in encoded_frames(jpegs):
+            for _, row, frame, jpeg in encoded_frames(jpegs):
                 found[int(arrays["frame_step"][row, frame])] = jpeg.tobytes()
         cameras.append(found)
     return StoredEpisode(_table(place), tuple(cameras))

@@ -43,20 +43,8 @@ class RankPlan:
         ends = [running.num_steps, None if samples is None else -(-samples // running.batch_size)]
         self.num_steps = min((end for end in ends if end is not None), default=None)
         self._replacer = Replacer(data.plan, running.on_error)
-        if running.decode == "device" and any(camera.suffix for camera in data.cameras):
-            raise ArgumentError(
-                "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
-            )
-        if running.decode == "device" and data.options.image_size is not None:
-            raise ArgumentError(
-                "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
-                "decode='host'"
-            )
-        if running.decode == "device" and data.cameras[0].is_depth:
-            raise ArgumentError("decode='device' is for JPEGs, and the camera is depth; take decode='host'")
-        codecs = zip(data.names, data.cameras[0].codecs, strict=True)
-        if running.decode == "device" and (raw := [name for name, codec in codecs if codec != "jpeg"]):
-            raise ArgumentError(f"decode='device' is for JPEGs, {', '.join(raw)} has raw pixels; take decode='host'")
+        if running.decode == "device":
+            _check_encoded(data)
         _ = data.check  # raises now, not in the first batch
 
     @cached_property
@@ -105,3 +93,18 @@ class RankPlan:
         if workers:
             return ProcessSource(maker, workers=workers, replacer=self._replacer, ring=ring), depth
         return ThreadSource(maker, replacer=self._replacer, ring=ring), depth
+
+
+def _check_encoded(data: MixedData) -> None:
+    """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
+    if data.options.image_size is not None:
+        raise ArgumentError(
+            "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
+            "decode='host'"
+        )
+    for camera in data.cameras:
+        if camera.is_depth:
+            raise ArgumentError(f"decode='device' is for JPEGs, and {camera.frames} is depth; take decode='host'")
+        codecs = zip(data.names, camera.codecs, strict=True)
+        if raw := [name for name, codec in codecs if codec != "jpeg"]:
+            raise ArgumentError(f"decode='device' is for JPEGs, {', '.join(raw)} has raw pixels; take decode='host'")

@@ -48,11 +48,12 @@ class Running:
     decode: Decode = "host"
 
     def __post_init__(self) -> None:
-        if self.num_workers == "auto":
+        workers: Any = self.num_workers
+        if workers == "auto":
             # One processor is the trainer's.
             object.__setattr__(self, "num_workers", max(1, min(usable_processors() - 1, _MAX_AUTO)))
-        elif isinstance(self.num_workers, str):
-            raise ArgumentError(f"num_workers={self.num_workers!r:.100}; expected a whole number >= 0, or 'auto'")
+        elif isinstance(workers, str):
+            raise ArgumentError(f"num_workers={workers!r:.100}; expected a whole number >= 0, or 'auto'")
         for name, least in _LEAST.items():
             value: Any = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
