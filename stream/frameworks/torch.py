@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import simplejpeg
 
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.spec import Batch, map_values
@@ -30,6 +31,7 @@ with imports_of("torch", by="stream.torch"):
 
 _log = logging.getLogger("stream")
 _PARTS = tuple(field.name for field in fields(Affine))
+_BLACK = np.zeros((64, 64, 3), np.uint8)
 
 
 def ranks() -> dict[str, Any]:
@@ -288,8 +290,10 @@ class _Decoder:
         self._device = device
         if device is not None:
             try:
-                importlib.import_module("torchvision.io")
-            except ImportError as error:
+                # A torchvision without nvJPEG would refuse each batch.
+                probe = torch.from_numpy(np.frombuffer(bytearray(simplejpeg.encode_jpeg(_BLACK)), np.uint8))
+                importlib.import_module("torchvision.io").decode_jpeg([probe], mode="RGB", device=device)
+            except (ImportError, RuntimeError) as error:
                 raise ArgumentError(
                     f'decode="device" on {device} needs torchvision with CUDA ({error}); install the version for '
                     'this torch, or take decode="host"'

@@ -95,10 +95,9 @@ def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) 
 def test_cameras_and_windows_decoded_later_are_those_of_the_host(
     frames_root: Path, num_workers: int, mixture: str, choices: dict[str, Any]
 ) -> None:
-    now, later = (
-        make_loader(frames_root, mixture, batch_size=8, seed=3, decode=decode, num_workers=workers, **choices)
-        for decode, workers in (("host", 0), ("device", num_workers))
-    )
+    given: dict[str, Any] = {"batch_size": 8, "seed": 3, **choices}
+    now = make_loader(frames_root, mixture, **given)
+    later = make_loader(frames_root, mixture, decode="device", num_workers=num_workers, **given)
     shapes = later.data.spec.frame_shapes
     assert len(shapes) == 2
     for expected, batch in itertools.islice(zip(now, later, strict=False), 4):
@@ -120,18 +119,34 @@ def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
         return [torch.from_numpy(simplejpeg.decode_jpeg(each.numpy())).permute(2, 0, 1).to(device) for each in jpegs]
 
     monkeypatch.setitem(sys.modules, "torchvision.io", SimpleNamespace(decode_jpeg=decode_jpeg))
-    choices: dict[str, Any] = {"cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
-    now, later = (
-        make_loader(frames_root, "bridge,viola", batch_size=8, seed=3, decode=decode, **choices)
-        for decode in ("host", "device")
-    )
+    given: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
+    now = make_loader(frames_root, "bridge,viola", **given)
+    later = make_loader(frames_root, "bridge,viola", decode="device", **given)
     decoder = _Decoder(later, torch.device("cpu"))
+    calls.clear()
     for step in range(3):
         batch, expected = decoder.decode(later.batch_at(step)), now.batch_at(step)
         assert batch.keys() == expected.keys()
         for key in ("frames/primary", "frames/wrist"):
             np.testing.assert_array_equal(batch[key].numpy(), expected[key])
     assert len(calls) == 3
+
+
+def test_a_torchvision_that_cannot_decode_on_the_device_is_refused(
+    oxe_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from stream.frameworks.torch import _Decoder
+
+    def decode_jpeg(*_: Any, **__: Any) -> None:
+        raise RuntimeError("torchvision not compiled with nvJPEG support")
+
+    for module, told in ((SimpleNamespace(decode_jpeg=decode_jpeg), "not compiled with nvJPEG"), (None, "torchvision")):
+        monkeypatch.setitem(sys.modules, "torchvision.io", module)
+        with pytest.raises(
+            ArgumentError, match=rf"on cpu needs torchvision with CUDA \(.*{told}.*take decode=\"host\""
+        ):
+            _Decoder(loader_of(oxe_root), torch.device("cpu"))
 
 
 def test_rows_of_fewer_frames_end_in_zeros() -> None:
