@@ -15,9 +15,10 @@ from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
 from convert.source.kinds import is_source, split_source
-from convert.source.root.dataset import open_dataset
+from convert.source.root.dataset import open_datasets
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
+from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
 from stream.format.video import MAX_GOP, VIDEO_CODECS
 from stream.storage.errors import ArgumentError, closest
@@ -42,6 +43,7 @@ examples:
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
   python -m convert.run --datasets lerobot:lerobot/pusht --source /hub --output data/lerobot --layout frames
   python -m convert.run --datasets lerobot:lerobot/pusht@v3.0 --output data/lerobot  # from the Hugging Face Hub
+  python -m convert.run --datasets root:monday/arm+root:tuesday/arm --output data/both  # two become one dataset
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
@@ -178,13 +180,16 @@ def fill_in(arguments: argparse.Namespace) -> None:
     """Fill in what was not given: for converted datasets what they have, which is looked up.
 
     Raises:
-        UsageError: A converted dataset is not there, or they differ in their layouts.
+        UsageError: A converted dataset is not there, or they differ in their layouts, or in sizes if they become one.
     """
     found: dict[str, Any] = {"layout": "pairs", "image_size": "256", "frames": "endpoints", "codec": "jpeg"}
     names = [name.strip() for name in arguments.datasets.split(",")]
     sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
     if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
-        manifests = [open_dataset(place, arguments.source).manifest for _, place in sources]
+        groups = [[each.manifest for each in open_datasets(place, arguments.source)] for _, place in sources]
+        if arguments.image_size is None:
+            _check_sizes(groups)
+        manifests = [manifest for group in groups for manifest in group]
         layouts = sorted({manifest.layout for manifest in manifests})
         if len(layouts) > 1 and arguments.layout is None:
             raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
@@ -210,6 +215,16 @@ def fill_in(arguments: argparse.Namespace) -> None:
     for name, value in found.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
+
+
+def _check_sizes(groups: Sequence[Sequence[Manifest]]) -> None:
+    """Raise UsageError if datasets that become one have frames of different sizes."""
+    for group in groups:
+        stored = [each.image.get("cameras") or {"frames": each.image["sizes"]} for each in group]
+        for camera in stored[0]:
+            sizes = [", ".join(each.get(camera, {})) for each in stored]
+            if len({*filter(None, sizes)}) > 1:
+                raise UsageError(f"--datasets: {camera} have the sizes {' and '.join(sizes)}; give --image-size")
 
 
 def check_arguments(arguments: argparse.Namespace) -> Options:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -92,6 +92,15 @@ def as_jpeg(data: StoredFrame, quality: int = 95) -> bytes | memoryview:
     return encoded
 
 
+@lru_cache(64)
+def _raw_headers(count: int, height: int, width: int) -> list[bytes]:
+    """Return what is in front of each frame of a raw record."""
+    header = RAW_HEADER.pack(RAW_MAGIC, height, width)
+    length = len(header) + height * width * 3
+    head = RECORD_HEADER.pack(RECORD_MAGIC, count) + struct.pack("<I", length) * count
+    return [head + header, *[header] * (count - 1)]
+
+
 class RawRecord:
     """A record of raw frames of one size, as the buffers into which it is read: no byte is copied.
 
@@ -101,18 +110,12 @@ class RawRecord:
 
     def __init__(self, frames: Sequence[np.ndarray]) -> None:
         height, width, _ = frames[0].shape
-        header = RAW_HEADER.pack(RAW_MAGIC, height, width)
-        length = len(header) + frames[0].nbytes
-        head = RECORD_HEADER.pack(RECORD_MAGIC, len(frames)) + struct.pack("<I", length) * len(frames)
-        self._expected = [head + header, *[header] * (len(frames) - 1)]
+        self._expected = _raw_headers(len(frames), height, width)
         self._found = [bytearray(len(each)) for each in self._expected]
         self._shape = height, width
-        self.num_bytes = len(head) + length * len(frames)
-        self.parts = [
-            part
-            for header, frame in zip(self._found, frames, strict=True)
-            for part in (memoryview(header), frame.reshape(-1).data)
-        ]
+        self.parts: list[memoryview] = []
+        for header, frame in zip(self._found, frames, strict=True):
+            self.parts += (memoryview(header), memoryview(frame).cast("B"))
 
     def check(self) -> None:
         """Raise FormatError if what was read is no record of such frames."""
