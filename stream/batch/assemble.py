@@ -164,7 +164,9 @@ class Assembler:
         readable = [row for row in range(len(rows)) if row not in failed]
         if self._is_encoded:
             encoded = self._read(readable, rows, frames, done)
-            done.arrays = pack_frames(encoded, frames.copies, len(rows), self.spec.window_table.frames)
+            suffixes = [camera.suffix for camera in self.spec.cameras]
+            most = self.spec.window_table.frames
+            done.arrays = pack_frames(encoded, frames.copies, rows=len(rows), frames=most, suffixes=suffixes)
         else:
             images = [out[camera.frames] for camera in self.spec.cameras]
             run = map if self._pool is None else self._pool.map

@@ -21,8 +21,8 @@ from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
 from stream.format.video import ChunkFrame
+from stream.storage.depth_colours import colour_depth, depth_range
 from stream.storage.errors import ArgumentError, FormatError
-from stream.view.depth import colour_depth, depth_range
 
 _KEYS = frozenset({"episode", "step"})
 _PLACES = frozenset({"episode", "shard", "first_steps_row", "first_record"})
