@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream import digest, make_loader
+from stream.format.names import FETCHED_NAME
 from tests.distributed.expected import make_task
 from tests.distributed.hosts import Host, make_hosts, missing
 from tests.distributed.ranks import read_told
 from tests.distributed.training import TOLERANCE, arguments, jax_losses, torch_losses
-from tests.fixtures.command import Command, Result, run
+from tests.fixtures.command import Command, Result, is_written, run, tree, wait_until
+from tests.fixtures.object_stores import environment_of
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(missing() != "", reason=missing())]
 
@@ -117,3 +122,39 @@ def test_a_lost_host_ends_the_processes_of_jax_after_their_heartbeats(oxe_root: 
     task = make_task(oxe_root, steps=1_000_000, num_workers=1, talks=True, heartbeat_s=TIMEOUT_S)
     result, _ = _lose_one("jax_rank", {**task, "address": "one:7777"})
     assert result.code != 0
+
+
+@contextlib.contextmanager
+def _store(host: Host, folder: Path) -> Iterator[Command]:
+    """Serve a folder as ``s3://data`` on a host."""
+    with host.start(str(folder), "9000", module="tests.distributed.s3_store", **environment_of("s3", "")) as server:
+        assert server.process.stdout is not None
+        assert server.process.stdout.readline() == "ready\n", server.wait().err
+        yield server
+
+
+def test_a_fetch_survives_a_cut_cable_and_goes_on_after_the_store_was_restarted(oxe_root: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in ("bridge", "kuka", "viola"):
+        shutil.copytree(oxe_root / name, source / name)
+    command = ("s3://data", str(tmp_path / "local"), "--mixture", "bridge,kuka,viola", "--jobs", "1")
+    found = environment_of("s3", "http://store:9000")
+    with make_hosts("one", "store") as (one, store):
+        with _store(store, source):
+            store.cut()
+            with one.start(*command, module="stream.fetch", **found) as fetch:
+                time.sleep(4)
+                assert fetch.process.poll() is None
+                store.restore()
+                assert wait_until(lambda: is_written(tmp_path / "local", "*"), seconds=60, poll=0.01)
+                store.kill()
+                failed = fetch.wait()
+        assert failed.code == 1 and "s3://data" in failed.error(), failed
+        with _store(store, source), one.start(*command, module="stream.fetch", **found) as fetch:
+            assert fetch.wait().code == 0
+    copied = {name: content for name, content in tree(tmp_path / "local").items() if not name.endswith(FETCHED_NAME)}
+    assert copied.items() <= tree(source).items()
+    mixture = "bridge,kuka,viola"
+    roots = (source, tmp_path / "local")
+    first, second = (make_loader(root, mixture, split="train", batch_size=8).batch_at(3) for root in roots)
+    assert digest(first) == digest(second)
