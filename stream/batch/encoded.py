@@ -25,8 +25,8 @@ _STEP = 4096
 """Divisor of N, so that slots seldom change size."""
 
 
-EncodedRow = tuple[int, Sequence[tuple[int, int, memoryview]]]
-"""A row of a batch, and camera, frame and JPEG of each of its encoded frames."""
+EncodedRow = tuple[int, Sequence[tuple[int, int, Any]]]
+"""A row of a batch, and camera, frame and data of each of its stored frames."""
 
 
 def pack_frames(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stream.replay.faults import arrays_of
-from stream.view.depth import colour_depth, depth_range
+from stream.storage.depth_colours import colour_depth, depth_range
 
 _LEAST = 8
 """Least height and width of an image."""

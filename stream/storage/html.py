@@ -34,12 +34,13 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def html_picture(frame: np.ndarray, title: str) -> str:
-    """Return a small picture of a frame, uint8 [H, W, 3] or of depth uint16 [H, W], whose nearest point is lightest."""
+    """Return a small picture of a frame, uint8 [H, W, 3] or of depth uint16 [H, W]."""
     from PIL import Image
 
+    from stream.storage.depth_colours import colour_depth, depth_range
+
     if frame.ndim == 2:
-        far = max(int(frame.max()), 1)
-        frame = (255 - frame.astype("float32") / far * 225).astype("uint8") * (frame > 0)
+        frame = colour_depth(frame, depth_range(frame))
     picture = Image.fromarray(frame)
     picture.thumbnail((4 * _HEIGHT, _HEIGHT))
     content = io.BytesIO()

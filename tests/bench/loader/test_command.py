@@ -61,22 +61,26 @@ def printed(folder: Path, out: Path) -> dict[str, Any]:
     return dict(json.loads(done.out))
 
 
+@pytest.mark.long
 def test_each_value_of_a_sweep_is_a_point(printed: dict[str, Any]) -> None:
     assert printed["sweep"] == {"datasets": [1, 2]}
     assert [point["point"] for point in printed["points"]] == [{"datasets": 1}, {"datasets": 2}]
     assert [len(point["repeats"]) for point in printed["points"]] == [1, 1]
 
 
+@pytest.mark.long
 def test_the_first_members_are_mixed_with_equal_weights(printed: dict[str, Any]) -> None:
     one, two = (point["repeats"][0]["stats"]["per_dataset"] for point in printed["points"])
     assert list(one) == ["bridge"]
     assert abs(two["bridge"] - two["kuka"]) < 2
 
 
+@pytest.mark.long
 def test_the_kept_file_has_what_was_printed(printed: dict[str, Any], out: Path) -> None:
     assert json.loads((out / RESULT_FILE).read_text()) == printed
 
 
+@pytest.mark.long
 def test_a_line_a_batch_has_the_plans_rows_of_each_dataset(printed: dict[str, Any], folder: Path, out: Path) -> None:
     lines = [json.loads(line) for line in (out / "datasets=2" / BATCHES_FILE).read_text().splitlines()]
     (measured,) = printed["points"][1]["repeats"]
@@ -91,6 +95,7 @@ def test_a_line_a_batch_has_the_plans_rows_of_each_dataset(printed: dict[str, An
         assert 0 <= line["wait_s"] <= line["step_s"] + 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("printed")
 def test_the_mixture_is_drawn(out: Path) -> None:
     for point in ("datasets=1", "datasets=2"):
@@ -105,6 +110,7 @@ def test_plots_of_any_number_of_batches_are_written(batches: int, tmp_path: Path
         assert (tmp_path / name).with_suffix(".png").stat().st_size > 1000
 
 
+@pytest.mark.long
 def test_rates_and_ratio_follow_from_the_slices(printed: dict[str, Any]) -> None:
     (measured,) = printed["points"][1]["repeats"]
     rate = statistics.median(part["batches"] / part["seconds"] for part in measured["slices"])
@@ -115,6 +121,7 @@ def test_rates_and_ratio_follow_from_the_slices(printed: dict[str, Any]) -> None
     assert len(measured["limit_slices"]) == len(measured["slices"]) + 1
 
 
+@pytest.mark.long
 def test_all_steps_are_measured_and_each_takes_its_time(printed: dict[str, Any]) -> None:
     (measured,) = printed["points"][0]["repeats"]
     assert sum(part["batches"] for part in measured["slices"]) == STEPS
@@ -125,6 +132,7 @@ def test_all_steps_are_measured_and_each_takes_its_time(printed: dict[str, Any])
     assert 0 < step["p50"] <= step["p90"] <= step["p99"] <= step["max"]
 
 
+@pytest.mark.long
 def test_bytes_are_those_of_the_records(printed: dict[str, Any], folder: Path) -> None:
     (measured,) = printed["points"][1]["repeats"]
     loader = open_loader(_parameters(folder, datasets=2, num_workers=1))
@@ -135,6 +143,7 @@ def test_bytes_are_those_of_the_records(printed: dict[str, Any], folder: Path) -
     assert min(sizes) < measured["bytes_per_pair"] < max(sizes)
 
 
+@pytest.mark.long
 def test_memory_of_trainer_and_worker_is_watched(printed: dict[str, Any]) -> None:
     (measured,) = printed["points"][0]["repeats"]
     samples = measured["memory_samples"]
@@ -144,6 +153,7 @@ def test_memory_of_trainer_and_worker_is_watched(printed: dict[str, Any]) -> Non
     assert measured["lowest_available_bytes"] == min(sample["available"] for sample in samples)
 
 
+@pytest.mark.long
 def test_threads_are_measured_without_workers_or_limit(folder: Path) -> None:
     measured = measure_point(_parameters(folder, num_workers=0, threads=2))
     assert measured["ratio"] is None and measured["limit_slices"] == []
@@ -151,6 +161,7 @@ def test_threads_are_measured_without_workers_or_limit(folder: Path) -> None:
     assert measured["stats"]["per_dataset"]["bridge"] / measured["stats"]["samples"] == pytest.approx(0.75, abs=0.05)
 
 
+@pytest.mark.long
 def test_compute_is_part_of_a_step_and_not_of_waiting(folder: Path) -> None:
     measured = measure_point(_parameters(folder, num_workers=0, threads=1, compute_sleep_ms=30.0))
     assert measured["step_ms"]["p50"] > 30

@@ -254,6 +254,7 @@ def test_another_split_is_not_touched_while_one_is_half_changed(
     assert read_manifest(output / FOLDER).left_out == {}
 
 
+@pytest.mark.long
 def test_parts_are_not_cut_out_of_a_table_that_is_damaged(convert: Convert, whole: RldsDataset, tmp_path: Path) -> None:
     dataset, output = write_source(tmp_path / "source", shorten), tmp_path / "other"
     assert convert(dataset=dataset, output=output).code == EXIT_DAMAGED

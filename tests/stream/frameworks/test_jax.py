@@ -123,6 +123,7 @@ def _script(text: str, *arguments: str, flags: str = "") -> subprocess.Popen[str
     )
 
 
+@pytest.mark.long
 def test_a_sharding_divides_the_rows_among_devices_or_is_refused_beforehand(oxe_root: Path) -> None:
     process = _script(_FOUR_DEVICES, str(oxe_root), flags="--xla_force_host_platform_device_count=4")
     try:

@@ -250,6 +250,7 @@ RECIPE = st.dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(recipes=st.lists(RECIPE, min_size=1, max_size=2), keeps=st.booleans())
 def test_any_mix_of_arrays_and_views_comes_through_a_slot(
