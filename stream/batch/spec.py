@@ -117,6 +117,11 @@ class BatchSpec:
         for vector, rate, name in zip(self.actions, self.rates, self.datasets, strict=True):
             check_reduction(self.action, vector, rate, dataset=name)
 
+    @property
+    def is_remote(self) -> bool:
+        """True if a member is read in place."""
+        return any(split.remote is not None for split in self.splits)
+
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the dtype of each array of a batch and the shape of one row, in order."""
         frames = max(self.num_frames)

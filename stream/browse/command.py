@@ -64,7 +64,7 @@ def _browse(parsed: argparse.Namespace) -> None:
         address = f"http://{f'[{parsed.host}]' if ':' in parsed.host else parsed.host}:{listening.getsockname()[1]}/"
 
         def started() -> None:
-            print(f"{opened.catalog.root} is at {address} (Ctrl-C ends it)", flush=True)
+            print(f"{opened.catalog.place} is at {address} (Ctrl-C ends it)", flush=True)
             if not parsed.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
