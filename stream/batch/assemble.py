@@ -347,7 +347,9 @@ class Assembler:
         if isinstance(error, RemoteError):
             # The record is not damaged either.
             where = f"dataset {failed.dataset}, split {failed.split}, shard {failed.shard}, record {failed.record}"
-            raise RemoteError(f"{where}: {error}; the same state goes on where the store answers", refused=error.refused)
+            raise RemoteError(
+                f"{where}: {error}; the same state goes on where the store answers", refused=error.refused
+            )
         done.failed.append((row, failed))
 
 

@@ -7,10 +7,11 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from stream.cache.room import Room, room_of
 from stream.format.index import SplitIndex
-from stream.format.names import shard_file
+from stream.format.names import cached_copy
 from stream.format.record_file import RecordFile, cut_record, stored_size
 from stream.storage.errors import FormatError
 from stream.storage.object_reads import Read, object_reads
@@ -27,19 +28,20 @@ _TOUCH_S = 30
 class CachedFile(RecordFile):
     """A shard of a remote root, and what the cache has of it.
 
-    A record is there if its bytes have its hash. Any other is read from the store and checked, so a hole, a kill, damage
-    and another process that makes room cost a request, and nothing else.
+    A record is there if its bytes have its hash. Any other is read from the store and checked, so a hole, a kill,
+    damage and another process that makes room cost a request, and nothing else.
 
     Args:
-        path: File of the shard in the cache if ``stream.fetch`` has brought all of it.
-        sparse: File with the records that were read.
+        path: File of the shard in the cache if ``stream.fetch`` has brought all of it; else ``cached_copy`` of it has
+            the records that were read.
         url: Address of the shard.
         size: Size in bytes that the manifest gives.
         room: Room of the cache.
     """
 
-    def __init__(self, path: str, sparse: str, *, url: str, size: int, room: Room) -> None:
-        self._sparse, self._url, self._size, self._room = sparse, url, size, room
+    def __init__(self, path: str, *, url: str, size: int, room: Room) -> None:
+        self._url, self._size, self._room = url, size, room
+        self._sparse = cached_copy(Path(path))
         self._used = time.monotonic()
         self._kept: dict[int, bytes] = {}
         try:
@@ -139,7 +141,7 @@ class CachedFile(RecordFile):
             return False
 
     def _open(self) -> int:
-        os.makedirs(os.path.dirname(self._sparse), exist_ok=True)
+        self._sparse.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self._sparse, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if os.fstat(file).st_size != self._size:
             os.truncate(file, self._size)
@@ -165,6 +167,5 @@ def open_records(index: SplitIndex, shard: int) -> RecordFile:
     path, size, remote = index.record_path(shard), int(index.shards.sizes[shard]), index.remote
     if remote is None:
         return RecordFile(path, size)
-    name = shard_file(index.shards.stem(shard))
-    sparse = os.path.join(index.folder, "cached", name)
-    return CachedFile(path, sparse, url=f"{remote.url}/{name}", size=size, room=room_of(remote.cache, remote.most))
+    url = f"{remote.url}/{os.path.basename(path)}"
+    return CachedFile(path, url=url, size=size, room=room_of(remote.cache, remote.most))

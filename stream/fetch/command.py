@@ -132,7 +132,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., https://..., or a folder")
+    parser.add_argument(
+        "remote", metavar="REMOTE", help="a converted root: s3://..., gs://..., https://..., or a folder"
+    )
     parser.add_argument("local", metavar="LOCAL", help="folder of the copy")
     parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
     parser.add_argument(

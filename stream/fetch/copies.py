@@ -154,9 +154,7 @@ def _open_source(root: str) -> Folder:
     return LocalFolder(Path(root))
 
 
-def _order(
-    dataset: Dataset, needed: frozenset[str], source: Folder, local: Path, *, whole_index: bool
-) -> Order:
+def _order(dataset: Dataset, needed: frozenset[str], source: Folder, local: Path, *, whole_index: bool) -> Order:
     """Return the files to fetch for a dataset, and remove partial files of a fetch that was killed.
 
     Raises:

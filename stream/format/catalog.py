@@ -112,8 +112,8 @@ class Catalog:
             raise ArgumentError(f"root={root!r:.100}; expected a folder that convert.run wrote to")
         if is_remote(root):
             raise ArgumentError(
-                f"{root}: this reads local folders; bring what a mixture needs with `python -m stream.fetch {root} LOCAL "
-                "--mixture MIXTURE`, and open LOCAL"
+                f"{root}: this reads local folders; bring what a mixture needs with `python -m stream.fetch {root} "
+                "LOCAL --mixture MIXTURE`, and open LOCAL"
             )
         # Files are opened later too, also by processes with another current folder.
         self.root = Path(os.path.abspath(root))

@@ -106,8 +106,8 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
         raise ArgumentError(f"{url.partition('://')[0]}://...: has a name, key or query in it; give the address alone")
     if cache is None:
         raise ArgumentError(
-            f"{url}: to read it in place, name a local folder for what was read, and a bound: cache='/scratch/oxe:200GB' "
-            f"(--cache for a command); or copy what a mixture needs with `python -m stream.fetch {url} LOCAL --mixture "
+            f"{url}: to read it in place, name a local folder for what was read, and a bound: "
+            f"cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with `python -m stream.fetch {url} LOCAL --mixture "
             "MIXTURE`, and open LOCAL"
         )
     folder, bound = str(cache), re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE)
@@ -115,7 +115,9 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
     if bound is not None:
         folder, most = bound[1], int(float(bound[2]) * 1000 ** (1 + "KMGT".index(bound[3].upper())))
     if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or most == 0:
-        raise ArgumentError(f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB")
+        raise ArgumentError(
+            f"cache={str(cache)!r:.200}; expected a local folder, with a bound such as /scratch/oxe:200GB"
+        )
     return CachedRoot(url, Path(folder).absolute(), most)
 
 
@@ -259,17 +261,21 @@ class LocalFolder:
 
 
 class Folder(Protocol):
-    """Reading methods of folders of every kind; those of ``LocalFolder`` describe them."""
+    """Reading methods of folders of every kind."""
 
     def __truediv__(self, name: str) -> Folder: ...
 
-    def folders(self) -> list[str]: ...
+    def folders(self) -> list[str]:
+        """Return the names of the subfolders."""
 
-    def size(self, name: str) -> int | None: ...
+    def size(self, name: str) -> int | None:
+        """Return the size of a file in bytes, or None if it does not exist."""
 
-    def read(self, name: str) -> bytes: ...
+    def read(self, name: str) -> bytes:
+        """Return the content of a file; raise FileNotFoundError if it does not exist."""
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes: ...
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop) of a file."""
 
 
 @cache
