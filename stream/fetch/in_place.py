@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stream.fetch.copies import RemoteCatalog
@@ -31,11 +33,24 @@ class InPlaceCatalog(RemoteCatalog):
         self.root, self.place, self._remote = root.cache, root, root
         _check_disk(root.cache)
 
-    def _read(self, name: str, version: str) -> Dataset:
-        dataset = super()._read(name, version)
-        self.copy([(dataset, ())], self.root, jobs=_JOBS, whole_index=True)
-        manifest = read_manifest(dataset.folder)
-        return Dataset.of(name, version, dataset.folder, manifest, remote=self._remote / name / version)
+    def open(self, name: str) -> Dataset:
+        """Open a dataset, see ``Catalog``; also raises what copying its index raises."""
+        return self.open_all([name])[0]
+
+    def open_all(self, names: Sequence[str]) -> list[Dataset]:
+        """Open several datasets, their manifests and indexes at the same time."""
+        read = super().open
+        with ThreadPoolExecutor(_JOBS) as pool:
+            found = dict(zip(names, pool.map(read, names), strict=True))
+        new = {name: dataset for name, dataset in found.items() if dataset.remote is None}
+        if new:
+            by_folder = {dataset.folder: dataset for dataset in new.values()}
+            self.copy([(each, ()) for each in by_folder.values()], self.root, jobs=_JOBS, whole_index=True)
+        for name, far in new.items():
+            remote, manifest = self._remote / far.name / far.version, read_manifest(far.folder)
+            found[name] = Dataset.of(far.name, far.version, far.folder, manifest, remote=remote)
+            self._open[name] = found[name]
+        return [found[name] for name in names]
 
 
 def open_catalog(root: str | Path | CachedRoot) -> Catalog:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -200,6 +200,10 @@ class Catalog:
                 )
             self._open[name] = self._read(base, version)
         return self._open[name]
+
+    def open_all(self, names: Sequence[str]) -> list[Dataset]:
+        """Open several datasets, see ``open``."""
+        return list(map(self.open, names))
 
     def forget(self, name: str) -> None:
         """Read the manifest of a dataset again when it is opened next."""

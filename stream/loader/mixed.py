@@ -356,7 +356,11 @@ def _open_datasets(members: Sequence[Member], catalog: Catalog) -> tuple[Dataset
             f"{catalog.place}: {len(missing)} of {len(members)} datasets of the mixture are missing: "
             f"{', '.join(missing)}; convert them, or give a mapping of names to weights without them"
         )
-    datasets = [catalogs[member.root].open(member.dataset) for member in members]
+    opened = {
+        root: iter(each.open_all([member.dataset for member in members if member.root == root]))
+        for root, each in catalogs.items()
+    }
+    datasets = [next(opened[member.root]) for member in members]
     for dataset in datasets:
         if not dataset.manifest.records:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dataset.manifest.left_out.items())

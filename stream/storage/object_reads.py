@@ -142,7 +142,7 @@ def object_reads() -> ObjectReads:
     try:
         import obstore  # noqa: F401
     except ImportError as error:
-        message = f"{missing('obstore', 'objects', by='reading in place')} ({error})"
+        message = f"{missing('obstore', 'remote', by='reading from afar')} ({error})"
         raise RemoteError(message, refused=True) from None
     return ObjectReads()
 

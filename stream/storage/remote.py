@@ -107,8 +107,8 @@ def cached_root(root: str | Path | CachedRoot, cache: str | Path | None) -> str 
     if cache is None:
         raise ArgumentError(
             f"{url}: to read it in place, name a local folder for what was read, and a bound: "
-            f"cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with `python -m stream.fetch {url} LOCAL --mixture "
-            "MIXTURE`, and open LOCAL"
+            "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
+            f"`python -m stream.fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
         )
     folder, bound = str(cache), re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", str(cache), re.IGNORECASE)
     most = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,25 +24,10 @@ from stream.storage.errors import ArgumentError, RecordError, StreamError
 from stream.storage.remote import RemoteError
 from tests.fixtures.command import run, start, wait_until
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
-from tests.fixtures.object_stores import Store, object_store, seen_through, upload_tree, web_server
+from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
 
 BATCH, STEPS = 12, 25
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "num_steps": STEPS}
-
-
-def unreliable() -> Callable[[str, str, bytes], bytes | int]:
-    """Return an ``alter`` of a proxy: records come late, and of 20 requests one fails and one stalls."""
-    numbers = itertools.count(1)
-
-    def alter(method: str, path: str, body: bytes) -> bytes | int:
-        if "arrayrecord" in path and method == "GET":
-            number = next(numbers)
-            time.sleep(1.5 if number % 20 == 7 else 0.02)
-            if number % 20 == 13:
-                return 503
-        return body
-
-    return alter
 
 
 def batches(root: object, cache: Path | str | None = None, **more: Any) -> list[str]:
@@ -101,7 +85,6 @@ def test_the_second_epoch_asks_for_nothing(bucket: str, cache: Path, expected: l
     asked = loader.stats()["requests"]
     assert [digest(batch) for batch in loader] == expected
     assert loader.stats()["requests"] == asked > 0
-    assert loader.stats()["remote_bytes"] <= sum(path.stat().st_size for path in cache.rglob("*.arrayrecord"))
 
 
 def test_ranks_share_a_cache_and_give_the_global_batch(bucket: str, cache: Path, small_root: Path) -> None:

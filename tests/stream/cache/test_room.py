@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,14 @@ from stream import digest, make_loader
 from stream.cache import room as rooms
 from stream.cache.room import Room
 
-OPTIONS = {"batch_size": 12, "seed": 5, "num_steps": 25}
+OPTIONS: dict[str, Any] = {"batch_size": 12, "seed": 5, "num_steps": 25}
 
 
 def taken(cache: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in cache.glob(rooms.SHARDS))
 
 
-def batches(root: object, cache: str | None = None, **more: int) -> list[str]:
+def batches(root: object, cache: str | None = None, **more: Any) -> list[str]:
     return [digest(batch) for batch in make_loader(str(root), "demo", **{**OPTIONS, **more}, cache=cache)]
 
 
