@@ -254,7 +254,7 @@ class Assembler:
         for row, outcome in zip(begun.rows, begun.reads.result(), strict=True):
             if isinstance(outcome.error, RemoteError):
                 self._fail(rows, begun.done, row, outcome.error)
-            work.requests += 1
+            work.requests += outcome.num_bytes > 0
             work.remote_bytes += outcome.num_bytes
         work.read_s += time.perf_counter() - began
 
@@ -313,7 +313,7 @@ class Assembler:
         index = self.spec.splits[split]
         if not 0 <= shard < len(index.shards):
             raise FormatError(f"cannot be read (the index says shard {shard} of {len(index.shards)})")
-        file = open_records(index, shard)
+        file = open_records(index, shard, neighbours=self.spec.neighbours)
         with self._lock:
             while len(self._files) >= self._max_open:
                 self._files.pop(next(iter(self._files)))

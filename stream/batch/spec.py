@@ -49,6 +49,7 @@ class BatchSpec:
         languages: Columns of texts, one of which is the language of a sample; none for that of the format.
         columns: Additional columns.
         num_samples: Samples of all passes together, None without an end; rows beyond are padding.
+        neighbours: Records that are read together from afar, as their samples are drawn together.
     """
 
     datasets: tuple[str, ...]
@@ -72,6 +73,7 @@ class BatchSpec:
     languages: tuple[Column, ...]
     columns: tuple[Column, ...]
     num_samples: int | None = None
+    neighbours: int = 1
 
     @cached_property
     def action_size(self) -> int:

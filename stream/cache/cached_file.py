@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import struct
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -36,11 +38,13 @@ class CachedFile(RecordFile):
             the records that were read.
         url: Address of the shard.
         size: Size in bytes that the manifest gives.
+        span: Bytes that are read together, about.
         room: Room of the cache.
     """
 
-    def __init__(self, path: str, *, url: str, size: int, room: Room) -> None:
+    def __init__(self, path: str, *, url: str, size: int, room: Room, span: int = 0) -> None:
         self._url, self._size, self._room = url, size, room
+        self._unit = max(_BLOCK, -(-span // _BLOCK) * _BLOCK)
         self._sparse = cached_copy(Path(path))
         self._used = time.monotonic()
         self._kept: dict[int, bytes] = {}
@@ -60,17 +64,21 @@ class CachedFile(RecordFile):
         self._touch()
         reads: list[Read] = []
         begin = end = -1
+        # Whole units are not joined, so that all processes ask for the same ones.
+        most = _MOST_AT_ONCE if self._unit == _BLOCK else self._unit
         for position, num_bytes in sorted(records):
             stop = position + stored_size(position, num_bytes)
             if not 0 <= position < stop <= self._size or self._is_here(position, stop):
                 continue
-            first, stop = position // _BLOCK * _BLOCK, min(self._size, -(-stop // _BLOCK) * _BLOCK)
-            if begin >= 0 and first - end <= _GAP and stop - begin <= _MOST_AT_ONCE:
-                end = max(end, stop)
-                reads[-1] = Read(self._url, begin, end, self._keep)
-            else:
-                begin, end = first, stop
-                reads.append(Read(self._url, begin, end, self._keep))
+            first, stop = position // self._unit * self._unit, min(self._size, -(-stop // self._unit) * self._unit)
+            for part in range(first, stop, stop - first if self._unit == _BLOCK else self._unit):
+                last = stop if self._unit == _BLOCK else min(stop, part + self._unit)
+                if begin >= 0 and part - end <= _GAP and last - begin <= most:
+                    end = max(end, last)
+                    reads.pop()
+                else:
+                    begin, end = part, last
+                reads.append(Read(self._url, begin, end, self._keep, None if self._unit == _BLOCK else self._claim))
         return reads
 
     def read_all(self, positions: Sequence[int], num_bytes: Sequence[int], xxh3_64: Sequence[int]) -> list[memoryview]:
@@ -140,6 +148,25 @@ class CachedFile(RecordFile):
         except OSError:
             return False
 
+    def _claim(self, begin: int, end: int, *, take: bool) -> bool | None:
+        """Lock bytes for this process, or release them; the kernel releases them with the process.
+
+        Returns:
+            None if the bytes are here, so that there is nothing to lock; False if another process is reading them.
+        """
+        kind = fcntl.F_WRLCK if take else fcntl.F_UNLCK
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, begin, end - begin, 0))
+        except BlockingIOError:
+            return False
+        except OSError:
+            # A disk without locks has each process read for itself.
+            return True
+        if take and self._is_here(begin, end):
+            self._claim(begin, end, take=False)
+            return None
+        return True
+
     def _open(self) -> int:
         self._sparse.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self._sparse, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -162,10 +189,21 @@ class CachedFile(RecordFile):
                 os.close(new)
 
 
-def open_records(index: SplitIndex, shard: int) -> RecordFile:
-    """Open the records of a shard; raises FormatError if a local file is missing or has another size."""
+def open_records(index: SplitIndex, shard: int, *, neighbours: int = 1) -> RecordFile:
+    """Open the records of a shard.
+
+    Args:
+        index: Index of the split.
+        shard: Number of the shard.
+        neighbours: Records that are read together from afar.
+
+    Raises:
+        FormatError: A local file is missing or has another size.
+    """
     path, size, remote = index.record_path(shard), int(index.shards.sizes[shard]), index.remote
     if remote is None:
         return RecordFile(path, size)
+    records = int(index.shards.first_records[shard + 1] - index.shards.first_records[shard])
+    span = 0 if neighbours == 1 else min(_MOST_AT_ONCE, size * neighbours // max(1, records))
     url = f"{remote.url}/{os.path.basename(path)}"
-    return CachedFile(path, url=url, size=size, room=room_of(remote.cache, remote.most))
+    return CachedFile(path, url=url, size=size, span=span, room=room_of(remote.cache, remote.most))

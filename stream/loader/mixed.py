@@ -42,6 +42,8 @@ from stream.storage.errors import ArgumentError, closest
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")
+_IN_ORDER = 64
+"""Records that are read together in storage order."""
 
 
 class MixedData:
@@ -190,6 +192,7 @@ class MixedData:
             languages=() if options.language == "language" else find_texts(options.languages, firsts, self.names),
             columns=tuple(find_column(name, firsts, self.names) for name in options.columns),
             num_samples=self.plan.num_samples,
+            neighbours=Shuffle.parse(options.shuffle).block or _IN_ORDER,
         )
         spec.check_reduction()
         fixed = {"language", *replace(spec, columns=()).fields()}

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stream.storage.errors import FormatError, StreamError
 from stream.storage.extras import missing
@@ -34,10 +34,19 @@ _RETRY: dict[str, Any] = {
     "backoff": {"init_backoff": timedelta(seconds=0.05), "max_backoff": timedelta(seconds=5), "base": 2},
 }
 _CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=20), "connect_timeout": timedelta(seconds=5)}
+_LOOK_S = 0.005
+"""Time after which a range that another process reads is looked at again."""
 _RENEW = timedelta(minutes=5)
 """Time after which credentials that end are asked for again."""
 
 _Answer = TypeVar("_Answer")
+
+
+class Claim(Protocol):
+    """A claim of a range against other processes."""
+
+    def __call__(self, begin: int, end: int, *, take: bool) -> bool | None:
+        """Claim or release a range; return None if its bytes are here, False if another process is reading them."""
 
 
 class Read(NamedTuple):
@@ -47,12 +56,14 @@ class Read(NamedTuple):
         url: Address of the object.
         begin, end: Bytes of the object.
         keep: Called with ``begin`` and the bytes, in the thread of the reads.
+        claim: Claims the range against other processes, and releases it; None if they do not share ranges.
     """
 
     url: str
     begin: int
     end: int
     keep: Callable[[int, bytes], None]
+    claim: Claim | None = None
 
 
 class Outcome(NamedTuple):
@@ -70,6 +81,7 @@ class ObjectReads:
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._usual = _PATIENCE_S[0]
+        self._under_way: dict[tuple[Any, ...], asyncio.Task[Outcome]] = {}
         threading.Thread(target=self._loop.run_forever, name="stream-objects", daemon=True).start()
 
     def start(self, reads: Sequence[Read]) -> Future[list[Outcome]]:
@@ -99,11 +111,27 @@ class ObjectReads:
         return await asyncio.gather(*map(self._keep, reads))
 
     async def _keep(self, read: Read) -> Outcome:
+        key = read[:3]
+        if key in self._under_way:
+            return Outcome((await self._under_way[key]).error)
+        task = self._under_way[key] = asyncio.ensure_future(self._bring(read))
+        task.add_done_callback(lambda _: self._under_way.pop(key))
+        return await task
+
+    async def _bring(self, read: Read) -> Outcome:
+        url, begin, end, keep, claim = read
+        while claim is not None and not (claimed := claim(begin, end, take=True)):
+            if claimed is None:
+                return Outcome(None)
+            await asyncio.sleep(_LOOK_S)
         try:
-            content = await self._read(read.url, read.begin, read.end)
-            read.keep(read.begin, content)
+            content = await self._read(url, begin, end)
+            keep(begin, content)
         except (FormatError, StreamError, OSError) as error:
             return Outcome(error)
+        finally:
+            if claim is not None:
+                claim(begin, end, take=False)
         return Outcome(None, len(content))
 
     async def _read(self, url: str, begin: int, end: int) -> bytes:

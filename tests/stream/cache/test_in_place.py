@@ -87,6 +87,19 @@ def test_the_second_epoch_asks_for_nothing(bucket: str, cache: Path, expected: l
     assert loader.stats()["requests"] == asked > 0
 
 
+@pytest.mark.parametrize("num_workers", [0, pytest.param(3, marks=pytest.mark.long)])
+def test_blocks_are_asked_for_once_whoever_needs_them(
+    num_workers: int, bucket: str, cache: Path, small_root: Path
+) -> None:
+    more = {"shuffle": "block:8", "num_workers": num_workers}
+    loader = make_loader(bucket, "demo", **{**OPTIONS, **more}, cache=cache)
+    assert [digest(batch) for batch in loader] == batches(small_root, shuffle="block:8")
+    stats = loader.stats()
+    records = sum(path.stat().st_size for path in small_root.rglob("train*.arrayrecord"))
+    assert stats["remote_bytes"] <= records
+    assert 0 < stats["requests"] < loader.sizes["demo"] / 4
+
+
 def test_ranks_share_a_cache_and_give_the_global_batch(bucket: str, cache: Path, small_root: Path) -> None:
     ranks = [make_loader(bucket, "demo", **OPTIONS, rank=rank, world_size=3, cache=cache) for rank in range(3)]
     iterators = [iter(rank) for rank in ranks]
