@@ -61,35 +61,60 @@ class RemoteOptions(Output):
     compute: float = option(0.05, number(0), "time of a training step without waiting", metavar="S")
 
 
-@contextlib.contextmanager
-def served(root: Path, folder: Path) -> Iterator[int]:
-    """Serve a root as ``/oxe`` with nginx; gives the port.
+class WebServer:
+    """nginx that serves a root as ``/oxe``, with the list of its datasets.
+
+    Attributes:
+        port: Port on this machine.
+        url: Address of the root.
 
     Raises:
         BenchFailed: nginx is not installed, or does not start.
     """
-    overview = open_root(str(root))
-    (folder / "info.json").write_text(json.dumps({"datasets": [describe(each) for each in overview.datasets]}))
-    (folder / "oxe").symlink_to(root.resolve())
-    port = _free_port()
-    places = "".join(f"{name}_temp_path {folder}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    (folder / "nginx.conf").write_text(
-        f"daemon off; user {getpass.getuser()}; worker_processes 1; pid {folder}/pid;\n"
-        f"events {{ worker_connections 1024; }}\n"
-        f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {places}\n"
-        f"server {{ listen 127.0.0.1:{port}; root {folder}; location = /oxe/info.json "
-        f"{{ alias {folder}/info.json; }} }} }}"
-    )
-    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if program is None:
-        raise BenchFailed("nginx is not installed; install it (apt-get install nginx)")
-    with subprocess.Popen([program, "-c", folder / "nginx.conf", "-e", folder / "errors"]) as process:
-        try:
-            if not wait_until(lambda: _answers(port), seconds=10):
-                raise BenchFailed(f"nginx did not start: {(folder / 'errors').read_text()[-300:]}")
-            yield port
-        finally:
-            process.terminate()
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        overview = open_root(str(root))
+        (folder / "info.json").write_text(json.dumps({"datasets": [describe(each) for each in overview.datasets]}))
+        (folder / "oxe").symlink_to(root.resolve())
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}/oxe"
+        self._folder = folder
+        places = "".join(
+            f"{name}_temp_path {folder}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (folder / "nginx.conf").write_text(
+            f"daemon off; user {getpass.getuser()}; worker_processes 1; pid {folder}/pid;\n"
+            f"events {{ worker_connections 1024; }}\n"
+            f"http {{ access_log off; sendfile on; keepalive_requests 10000000; {places}\n"
+            f"server {{ listen 127.0.0.1:{self.port}; root {folder}; location = /oxe/info.json "
+            f"{{ alias {folder}/info.json; }} }} }}"
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Start the server."""
+        program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if program is None:
+            raise BenchFailed("nginx is not installed; install it (apt-get install nginx)")
+        self._process = subprocess.Popen([program, "-c", self._folder / "nginx.conf", "-e", self._folder / "errors"])
+        if not wait_until(lambda: _answers(self.port), seconds=20):
+            self.stop()
+            raise BenchFailed(f"nginx did not start: {(self._folder / 'errors').read_text()[-300:]}")
+
+    def stop(self) -> None:
+        """Stop the server and break its connections."""
+        self._process.terminate()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def served(root: Path, folder: Path) -> Iterator[WebServer]:
+    """Serve a root during the context; see ``WebServer``."""
+    server = WebServer(root, folder)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextlib.contextmanager
@@ -242,18 +267,18 @@ def _compare_libraries(given: RemoteOptions, port: int, *, count: int = 2048) ->
 
 
 def _work(given: RemoteOptions) -> Iterator[dict[str, Any]]:
-    with work_folder("remote", given.out) as folder, served(Path(given.root), folder) as port:
+    with work_folder("remote", given.out) as folder, served(Path(given.root), folder) as server:
         cache = folder / "cache"
-        found: dict[str, Any] = {"rates": _rates(given, f"http://127.0.0.1:{port}/oxe", cache)}
+        found: dict[str, Any] = {"rates": _rates(given, server.url, cache)}
         yield found
         found["waiting"] = {}
-        with slow_proxy(port, latency=given.latency, failing=given.failing) as slow:
+        with slow_proxy(server.port, latency=given.latency, failing=given.failing) as slow:
             for shuffle in SHUFFLES:
                 shutil.rmtree(cache, ignore_errors=True)
                 url = f"http://127.0.0.1:{slow}/oxe"
                 found["waiting"][shuffle] = _pass(given, url, shuffle=shuffle, cache=cache, compute=given.compute)
         yield found
-        found["libraries"] = _compare_libraries(given, port)
+        found["libraries"] = _compare_libraries(given, server.port)
         yield found
 
 
