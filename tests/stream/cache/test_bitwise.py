@@ -16,16 +16,36 @@ from tests.stream.loader import test_windows as windows
 
 pytestmark = pytest.mark.long
 
-test_workers = plain.test_batches_do_not_depend_on_workers_and_threads
-test_without_transforms = plain.test_batches_without_transforms_do_not_depend_on_workers_either
-test_ranks = plain.test_the_ranks_batches_in_a_row_are_the_global_batch
-test_resume = plain.test_a_run_can_be_resumed_with_other_workers_and_ranks
-test_windows = windows.test_a_batch_is_what_loops_over_episodes_give
-test_drawn_frames = windows.test_random_frames_are_the_same_on_any_number_of_workers_and_ranks
-test_resumed_windows = windows.test_a_run_with_windows_goes_on_where_it_stopped
-test_raw_pairs = raw.test_the_pixels_of_pairs_are_those_of_the_source
-test_raw_windows = raw.test_the_pixels_of_windows_are_those_of_the_source
 roots, slow = raw.roots, windows.slow
+test_raw_windows = raw.test_the_pixels_of_windows_are_those_of_the_source
+
+
+@pytest.mark.parametrize("num_workers", [0, 3])
+def test_batches_do_not_depend_on_workers(num_workers: int, oxe_root: Path) -> None:
+    plain.test_batches_do_not_depend_on_workers_and_threads(oxe_root, num_workers, 2)
+
+
+def test_the_ranks_batches_in_a_row_are_the_global_batch(oxe_root: Path) -> None:
+    plain.test_the_ranks_batches_in_a_row_are_the_global_batch(oxe_root, 3)
+
+
+def test_a_run_is_resumed_with_other_workers_and_ranks(oxe_root: Path) -> None:
+    plain.test_a_run_can_be_resumed_with_other_workers_and_ranks(oxe_root, (2, 2), (0, 3))
+
+
+@pytest.mark.parametrize("case", windows.CASES, ids=str)
+def test_windows_are_what_loops_over_episodes_give(
+    case: dict[str, Any], slow: dict[str, windows.SlowDataset], frames_root: Path
+) -> None:
+    windows.test_a_batch_is_what_loops_over_episodes_give(case, slow, frames_root)
+
+
+def test_drawn_frames_are_the_same_on_workers_and_ranks(frames_root: Path) -> None:
+    windows.test_random_frames_are_the_same_on_any_number_of_workers_and_ranks(1, 2, frames_root)
+
+
+def test_raw_pixels_are_those_of_the_source(roots: dict[str, Path]) -> None:
+    raw.test_the_pixels_of_pairs_are_those_of_the_source(roots, 2)
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,7 +17,7 @@ import pytest
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.storage.object_store import StoreFolder
-from stream import WorkerError, digest, load_loader, make_loader, pairs
+from stream import WorkerError, add_labels, digest, load_loader, make_loader, pairs
 from stream.fetch.command import main as fetch
 from stream.format.names import FETCHED_NAME
 from stream.storage import object_reads
@@ -98,6 +99,23 @@ def test_blocks_are_asked_for_once_whoever_needs_them(
     records = sum(path.stat().st_size for path in small_root.rglob("train*.arrayrecord"))
     assert stats["remote_bytes"] <= records
     assert 0 < stats["requests"] < loader.sizes["demo"] / 4
+
+
+def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
+    s3: Store, small_root: Path, cache: Path, tmp_path: Path
+) -> None:
+    root, url = Path(shutil.copytree(small_root, tmp_path / "labelled")), f"{s3.new_bucket()}/oxe"
+    upload_tree(root, url)
+    make_loader(url, "demo", **OPTIONS, cache=cache)
+    (tmp_path / "value.csv").write_text("episode,value\n" + "".join(f"{number},{number}.5\n" for number in range(12)))
+    add_labels(root, "demo", tmp_path / "value.csv")
+    upload_tree(root, url)
+    more: dict[str, Any] = {"columns": ["value"], "filters": [("value", ">", 3)]}
+    far, near = (
+        make_loader(str(each), "demo", **OPTIONS, **more, cache=at) for each, at in ((url, cache), (root, None))
+    )
+    assert far.fingerprint == near.fingerprint
+    assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
 
 
 def test_ranks_share_a_cache_and_give_the_global_batch(bucket: str, cache: Path, small_root: Path) -> None:
