@@ -108,7 +108,7 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
     upload_tree(root, url)
     make_loader(url, "demo", **OPTIONS, cache=cache)
     (tmp_path / "value.csv").write_text("episode,value\n" + "".join(f"{number},{number}.5\n" for number in range(12)))
-    add_labels(root, "demo", tmp_path / "value.csv")
+    add_labels(root, "demo", tmp_path / "value.csv", split="train")
     upload_tree(root, url)
     more: dict[str, Any] = {"columns": ["value"], "filters": [("value", ">", 3)]}
     far, near = (
