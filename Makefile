@@ -27,6 +27,7 @@ OLDEST := build/oldest
 OLDEST_EXTRAS := convert,lerobot,s3,gcs,lightning,jax
 OLDEST_TOOLS := pytest pytest-timeout hypothesis packaging
 OLDEST_TESTS := tests/stream/loader tests/stream/workers tests/stream/frameworks tests/convert/source/lerobot
+OLDEST_TESTS += --ignore=tests/convert/source/lerobot/test_hub.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -1,32 +1,31 @@
-"""``python -m bench.layouts``: what layouts, frames of pairs and JPEG qualities cost on disk, and in decoding.
+"""``python -m bench.layouts``: what layouts, frames of pairs and codecs cost on disk, and in the loader.
 
-Each dataset is converted in every layout, and the bytes of its frames are counted. For the qualities, frames of the
-datasets that would be encoded again are encoded at each, compared with the pixels before, and decoded in turns.
+Each dataset is converted in every layout, and the bytes of its frames are counted. For the codecs, an episode of each
+dataset whose frames would be encoded again is converted to raw frames, and these to each codec; ``--root`` takes a root
+of raw frames instead, such as one of real video.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
-import statistics
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from bench.measure.codecs import CODECS, WINDOWS, encode_root, measure_codecs
 from bench.measure.command import Command, Output, Result, say, work_folder
-from bench.measure.options import option, wholes
+from bench.measure.options import known, option, several
 from bench.measure.tables import markdown_table
-from convert.errors import CorruptFrame, DamagedEpisode
+from bench.synthetic import finish
 from convert.plan import Conversion, Options, plan_conversion
 from convert.registry.registry import Selected, load_registry
-from convert.shard.images import FramePolicy, convert_frame, decode_frame, decode_jpeg, encode_jpeg, resize
+from convert.shard.images import FramePolicy
 from convert.source.rlds.dataset import find_dataset
 from convert.tasks.shard import convert_shard
+from stream.format.catalog import Catalog
+from stream.format.frame import CODECS as CODEC_NAMES
 from stream.storage.arguments import whole
 
 LAYOUTS = {
@@ -37,6 +36,20 @@ LAYOUTS = {
 }
 
 
+_LINK = 125e6
+"""Bytes a second of 1 Gbit/s."""
+_EXACT = 100
+
+
+def _codec(text: str) -> str:
+    """Return a codec, if a conversion takes it."""
+    name, colon, number = text.partition(":")
+    known(CODEC_NAMES, "codec")(name)
+    if colon:
+        whole(1)(number)
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayoutOptions(Output):
     """Options of the command."""
@@ -44,40 +57,57 @@ class LayoutOptions(Output):
     source: str = option("build/demo/source", str, "sample or real datasets, as convert.run takes them", metavar="DIR")
     datasets: str = option("oxe29", str, "mixture, or names separated by commas")
     size: int = option(256, whole(8), "height and width of the stored frames")
-    qualities: tuple[int, ...] = option((95, 90, 85), wholes(1), "JPEG qualities", metavar="A,B")
-    frames: int = option(20, whole(1), "frames of each dataset to encode at each quality")
-    repeat: int = option(5, whole(1), "times that each quality is decoded")
+    root: str = option("", str, "root of --layout frames --codec raw to encode, in place of the sample", metavar="DIR")
+    codecs: tuple[str, ...] = option(CODECS, several(_codec), "codecs with their quality or crf", metavar="A,B")
+    gop: int = option(8, whole(1), "frames of a chunk of video")
+    batches: int = option(4, whole(1), "batches of 64 samples of each window")
+    repeat: int = option(5, whole(1), "times that the samples of each codec are assembled")
 
 
 def _work(given: LayoutOptions) -> Iterator[dict[str, Any]]:
+    with work_folder("bench-layouts", given.out) as folder:
+        result: dict[str, Any] = {"layouts": []}
+        raw = Path(given.root)
+        if not given.root:
+            raw = folder / "raw"
+            result = _layouts(given, folder, raw)
+        roots, sizes = {}, {}
+        for codec in given.codecs if raw.is_dir() else ():
+            roots[codec] = folder / "again" / codec.replace(":", "-")
+            sizes[codec] = encode_root(raw, roots[codec], codec, gop=given.gop)
+            say(f"{codec}: {sizes[codec] / 1e6:,.1f} MB")
+        found = measure_codecs(roots, batches=given.batches, repeat=given.repeat) if roots else []
+        frames = sum(Catalog(raw).open(name).manifest.records for name in Catalog(raw).complete) if roots else 0
+        for each in found:
+            each["bytes_per_frame"] = sizes[each["codec"]] / frames
+        yield result | {"frames": frames, "codecs": found}
+
+
+def _layouts(given: LayoutOptions, folder: Path, raw: Path) -> dict[str, Any]:
+    """Convert the datasets in each layout, and an episode of those that are encoded again to raw frames."""
     policy = FramePolicy(size=(given.size, given.size))
     totals: dict[str, list[int]] = {name: [0, 0] for name in LAYOUTS}
-    pixels: list[np.ndarray] = []
-    again = 0
     steps = 0
-    with work_folder("bench-layouts", given.out) as folder:
-        for selected in load_registry().resolve(given.datasets):
-            for name, options in LAYOUTS.items():
-                options = dataclasses.replace(options, policy=policy)
-                conversion = _plan(selected, given.source, options, folder / "output")
-                conversion.journal.begin(conversion.parameters)
-                found = [status for job in conversion.jobs if (status := convert_shard(job, conversion.plan))]
-                totals[name][0] += sum(status.entry.file.bytes for status in found)
-                totals[name][1] += sum(status.entry.records for status in found)
-                shutil.rmtree(folder / "output")
-            steps += sum(status.entry.steps for status in found)
-            encoded = list(islice(_encoded_again(conversion, policy), given.frames))
-            pixels += encoded
-            again += bool(encoded)
-            say(f"{selected.spec.name}: {len(encoded)} frames to encode")
+    for selected in load_registry().resolve(given.datasets):
+        for name, options in LAYOUTS.items():
+            conversion = _plan(selected, given.source, dataclasses.replace(options, policy=policy), folder / "output")
+            conversion.journal.begin(conversion.parameters)
+            found = [status for job in conversion.jobs if (status := convert_shard(job, conversion.plan))]
+            totals[name][0] += sum(status.entry.file.bytes for status in found)
+            totals[name][1] += sum(status.entry.records for status in found)
+            shutil.rmtree(folder / "output")
+        steps += sum(status.entry.steps for status in found)
+        say(f"{selected.spec.name}: {steps:,} steps")
+        if any(status.entry.passed for status in found):
+            continue
+        options = Options(layout="frames", policy=dataclasses.replace(policy, codec="raw"), episodes="train[:1]")
+        conversion = _plan(selected, given.source, options, raw / selected.spec.name / selected.spec.version)
+        conversion.journal.begin(conversion.parameters)
+        for job in conversion.jobs:
+            convert_shard(job, conversion.plan)
+        finish(conversion)
     layouts = [{"layout": name, "bytes": size, "records": records} for name, (size, records) in totals.items()]
-    yield {
-        "steps": steps,
-        "layouts": layouts,
-        "frames": len(pixels),
-        "datasets_encoded": again,
-        "qualities": _qualities(pixels, given) if pixels else [],
-    }
+    return {"steps": steps, "layouts": layouts}
 
 
 def _plan(selected: Selected, source: str, options: Options, output: Path) -> Conversion:
@@ -85,86 +115,45 @@ def _plan(selected: Selected, source: str, options: Options, output: Path) -> Co
     return plan_conversion(selected, found, options, output=str(output))
 
 
-def _encoded_again(conversion: Conversion, policy: FramePolicy) -> Iterator[np.ndarray]:
-    """Yield the pixels of the first camera's frames that do not pass through, uint8 [size, size, 3]."""
-    channels = conversion.plan.cameras[0].channels
-    for job in conversion.jobs:
-        with job.shard.open(conversion.plan.wanted, job.spans) as reader:
-            for episode in reader:
-                if isinstance(episode.content, DamagedEpisode):
-                    continue
-                for frame in episode.content.frames:
-                    if isinstance(frame, CorruptFrame) or frame is None:
-                        continue
-                    if convert_frame(frame, policy, channels=channels).passed:
-                        return
-                    yield resize(decode_frame(frame, channels=channels), policy)
-
-
-def _qualities(pixels: Sequence[np.ndarray], given: LayoutOptions) -> list[dict[str, Any]]:
-    encoded = {quality: [encode_jpeg(each, quality) for each in pixels] for quality in given.qualities}
-    seconds: dict[int, list[float]] = {quality: [] for quality in given.qualities}
-    for _ in range(given.repeat):
-        for quality, frames in encoded.items():
-            began = time.perf_counter()
-            for frame in frames:
-                decode_jpeg(frame)
-            seconds[quality].append(time.perf_counter() - began)
-    first = statistics.median(seconds[given.qualities[0]])
-    return [
-        {
-            "quality": quality,
-            "bytes_per_frame": sum(map(len, frames)) / len(frames),
-            "psnr_db": statistics.median(map(_psnr, pixels, map(decode_jpeg, frames))),
-            "frames_per_s": len(frames) / statistics.median(seconds[quality]),
-            "speed": first / statistics.median(seconds[quality]),
-        }
-        for quality, frames in encoded.items()
-    ]
-
-
-def _psnr(before: np.ndarray, after: np.ndarray) -> float:
-    """Return the peak signal-to-noise ratio, dB."""
-    error = np.mean((before.astype(np.float64) - after) ** 2)
-    return float(10 * np.log10(255**2 / max(error, 1e-9)))
-
-
 def format_result(result: Result) -> str:
     """Return the tables of a result, in Markdown."""
-    first = result["layouts"][0]["bytes"]
-    rows = [
-        [each["layout"], f"{each['records']:,}", f"{each['bytes'] / 1e6:,.1f}", f"{each['bytes'] / first:.2f}"]
-        for each in result["layouts"]
-    ]
-    paragraphs = [markdown_table(["layout", "records", "MB of frames", "beside pairs, endpoints"], rows)]
-    if result["qualities"]:
-        base = result["qualities"][0]
+    paragraphs = []
+    if layouts := result["layouts"]:
+        first = layouts[0]["bytes"]
+        rows = [
+            [each["layout"], f"{each['records']:,}", f"{each['bytes'] / 1e6:,.1f}", f"{each['bytes'] / first:.2f}"]
+            for each in layouts
+        ]
+        paragraphs.append(markdown_table(["layout", "records", "MB of frames", "beside pairs, endpoints"], rows))
+        paragraphs.append(f"{result['steps']:,} steps at {result['parameters']['size']} pixels.")
+    if found := result["codecs"]:
         rows = [
             [
-                each["quality"],
+                each["codec"],
                 f"{each['bytes_per_frame'] / 1e3:.1f}",
-                f"{each['bytes_per_frame'] / base['bytes_per_frame']:.2f}",
-                f"{each['psnr_db']:.1f}",
-                f"{each['speed']:.2f}",
+                "exact" if each["psnr_db"] > _EXACT else f"{each['psnr_db']:.1f}",
+                f"{each['ssim']:.3f}",
+                *(f"{1e6 / each['windows'][window]['cpu_us']:,.0f}" for window in WINDOWS),
+                *(f"{_LINK / each['windows'][window]['bytes']:,.0f}" for window in WINDOWS),
             ]
-            for each in result["qualities"]
+            for each in found
         ]
-        header = ["quality", "kB a frame", f"beside {base['quality']}", "PSNR, dB", "speed of decoding"]
+        places = [f"{window}, {place}" for place in ("a core", "1 Gbit/s") for window in WINDOWS]
         paragraphs += [
-            markdown_table(header, rows),
-            f"{result['frames']} frames of the {result['datasets_encoded']} datasets whose frames do not pass through; "
-            "medians.",
+            markdown_table(["codec", "kB a frame", "PSNR, dB", "SSIM", *places], rows),
+            f"{result['frames']:,} frames, chunks of {result['parameters']['gop']}; medians. Samples/s: what a core "
+            "makes of records in memory, and what goes through a network, by calculation.",
         ]
-    return "\n\n".join([*paragraphs, f"{result['steps']:,} steps at {result['parameters']['size']} pixels."])
+    return "\n\n".join(paragraphs)
 
 
 COMMAND = Command(
     name="layouts",
-    about="Measure what layouts and JPEG qualities cost on disk and in decoding.",
+    about="Measure what layouts and codecs cost on disk and in the loader.",
     options=LayoutOptions,
     work=_work,
     show=format_result,
-    libraries=("simplejpeg", "opencv-python-headless"),
+    libraries=("simplejpeg", "opencv-python-headless", "av"),
 )
 main = COMMAND.main
 

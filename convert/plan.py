@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from convert.chosen_features import FeatureFinder, notation
 from convert.errors import CorruptFrame, UsageError
 from convert.index.derived import vector_inputs
@@ -19,11 +17,14 @@ from convert.registry.registry import Selected
 from convert.shard.depth import convert_depth
 from convert.shard.images import EncodedFrame, FramePolicy, convert_frame
 from convert.shard.pairs import check_frames, frame_offsets, is_seconds, offset_in_steps
+from convert.shard.video import CRF
+from convert.source.episode import SourceFrame
 from convert.source.features import Feature
 from convert.source.protocol import Source, Wanted
 from stream.format.episode_list import EpisodeList
 from stream.format.frame import Codec
 from stream.format.names import FORMAT_VERSION, DerivedName, Layout
+from stream.format.video import VIDEO_CODECS, ChunkFrame
 from stream.storage.errors import closest
 
 _NO_UNIT = "nobody says its unit; write unit: m or mm, or scale, into the registry"
@@ -37,6 +38,8 @@ class Options:
         cameras: Roles and names, ``all`` for those of colour and ``depth``, for the layout ``frames``.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
         codecs: Codec by role or name of a camera.
+        gop: Frames of a chunk of video.
+        crf: Quality of video, None for the default of its codec.
         episodes: Episodes in TFDS's grammar.
         episode_lists: Episodes to keep or to leave out, by dataset.
         leave_out: Patterns in the registry's notation that replace the patterns of the registry.
@@ -46,6 +49,8 @@ class Options:
     cameras: tuple[str, ...] = ("primary",)
     image_sizes: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     codecs: Mapping[str, Codec] = field(default_factory=dict)
+    gop: int = 8
+    crf: int | None = None
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
     episode_lists: Mapping[str, EpisodeList] = field(default_factory=dict)
@@ -76,9 +81,11 @@ class PlannedCamera:
     is_depth: bool = False
     millimetres: float | None = None
 
-    def convert(self, frame: bytes | np.ndarray | CorruptFrame) -> EncodedFrame:
+    def convert(self, frame: SourceFrame | CorruptFrame) -> EncodedFrame:
         """Return a frame of the source as it is stored; raise CorruptFrame if it cannot be decoded."""
         if self.is_depth:
+            if isinstance(frame, ChunkFrame):
+                raise CorruptFrame("is video, and no depth")
             is_float = self.feature.dtype == "float32"
             return convert_depth(frame, self.policy, scale=self.millimetres, is_float=is_float)
         return convert_frame(frame, self.policy, channels=self.channels)
@@ -203,6 +210,12 @@ class Conversion:
         return found
 
     @property
+    def libraries(self) -> tuple[str, ...]:
+        """Libraries that the output depends on, beside those of every conversion."""
+        is_video = any(camera.policy.codec in VIDEO_CODECS for camera in self.plan.cameras)
+        return tuple(dict.fromkeys((*self.source.libraries, *(("av",) if is_video else ()))))
+
+    @property
     def splits(self) -> list[str]:
         """The splits to convert, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))
@@ -303,7 +316,9 @@ def _planned_cameras(
         sizes = [options.image_sizes[key] for key in keys if key in options.image_sizes]
         codecs = [options.codecs[key] for key in keys if key in options.codecs]
         policy = replace(options.policy, size=sizes[0]) if sizes else options.policy
-        policy = replace(policy, codec=codecs[0]) if codecs else policy
+        if camera.is_depth and codecs:
+            raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {name} is depth")
+        policy = replace(policy, codec="jpeg") if camera.is_depth else _coded(policy, codecs, options)
         found.append(
             PlannedCamera(
                 name=name,
@@ -320,6 +335,14 @@ def _planned_cameras(
         chosen = ", ".join(options.cameras)
         raise UsageError(f"{spec.name}: has none of the cameras {chosen}; it has {spec.listed_cameras}")
     return tuple(sorted(found, key=lambda camera: camera.is_depth)), tuple(without_unit)
+
+
+def _coded(policy: FramePolicy, codecs: Sequence[Codec], options: Options) -> FramePolicy:
+    """Return the policy with the codec of a camera, and how it is encoded."""
+    policy = replace(policy, codec=codecs[0]) if codecs else policy
+    if policy.codec not in VIDEO_CODECS:
+        return policy
+    return replace(policy, gop=options.gop, crf=CRF[policy.codec] if options.crf is None else options.crf)
 
 
 def _order(camera: Camera) -> Literal["rgb", "bgr"]:
@@ -368,6 +391,7 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
     depth = {camera.name: camera.millimetres for camera in plan.cameras if camera.is_depth}
     sizes = {camera.name: "x".join(map(str, camera.policy.size or ("native",))) for camera in plan.cameras}
     codecs = {c.name: c.policy.codec for c in plan.cameras if not c.is_depth and c.policy.codec != "jpeg"}
+    video = [camera for camera in plan.cameras if camera.policy.codec in VIDEO_CODECS]
     pictures: dict[str, Any]
     if plan.layout == "frames":
         pictures = {"layout": "frames", "cameras": list(sizes), "channels": channels, "image_size": sizes}
@@ -388,6 +412,8 @@ def _parameters(plan: DatasetPlan, options: Options) -> dict[str, Any]:
         "quality": options.policy.quality,
         **({"subsampling": options.policy.subsampling} if options.policy.subsampling != "420" else {}),
         **({"codec": codecs} if codecs else {}),
+        **({"gop": {camera.name: camera.policy.gop for camera in video}} if video else {}),
+        **({"crf": {camera.name: camera.policy.crf for camera in video}} if video else {}),
         "offset": plan.offset,
         "episodes": plan.episode_list.describe() if plan.episode_list else options.episodes,
         "columns": [notation(feature) for feature in plan.features],

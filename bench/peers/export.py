@@ -98,11 +98,11 @@ def _export(
         about: Datasets, and what peers need to know beside.
     """
     folder.mkdir(parents=True)
-    shape, (window, action, state) = loader.data.spec.frame_shape, vector or (0, 0, 0)
+    shapes, (window, action, state) = loader.data.spec.frame_shapes, vector or (0, 0, 0)
     numbers, ends, hashes = [], [0], set()
     with (folder / "pairs.bin").open("wb") as file:
         for number, (member, batch) in enumerate(_stored_pairs(loader, places)):
-            first, last = (jpeg.tobytes() for _, _, jpeg in encoded_frames(batch))
+            first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
             numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if vector else (0, number, 0))
             pair = {
                 "first": first,
@@ -113,10 +113,12 @@ def _export(
             pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
             pair["language"] = batch["language"][0] if vector else ""
             ends.append(ends[-1] + file.write(pickle.dumps(pair)))
-            hashes.add(pixel_hash(decode_frames(batch, shape)[0]))
+            hashes.add(pixel_hash(decode_frames(batch, shapes)["frames"][0]))
     np.save(folder / "numbers.npy", np.array(numbers))
     np.save(folder / "ends.npy", np.array(ends[1:]))
-    (folder / "about.json").write_text(json.dumps({**about, "shape": shape, "vector": [window, action, state]}))
+    (folder / "about.json").write_text(
+        json.dumps({**about, "shape": shapes["frames"], "vector": [window, action, state]})
+    )
     return hashes
 
 

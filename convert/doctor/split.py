@@ -14,10 +14,10 @@ from convert.findings import Example, Notes
 from convert.index.derived import dimensions, read_vectors
 from convert.index.shards import list_shards
 from convert.registry.dataset import Part
-from convert.shard.depth import depth_cameras
-from stream.format.frame import decode_frame
+from stream.format.fields import read_fields
+from stream.format.frame import StoredFrame, decode_frame
 from stream.format.manifest import Manifest
-from stream.format.names import HOLE, TABLE_KINDS, VECTORS, TableKind, frame_views, table_file
+from stream.format.names import HOLE, TABLE_KINDS, VECTORS, TableKind, table_file
 from stream.format.table import open_table
 
 _APART = 5
@@ -72,7 +72,8 @@ class OpenSplit:
         self.dimensions = dict[str, list[tuple[str, Part]]]()
         for vector in VECTORS:
             self.dimensions[vector] = dimensions(getattr(self.vectors, vector))
-        self._depth = depth_cameras(manifest.parameters)
+        fields = read_fields(manifest, where=str(folder))
+        self._cameras, self._last = fields.stored_cameras, max(len(fields.frame_offsets), 1) - 1
         self.shards = list_shards(folder, manifest.splits[self.name])
         self.broken = set[int]()
         self.tables = {kind: open_table(folder / table_file(kind), kind) for kind in TABLE_KINDS}
@@ -121,7 +122,7 @@ class OpenSplit:
 
         In the layout ``frames`` the second is a later record of the same camera. Depth is not looked at.
         """
-        if self.value("records", "camera", record) in self._depth:
+        if self._cameras[self.value("records", "camera", record)].is_depth:
             return None
         last = record
         if not self.value("records", "offset", record):
@@ -142,12 +143,14 @@ class OpenSplit:
 
         Raises FormatError or OSError for a record that cannot be read, FormatError for a frame.
         """
-        return decode_frame(self._read(begin)[0]), decode_frame(self._read(end)[-1])
+        return decode_frame(self._read(begin, 0)), decode_frame(self._read(end, self._last))
 
-    def _read(self, record: int) -> list[bytes]:
+    def _read(self, record: int, place: int) -> StoredFrame:
+        r"""Return a frame of a record, in the layout \`\`frames\`\` the frame of a row."""
         file = self.shards[self.value("records", "shard", record)].open_records()
         location = (self.value("records", name, record) for name in ("position", "num_bytes", "xxh3_64"))
-        return [bytes(frame) for frame in frame_views(file.read(*location))]
+        camera = self._cameras[self.value("records", "camera", record)]
+        return camera.frame(file.read(*location), place or self.value("records", "step", record) % camera.gop)
 
     def example(
         self,

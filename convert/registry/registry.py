@@ -149,7 +149,8 @@ class Registry(Entry):
         found = [self._select(name, describe) for name in names]
         for name, count in Counter(selected.spec.name for selected in found).items():
             if count > 1:
-                raise ConfigError(f"dataset {name} is named {count} times; name it once")
+                joined = "; converted roots become one dataset with +root: between them" if "root:" in text else ""
+                raise ConfigError(f"dataset {name} is named {count} times; name it once{joined}")
         return found
 
     def _select(self, name: str, describe: Describe | None, member: MemberEntry | None = None) -> Selected:

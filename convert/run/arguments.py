@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence, Set
+from typing import Any, TypeVar
 
 from convert.command import split_names
 from convert.errors import UsageError
 from convert.plan import Options
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
+from convert.shard.video import MOST_CRF, check_encoder
 from convert.source.kinds import is_source, split_source
-from convert.source.root.dataset import open_dataset
+from convert.source.root.dataset import open_datasets
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
+from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
+from stream.format.video import MAX_GOP, VIDEO_CODECS
 from stream.storage.errors import ArgumentError, closest
 
 _SIZE = re.compile(r"([0-9]{1,5})(?:x([0-9]{1,5}))?")
@@ -40,6 +43,7 @@ examples:
   python -m convert.run --datasets oxe29 --source /mirror/a --source /mirror/b --output data/oxe --dry-run
   python -m convert.run --datasets lerobot:lerobot/pusht --source /hub --output data/lerobot --layout frames
   python -m convert.run --datasets lerobot:lerobot/pusht@v3.0 --output data/lerobot  # from the Hugging Face Hub
+  python -m convert.run --datasets root:monday/arm+root:tuesday/arm --output data/both  # two become one dataset
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe --finalize
@@ -101,12 +105,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add(
         "--codec",
-        default="jpeg",
-        help="jpeg, or raw: the pixels as they are, many times as large and read without decoding; by camera with "
-        "--layout frames: primary:raw,wrist:jpeg (default: jpeg)",
+        help="jpeg; raw: the pixels as they are, ten times as large and read without decoding; with --layout frames "
+        "also h264 or av1: a tenth of the size, slower to decode, and by camera: primary:h264,wrist:jpeg (default: "
+        "jpeg)",
     )
-    add("--quality", type=int, default=95, help="JPEG quality of frames that are encoded again (default: 95)")
-    add("--subsampling", choices=("420", "444"), default="420", help="chroma of such frames (default: 420)")
+    add("--quality", type=int, help="JPEG quality of frames that are encoded again (default: 95)")
+    add("--subsampling", choices=("420", "444"), help="chroma of such frames (default: 420)")
+    add("--gop", type=int, metavar="N", help="frames of a record of h264 or av1, 1 to 64 (default: 8)")
+    add("--crf", type=int, metavar="N", help="quality of h264 (default: 18) or av1 (default: 30); lower is better")
     add("--offset", help="distance of a pair: steps (5) or seconds (0.6s); default: the mixture's, else the registry's")
     add(
         "--frames",
@@ -174,13 +180,16 @@ def fill_in(arguments: argparse.Namespace) -> None:
     """Fill in what was not given: for converted datasets what they have, which is looked up.
 
     Raises:
-        UsageError: A converted dataset is not there, or they differ in their layouts.
+        UsageError: A converted dataset is not there, or they differ in their layouts, or in sizes if they become one.
     """
-    found = {"layout": "pairs", "image_size": "256", "frames": "endpoints"}
+    found: dict[str, Any] = {"layout": "pairs", "image_size": "256", "frames": "endpoints", "codec": "jpeg"}
     names = [name.strip() for name in arguments.datasets.split(",")]
     sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
     if len(sources) == len(names) and all(kind == "root" for kind, _ in sources):
-        manifests = [open_dataset(place, arguments.source).manifest for _, place in sources]
+        groups = [[each.manifest for each in open_datasets(place, arguments.source)] for _, place in sources]
+        if arguments.image_size is None:
+            _check_sizes(groups)
+        manifests = [manifest for group in groups for manifest in group]
         layouts = sorted({manifest.layout for manifest in manifests})
         if len(layouts) > 1 and arguments.layout is None:
             raise UsageError(f"--datasets: they have the layouts {' and '.join(layouts)}; give --layout")
@@ -192,9 +201,30 @@ def fill_in(arguments: argparse.Namespace) -> None:
             )
         else:
             found["frames"] = manifests[0].parameters.get("frames", "endpoints")
+        codecs, gops = (
+            {name: value for each in manifests for name, value in each.parameters.get(key, {}).items()}
+            for key in ("codec", "gop")
+        )
+        if layouts == ["frames"] == [layout]:
+            found["codec"] = ",".join(["jpeg", *(f"{name}:{codec}" for name, codec in codecs.items())])
+        elif "raw" in codecs.values() and layouts == [layout]:
+            found["codec"] = "raw"
+        has_video = any(codec in (arguments.codec or found["codec"]) for codec in VIDEO_CODECS)
+        if has_video and len(set(gops.values())) == 1:
+            found["gop"] = next(iter(gops.values()))
     for name, value in found.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
+
+
+def _check_sizes(groups: Sequence[Sequence[Manifest]]) -> None:
+    """Raise UsageError if datasets that become one have frames of different sizes."""
+    for group in groups:
+        stored = [each.image.get("cameras") or {"frames": each.image["sizes"]} for each in group]
+        for camera in stored[0]:
+            sizes = [", ".join(each.get(camera, {})) for each in stored]
+            if len({*filter(None, sizes)}) > 1:
+                raise UsageError(f"--datasets: {camera} have the sizes {' and '.join(sizes)}; give --image-size")
 
 
 def check_arguments(arguments: argparse.Namespace) -> Options:
@@ -205,8 +235,7 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
     """
     if arguments.splits is not None and arguments.episodes is not None and not _is_file(arguments.episodes):
         raise UsageError("--splits and --episodes exclude each other; --episodes names its splits itself")
-    if not 1 <= arguments.quality <= 100:
-        raise UsageError(f"--quality {arguments.quality}: expected 1 to 100")
+    _check_range("quality", arguments.quality, 1, 100)
     if arguments.num_workers < 1:
         raise UsageError(f"--num-workers {arguments.num_workers}: expected 1 or more")
     if not 0 <= arguments.task_index < arguments.task_count:
@@ -241,11 +270,12 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
     layout, default = arguments.layout, FramePolicy()
     size, sizes = _by_camera(arguments.image_size, "image-size", layout, parse_size, default.size)
     codec, codecs = _by_camera(arguments.codec, "codec", layout, _codec, default.codec)
+    _check_codecs(arguments, {codec, *codecs.values()})
     policy = FramePolicy(
         size=size,
         resize=arguments.resize,
-        quality=arguments.quality,
-        subsampling=arguments.subsampling,
+        quality=arguments.quality or default.quality,
+        subsampling=arguments.subsampling or default.subsampling,
         codec=codec,
     )
     splits = split_names(arguments.splits, "splits")
@@ -257,6 +287,8 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         episodes=None if _is_file(arguments.episodes) else arguments.episodes,
         camera=arguments.camera,
         codecs=codecs,
+        gop=arguments.gop or Options.gop,
+        crf=arguments.crf,
         policy=policy,
         offset=arguments.offset,
         frames=check_frames(arguments.frames),
@@ -264,6 +296,30 @@ def check_arguments(arguments: argparse.Namespace) -> Options:
         on_error=arguments.on_error,
         staging=os.path.abspath(arguments.staging) if arguments.staging else None,
     )
+
+
+def _check_range(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"--{name} {value}: expected {least} to {most}")
+
+
+def _check_codecs(arguments: argparse.Namespace, codecs: Set[Codec]) -> None:
+    """Raise UsageError for options that do not go with the codecs."""
+    video = [codec for codec in VIDEO_CODECS if codec in codecs]
+    if video and arguments.layout == "pairs":
+        raise UsageError(
+            f"--codec {video[0]} goes with --layout frames; a pair is two frames that are no successive ones"
+        )
+    named = [name for name in ("gop", "crf") if getattr(arguments, name) is not None]
+    if named and not video:
+        raise UsageError(f"--{named[0]} is for --codec h264 and av1; JPEG has --quality")
+    named = [name for name in ("quality", "subsampling") if getattr(arguments, name) is not None]
+    if named and "jpeg" not in codecs:
+        raise UsageError(f"--{named[0]} is for --codec jpeg; {video[0] + ' has --crf' if video else 'raw is exact'}")
+    _check_range("gop", arguments.gop, 1, MAX_GOP)
+    _check_range("crf", arguments.crf, 0, min((MOST_CRF[codec] for codec in video), default=0))
+    for codec in video:
+        check_encoder(codec)
 
 
 def _is_file(episodes: str | None) -> bool:

@@ -32,7 +32,7 @@ from convert.run.progress import ShardProgress
 from convert.run.report import (
     describe_fruitless,
     describe_missing,
-    describe_plan,
+    describe_plans,
     format_missing,
     format_plan,
     format_result,
@@ -94,7 +94,7 @@ def _run(parsed: Any) -> int:
         only_translates = choice is not None and choice.only_translates
         works = _find_work(conversions, parsed)
         if parsed.dry_run:
-            rows = [describe_plan(work) for work in works]
+            rows = describe_plans(works)
             print_result(json.dumps(rows, indent=1) if parsed.json else format_plan(rows))
             return 0
         if parsed.finalize:

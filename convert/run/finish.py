@@ -114,7 +114,7 @@ def _manifest(found: Survey, quarantine: FileEntry | None) -> Manifest:
         statistics={name: statistics[name] for name in ordered},
         versions={
             "pairstream": __version__,
-            **{name: _version(name) for name in (*_LIBRARIES, *conversion.source.libraries)},
+            **{name: _version(name) for name in (*_LIBRARIES, *conversion.libraries)},
         },
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from convert.index.derived import part_names
@@ -14,7 +16,9 @@ from convert.run.survey import Survey
 from convert.source.protocol import counts_sum
 from stream.format.manifest import Manifest
 from stream.format.names import LAYOUTS
+from stream.storage.memory import available_memory
 from stream.storage.progress import human_bytes
+from stream.storage.remote import is_remote
 
 _LISTED = 20
 _SUMMED = ("episodes", *LAYOUTS, "bytes_in", "bytes_out", "shards", "shards_done", "estimated_bytes")
@@ -65,7 +69,30 @@ def summarise(manifest: Manifest, *, output: str, converted: int) -> dict[str, A
     }
 
 
-def describe_plan(found: Survey) -> dict[str, Any]:
+def describe_plans(works: Sequence[Survey]) -> list[dict[str, Any]]:
+    """Return what would be done to each dataset, with the room that all of them take and that there is.
+
+    ``fits_memory`` tells whether a loader would find all records in the page cache once they were read.
+    """
+    rows = [_describe_plan(work) for work in works]
+    sizes = [row["estimated_bytes"] for row in rows]
+    parents = [folder for folder in Path(rows[0]["output"]).parents if folder.is_dir()]
+    room = {
+        "estimated_bytes": None if None in sizes else sum(sizes),
+        "available_memory": available_memory(),
+        "free_disk": None if is_remote(rows[0]["output"]) else shutil.disk_usage(parents[0]).free,
+    }
+    # Finished shards have their place already.
+    left = [row["estimated_bytes"] or 0 for row in rows if not row["complete"]]
+    for name, needed, there in (
+        ("fits_memory", room["estimated_bytes"], room["available_memory"]),
+        ("fits_disk", room["estimated_bytes"] and sum(left), room["free_disk"]),
+    ):
+        room[name] = None if needed is None or there is None else needed <= there
+    return [{**row, "total": room} for row in rows]
+
+
+def _describe_plan(found: Survey) -> dict[str, Any]:
     """Return what would be done to one dataset."""
     conversion = found.conversion
     expected = estimate(conversion)
@@ -113,13 +140,27 @@ def format_result(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_plan(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of plans that ``describe_plan`` returned, what datasets say of themselves, and what goes."""
+    """Return the table of plans that ``describe_plans`` returned, what datasets say of themselves, and what goes."""
     lines = [_format(_PLAN, rows)]
     for row in rows:
         lines += [f"{row['dataset']}: {line}" for line in row["understood"]]
         if row["removes"]:
             lines.append(f"{row['dataset']}: --overwrite would remove {', '.join(row['removes'])} in {row['output']}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_room(rows[0]["total"])])
+
+
+def _room(total: Mapping[str, Any]) -> list[str]:
+    """Return a line that tells whether the result fits into memory and onto the disk, none if its size is unknown."""
+    if total["estimated_bytes"] is None:
+        return []
+    places = {"memory": "available_memory", "disk": "free_disk"}
+    verdicts = {True: "fits into", False: "DOES NOT FIT into"}
+    told = [
+        f"{verdicts[total[f'fits_{place}']]} the {human_bytes(total[key])} of free {place}"
+        for place, key in places.items()
+        if total[f"fits_{place}"] is not None
+    ]
+    return [f"estimate: {human_bytes(total['estimated_bytes'])}{', '.join(['', *told])}"]
 
 
 def _format(columns: _Columns, rows: Sequence[Mapping[str, Any]]) -> str:

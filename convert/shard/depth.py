@@ -7,8 +7,6 @@ whole millimetres are rounded, half to even.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from typing import Any
 
 import cv2
 import numpy as np
@@ -23,18 +21,6 @@ _TIFF = (b"II*\0", b"MM\0*")
 _CODEC = pa.Codec("zstd", compression_level=6)
 """Level 6 decodes faster than lower ones, and saves 10 %."""
 _MOST = np.iinfo(np.uint16).max
-
-
-def depth_cameras(parameters: Mapping[str, Any]) -> frozenset[int]:
-    """Return the numbers of the cameras of depth, by the parameters of a manifest.
-
-    >>> sorted(depth_cameras({"cameras": ["image", "depth"], "depth": {"depth": 1.0}}))
-    [1]
-    """
-    cameras, depth = parameters.get("cameras"), parameters.get("depth")
-    if not isinstance(cameras, list) or not isinstance(depth, dict):
-        return frozenset()
-    return frozenset(number for number, name in enumerate(cameras) if isinstance(name, str) and name in depth)
 
 
 def convert_depth(

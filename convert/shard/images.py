@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import cv2
@@ -16,8 +17,10 @@ import numpy as np
 import simplejpeg
 
 from convert.errors import CorruptFrame
-from convert.source.episode import MAX_PIXELS
+from convert.source.episode import MAX_PIXELS, SourceFrame
 from stream.format.frame import Codec, encode_raw
+from stream.format.video import ChunkFrame, video_codec
+from stream.storage.errors import FormatError
 
 _JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -38,7 +41,9 @@ class FramePolicy:
         resize: ``stretch`` changes the aspect ratio, ``crop`` cuts the centre, ``pad`` adds black borders.
         quality: Quality of JPEG, 1 to 100, for frames that are encoded again.
         subsampling: Chroma of such frames, ``420`` or ``444``.
-        codec: ``jpeg``, or ``raw`` for the pixels as they are.
+        codec: ``jpeg``; ``raw`` for the pixels as they are; ``h264`` or ``av1`` for chunks of video.
+        gop: Frames of a chunk of video, 1 for frames that are stored one by one.
+        crf: Quality of video that is encoded again.
     """
 
     size: tuple[int, int] | None = (256, 256)
@@ -46,6 +51,8 @@ class FramePolicy:
     quality: int = 95
     subsampling: Literal["420", "444"] = "420"
     codec: Codec = "jpeg"
+    gop: int = 1
+    crf: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,29 +60,33 @@ class EncodedFrame:
     """A frame as stored, a JPEG or a depth map.
 
     Attributes:
+        data: Frame; empty for a frame of a chunk of video.
         size, source_size: Height and width of the stored frame, and of the frame in the source.
         passed: Whether the bytes are the source's own.
+        video: For a chunk of video the pixels, uint8 [H, W, 3], or the place in a chunk that is stored as it is.
     """
 
     data: bytes
     size: tuple[int, int]
     source_size: tuple[int, int]
     passed: bool
+    video: np.ndarray | ChunkFrame | None = None
 
 
 def convert_frame(
-    frame: bytes | np.ndarray | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
+    frame: SourceFrame | CorruptFrame, policy: FramePolicy, *, channels: Literal["rgb", "bgr"]
 ) -> EncodedFrame:
     """Return one frame of the source as the policy requires.
 
     Args:
         frame: Encoded image (recognised by its first bytes, not by the dataset's declaration), uint8 [H, W] or
-            [H, W, C], or the reason why there is none.
+            [H, W, C], a place in a chunk of video, or the reason why there is none.
         channels: Real order of the source's colours; ``bgr`` becomes rgb.
 
     Returns:
-        A 3-channel JPEG, or raw pixels. A 3-channel JPEG of the required size in the right order passes through byte
-        for byte, after it was decoded once to find damage.
+        A 3-channel JPEG, raw pixels, or what ``encode_chunk`` takes. A 3-channel JPEG of the required size in the right
+        order, and a chunk of the required codec, size and length, pass through byte for byte, after they were decoded
+        once to find damage.
 
     Raises:
         CorruptFrame: Not an image, damaged, or larger than 64 megapixels.
@@ -90,11 +101,18 @@ def convert_frame(
             return EncodedFrame(data=frame, size=(height, width), source_size=(height, width), passed=True)
     decoded = decode_frame(frame, channels=channels)
     pixels = resize(decoded, policy)
-    data = encode_raw(pixels) if policy.codec == "raw" else encode_jpeg(pixels, policy.quality, policy.subsampling)
-    return EncodedFrame(data=data, size=pixels.shape[:2], source_size=decoded.shape[:2], passed=False)
+    made = partial(EncodedFrame, size=pixels.shape[:2], source_size=decoded.shape[:2])
+    if policy.codec == "raw":
+        return made(data=encode_raw(pixels), passed=False)
+    if policy.codec == "jpeg":
+        return made(data=encode_jpeg(pixels, policy.quality, policy.subsampling), passed=False)
+    if isinstance(frame, ChunkFrame) and frame.gop == policy.gop and pixels is decoded and channels == "rgb":
+        passed = video_codec(frame.chunk) == policy.codec
+        return made(data=b"", passed=passed, video=frame if passed else pixels)
+    return made(data=b"", passed=False, video=pixels)
 
 
-def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
+def decode_frame(frame: SourceFrame, *, channels: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
     """Decode one frame of the source.
 
     Returns:
@@ -103,6 +121,11 @@ def decode_frame(frame: bytes | np.ndarray, *, channels: Literal["rgb", "bgr"] =
     Raises:
         CorruptFrame: As ``convert_frame``.
     """
+    if isinstance(frame, ChunkFrame):
+        try:
+            frame = frame.decode()
+        except FormatError as error:
+            raise CorruptFrame(str(error)) from None
     if isinstance(frame, np.ndarray):
         pixels = _three_channels(frame)
         return pixels[:, :, ::-1] if channels == "bgr" else pixels

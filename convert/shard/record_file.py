@@ -62,14 +62,15 @@ class RecordWriter:
         self._num_bytes: list[int] = []
         self._xxh3_64: list[int] = []
 
-    def write(self, record: bytes) -> None:
-        """Append a record."""
+    def write(self, record: bytes) -> int:
+        """Append a record and return its number."""
         try:
             self._writer.write(record)
         except RuntimeError as error:
             raise self._explain(error) from error
         self._num_bytes.append(len(record))
         self._xxh3_64.append(xxhash.xxh3_64_intdigest(record))
+        return len(self._num_bytes) - 1
 
     def places(self) -> dict[str, np.ndarray]:
         """Return the columns of ``find_places``, once the file is closed."""

@@ -9,10 +9,13 @@ import numpy as np
 
 from convert.errors import CorruptFrame, DamagedEpisode
 from convert.source.features import Feature
+from stream.format.video import ChunkFrame
 
 MAX_PIXELS = 1 << 26
 """Most pixels of a frame that is decoded."""
-Frames = Iterable[bytes | np.ndarray | CorruptFrame]
+SourceFrame = bytes | np.ndarray | ChunkFrame
+"""An encoded picture, its numbers, or its place in a chunk of video."""
+Frames = Iterable[SourceFrame | CorruptFrame]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class Episode:
         episode: Columns of episode features by name.
         cameras: Frames of each wanted camera, None or the reason where the episode lacks one. One entry per step, to
             be taken once and in order, before the next episode: bytes as stored, a uint8 array [H, W, C], numbers of
-            depth [H, W], or the reason why there is no frame.
+            depth [H, W], a place in a chunk of video, or the reason why there is no frame.
         spare: A message for each camera that has frames of no step.
     """
 

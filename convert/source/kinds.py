@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from convert.errors import ConfigError, UsageError
 from convert.source.describe import valid_name
 from convert.source.lerobot.hub import PLACE
+from convert.source.places import JOIN
 from stream.format.names import MANIFEST_NAME
 from stream.storage.configs import CONFIGS
 from stream.storage.errors import closest
@@ -79,12 +80,16 @@ def split_source(text: str) -> tuple[str, str]:
 def dataset_name(kind: str, place: str) -> str:
     """Return the name of a dataset: ``ORG_NAME`` of LeRobot, or of a path its last part without version and ending.
 
+    Of several converted roots, it is the name of the first.
+
     >>> dataset_name("lerobot", "lerobot/pusht@v3.0"), dataset_name("rlds", "/data/my_robot/1.0.0")
     ('lerobot_pusht', 'my_robot')
+    >>> dataset_name("root", "/monday/pusht+root:/tuesday/pusht")
+    'pusht'
     >>> dataset_name("python", "./readers/my_arm.py:episodes")
     'my_arm'
     """
-    path = place.rpartition(":")[0] if kind == "python" else place
+    path = place.rpartition(":")[0] if kind == "python" else place.split(JOIN)[0]
     on_hub = PLACE.fullmatch(place.rstrip("/")) if kind == "lerobot" else None
     if on_hub:
         path = on_hub["name"]

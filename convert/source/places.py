@@ -9,6 +9,9 @@ from typing import Any
 from convert.errors import UsageError
 from stream.storage.remote import is_remote, join
 
+JOIN = "+root:"
+"""Text between the places of converted roots that become one dataset."""
+
 
 def candidates(place: str, roots: Sequence[str]) -> list[str]:
     """Return where a dataset may be: a path itself, made absolute, or a name below each root.

@@ -105,6 +105,16 @@ class SourceShard(ABC):
         return ()
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each episode, empty where the metadata do not tell."""
+        return ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of each episode, empty where the metadata do not tell."""
+        return ()
+
+    @property
     def is_fetched(self) -> bool:
         """True if its files come to this machine when it is opened, and stay."""
         return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from convert.errors import ShardError
 from convert.index.tables import join_parts
 from convert.journal.journal import RECORDS, Journal
@@ -33,18 +35,24 @@ def join_pieces(pieces: Sequence[ShardStatus], journal: Journal, folder: Path) -
     parts = journal.parts(pieces, folder)
     with writing(journal.scratch):
         writer = RecordWriter(folder / RECORDS, output=journal.scratch)
+    found = []
     try:
         with writer:
             for status, part in zip(pieces, parts, strict=True):
                 table = open_table(part["records"], "records", rows=status.entry.records)
                 records = RecordFile(str(journal.records(status, folder)))
-                places = (table.array(name).tolist() for name in ("position", "num_bytes", "xxh3_64"))
-                for place in zip(*places, strict=True):
+                # The rows of a chunk of video share its record.
+                places = (table.array(name) for name in ("position", "num_bytes", "xxh3_64"))
+                _, rows, numbers = np.unique(table.array("position"), return_index=True, return_inverse=True)
+                written = [
                     writer.write(bytes(records.read(*place)))
+                    for place in zip(*(column[rows].tolist() for column in places), strict=True)
+                ]
+                found.append(np.array(written, np.int64)[numbers])
     except FormatError as error:
         raise ShardError(f"{error} (piece {status.piece})") from error
     with writing(journal.scratch):
-        join_parts(folder, parts, writer.places()["position"])
+        join_parts(folder, parts, writer.places()["position"][np.concatenate(found)])
         files = {kind: describe_durably(folder / kind) for kind in TABLE_KINDS}
         records_file = describe_durably(folder / RECORDS)
     entries = [status.entry for status in pieces]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from convert.errors import ConvertError, CorruptFrame, DamagedEpisode, ShardError
@@ -24,12 +24,14 @@ from convert.journal.journal import RECORDS, Journal, piece_stem
 from convert.journal.status import QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan, PlannedCamera
 from convert.shard.counts import DAMAGE, total_counts
+from convert.shard.images import EncodedFrame
 from convert.shard.language import step_language
 from convert.shard.pairs import first_steps
 from convert.shard.part_rows import PartRows, episode_id
 from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import episode_success
-from convert.source.episode import Episode
+from convert.shard.video import encode_chunk
+from convert.source.episode import Episode, SourceFrame
 from convert.source.features import SUCCESS, Feature
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
@@ -38,6 +40,7 @@ from stream.format.episode_list import OPENPI
 from stream.format.manifest import FileEntry, ShardEntry
 from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
+from stream.format.video import VIDEO_CODECS
 from stream.storage.errors import FormatError
 from stream.storage.remote import RemoteError
 from stream.storage.table_writer import TableWriter
@@ -152,6 +155,8 @@ class _ShardWriter:
         self._left_out: Counter[str] = Counter()
         self._quarantine: list[QuarantineEntry] = []
         self._sizes: dict[str, Counter[str]] = {camera.name: Counter() for camera in plan.cameras}
+        self._records: list[int] = []
+        """Record of each row of the table of records."""
         self._passed = 0
         self._bytes_in = 0
 
@@ -203,7 +208,7 @@ class _ShardWriter:
 
     def _write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
         """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        self._rows.finish(writer.places())
+        self._rows.finish({name: values[self._records] for name, values in writer.places().items()})
         rows = {"steps": self._rows.num_steps, "episodes": self._rows.num_episodes, "records": self._rows.num_records}
         for kind, table in self._tables.items():
             table.finish()
@@ -277,27 +282,29 @@ class _ShardWriter:
         starts = first_steps(episode.num_steps, self._offsets[-1])
         used = {start + offset for start in starts for offset in self._offsets}
         source = enumerate(episode.frames)
-        frames: dict[int, bytes | None] = {}
+        frames: dict[int, Any] = {}
         kept = []
         for start in starts:
             while start + self._offsets[-1] not in frames:
                 step, frame = next(source)
                 if step in used:
                     frames[step] = self._convert(frame, self._plan.cameras[0], position, step)
-            data = [found for offset in self._offsets if (found := frames[start + offset]) is not None]
+            data = [found.data for offset in self._offsets if (found := frames[start + offset]) is not None]
             del frames[start]
             if len(data) < len(self._offsets):
                 self._left_out["pair_of_corrupt_frame"] += 1
                 continue
-            writer.write(encode_record(data))
+            self._records.append(writer.write(encode_record(data)))
             kept.append(start)
         return kept, [0] * len(kept)
 
     def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
         """Write all frames of an episode, camera after camera, unless all are holes.
 
+        Only the frames of one record are in memory.
+
         Returns:
-            The step and the camera of each record.
+            The step and the camera of each row of the table of records.
         """
         steps: list[int] = []
         cameras: list[int] = []
@@ -306,31 +313,51 @@ class _ShardWriter:
             if isinstance(frames, DamagedEpisode | None):
                 self._leave_out("missing_camera", position, str(frames or f"no {camera.feature.name}"))
                 frames = None
-            for step, raw in enumerate(repeat(None, episode.num_steps) if frames is None else frames):
-                frame = None if raw is None else self._convert(raw, camera, position, step)
-                if only_holes and frame is not None:
+            rest = iter(repeat(None, episode.num_steps) if frames is None else frames)
+            for step in range(0, episode.num_steps, camera.policy.gop):
+                found = self._converted(islice(rest, camera.policy.gop), camera, position, step)
+                record, held = _encode(found, camera)
+                if only_holes and record is not None:
                     only_holes = False
-                    for _ in steps:
-                        writer.write(HOLE)
+                    self._records += [writer.write(HOLE) for _ in steps]
                 if not only_holes:
-                    writer.write(HOLE if frame is None else encode_record([frame]))
-                steps.append(step)
-                cameras.append(number)
+                    stored = -1 if record is None else writer.write(record)
+                    self._records += [stored if is_held else writer.write(HOLE) for is_held in held]
+                steps += range(step, step + len(held))
+                cameras += [number] * len(held)
         return ([], []) if only_holes else (steps, cameras)
 
+    def _converted(
+        self, frames: Iterable[SourceFrame | CorruptFrame | None], camera: PlannedCamera, position: int, first: int
+    ) -> Iterator[EncodedFrame | None]:
+        """Yield the frames of a record as they are stored, all of one size, None for a hole."""
+        size = None
+        for step, raw in enumerate(frames, first):
+            frame = None if raw is None else self._convert(raw, camera, position, step, size=size)
+            size = frame.size if size is None and frame is not None else size
+            yield frame
+
     def _convert(
-        self, raw: bytes | np.ndarray | CorruptFrame, camera: PlannedCamera, position: int, step: int
-    ) -> bytes | None:
-        """Return the frame of a step as it is stored, None if it is corrupt."""
+        self,
+        raw: SourceFrame | CorruptFrame,
+        camera: PlannedCamera,
+        position: int,
+        step: int,
+        *,
+        size: tuple[int, int] | None = None,
+    ) -> EncodedFrame | None:
+        """Return the frame of a step as it is stored, None if it is corrupt, or has another size than ``size``."""
         try:
             frame = camera.convert(raw)
+            if size not in (None, frame.size):
+                raise CorruptFrame(f"is {_text(frame.size)}, and the chunk begins with frames of {_text(size)}")
         except CorruptFrame as error:
             detail = f"{camera.name}: {error}" if self._plan.layout == "frames" else str(error)
             self._leave_out("corrupt_frame", position, detail, step=step)
             return None
         self._passed += frame.passed
-        self._sizes[camera.name][f"{frame.size[0]}x{frame.size[1]}"] += 1
-        return frame.data
+        self._sizes[camera.name][_text(frame.size)] += 1
+        return frame
 
     def _leave_out(self, reason: str, position: int, detail: str, *, step: int | None = None) -> None:
         shard = self._job.shard
@@ -344,6 +371,18 @@ class _ShardWriter:
                 shard=self._job.stem, source_file=shard.name, episode=position, step=step, reason=reason, detail=detail
             )
         )
+
+
+def _encode(frames: Iterator[EncodedFrame | None], camera: PlannedCamera) -> tuple[bytes | None, list[bool]]:
+    """Return the record of some frames, None if all are holes; and a mask of those that are none."""
+    if camera.policy.codec in VIDEO_CODECS:
+        return encode_chunk(frames, camera.policy)
+    (frame,) = frames
+    return (None, [False]) if frame is None else (encode_record([frame.data]), [True])
+
+
+def _text(size: tuple[int, int] | None) -> str:
+    return "" if size is None else f"{size[0]}x{size[1]}"
 
 
 def _robot(episode: Episode, feature: Feature | None) -> str:

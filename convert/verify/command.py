@@ -21,11 +21,10 @@ from convert.errors import UsageError
 from convert.findings import Notes, Report
 from convert.index.shards import list_shards
 from convert.pool import Crashed, WorkerPool
-from convert.shard.depth import depth_cameras
 from convert.shard.pairs import record_offsets
 from convert.verify.dataset import Surveyed, survey
 from convert.verify.index import check_index
-from convert.verify.shard import check_shard
+from convert.verify.shard import check_shard, stored_cameras
 from stream.format.names import table_file
 from stream.storage.progress import Progress
 
@@ -119,14 +118,14 @@ def _list_checks(report: Surveyed, *, deep: bool, of_shards: bool) -> Iterator[_
     """Yield the check of the index of each split, or, after these checks, of each shard."""
     if (manifest := report.manifest) is None:
         return
-    offsets, depth = record_offsets(manifest.layout, manifest.parameters), depth_cameras(manifest.parameters)
+    offsets, cameras = record_offsets(manifest.layout, manifest.parameters), stored_cameras(manifest)
     wrong = {damage.file for damage in report.notes.damage}
     for split, entry in manifest.splits.items():
         folder, records = report.folder / split, report.folder / split / table_file("records")
         if of_shards and folder.is_dir():
             for shard in list_shards(folder, entry):
                 sound = str(records) not in wrong
-                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=sound, depth=depth)
+                run = partial(check_shard, shard, offsets=offsets, deep=deep, index_sound=sound, cameras=cameras)
                 yield _Check(report, run, shard.path, shard.entry.file.bytes)
         elif folder.is_dir():
             size = sum(table.bytes for table in (*entry.index.values(), *entry.labels.values()))

@@ -26,6 +26,7 @@ from stream.cache.cached_file import open_records
 from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
+from stream.format.video import ChunkFrame, video_codec
 from stream.order.rows import Rows
 from stream.storage.errors import FormatError, LimitError, RecordError, RingError
 from stream.storage.memory import available_memory
@@ -137,6 +138,7 @@ class Assembler:
         self._lookup = Lookup(spec)
         self._expected = tuple(len(offsets) or 1 for offsets in spec.record_offsets)
         # [M][C]
+        self._sizes = [[camera.sizes(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
         self._is_raw = [[camera.is_read_raw(member) for camera in spec.cameras] for member in range(len(spec.layouts))]
 
     def close(self) -> None:
@@ -197,13 +199,14 @@ class Assembler:
         """
         begun = begun or self.begin(rows, out)
         done, frames = begun.done, begun.frames
-        if begun.reads is not None:
-            self._wait(rows, begun)
+        self._wait(rows, begun)
         failed = {row for row, _ in done.failed}
         readable = [row for row in range(len(rows)) if row not in failed]
         if self._is_encoded:
             encoded = self._read(readable, rows, frames, done)
-            done.arrays = pack_frames(encoded, frames.copies, len(rows), self.spec.window_table.frames)
+            suffixes = [camera.suffix for camera in self.spec.cameras]
+            most = self.spec.window_table.frames
+            done.arrays = pack_frames(encoded, frames.copies, rows=len(rows), frames=most, suffixes=suffixes)
         else:
             images = [out[camera.frames] for camera in self.spec.cameras]
             run = map if self._pool is None else self._pool.map
@@ -220,12 +223,20 @@ class Assembler:
 
     def encoded_rows(self, rows: Rows) -> list[EncodedRow]:
         """Return the frames of rows as stored, each picture of a row once; raise RecordError if one is unreadable."""
-        done, scratch = Assembled(), self.empty(len(rows))
-        frames, _ = self._lookup.look_up(rows, scratch, partial(self._fail, rows, done))
-        found = self._read(range(len(rows)), rows, frames, done)
+        found, done = self.read(rows, self.empty(len(rows)))
         for _, error in done.failed[:1]:
             raise error
         return found
+
+    def read(self, rows: Rows, out: Mapping[str, np.ndarray]) -> tuple[list[EncodedRow], Assembled]:
+        """Return the frames of rows as stored, and what cannot be read; fill all arrays but those of frames."""
+        done = Assembled()
+        frames, _ = self._lookup.look_up(rows, out, partial(self._fail, rows, done))
+        if self.spec.is_remote:
+            begun = Begun(done, frames)
+            self._ask(rows, begun)
+            self._wait(rows, begun)
+        return self._read(range(len(rows)), rows, frames, done), done
 
     def _ask(self, rows: Rows, begun: Begun) -> None:
         """Start the reads of the records that the cache lacks."""
@@ -249,7 +260,8 @@ class Assembler:
 
     def _wait(self, rows: Rows, begun: Begun) -> None:
         """Wait for the reads of a batch; raise RemoteError if the store does not answer."""
-        assert begun.reads is not None
+        if begun.reads is None:
+            return
         began, work = time.perf_counter(), begun.done.work
         for row, outcome in zip(begun.rows, begun.reads.result(), strict=True):
             if isinstance(outcome.error, RemoteError):
@@ -285,7 +297,7 @@ class Assembler:
             if here.start == here.stop:
                 continue
             columns: Sequence[Sequence[Any]] = [each[here] for each in stored]
-            jpegs: list[tuple[int, int, memoryview]] = []
+            encoded: list[tuple[int, int, memoryview | ChunkFrame]] = []
             expected, is_raw = self._expected[members[row]], self._is_raw[members[row]]
             try:
                 file = self._files.get(keys[row]) or self._open(*keys[row])
@@ -294,17 +306,21 @@ class Assembler:
                 positions, sizes, checksums, every_use = columns
                 done.work.bytes += sum(frames.num_bytes[here])
                 for data, uses in zip(file.read_all(positions, sizes, checksums), every_use, strict=True):
+                    if video_codec(data):
+                        sizes = self._sizes[members[row]]
+                        encoded += [(camera, frame, ChunkFrame(data, n, sizes[camera])) for camera, frame, n in uses]
+                        continue
                     views = frame_views(data)
                     if len(views) != expected:
                         raise FormatError(f"holds {len(views)} frames, expected {expected}")
-                    jpegs += [(camera, frame, views[number]) for camera, frame, number in uses]
+                    encoded += [(camera, frame, views[number]) for camera, frame, number in uses]
             except (FormatError, OSError, RemoteError) as error:
                 self._fail(rows, done, row, error)
                 # A file that is repaired is opened again.
                 with self._lock:
                     self._files.pop(keys[row], None)
                 continue
-            found.append((row, jpegs))
+            found.append((row, encoded))
         done.work.read_s += time.perf_counter() - began
         return found
 
@@ -323,16 +339,16 @@ class Assembler:
     def _decode(self, encoded: Sequence[EncodedRow], rows: Rows, images: Sequence[np.ndarray], done: Assembled) -> None:
         """Decode the frames of some rows into ``images``, uint8 [b, F, H, W, 3] or of depth uint16 [b, F, H, W]."""
         began = time.perf_counter()
-        decoders = [decode_depth if camera.is_depth else decode_frame for camera in self.spec.cameras]
+        decoders: list[Any] = [decode_depth if camera.is_depth else decode_frame for camera in self.spec.cameras]
         resizes = [camera.resize for camera in self.spec.cameras]
-        for row, jpegs in encoded:
+        for row, frames in encoded:
             try:
-                for camera, frame, jpeg in jpegs:
+                for camera, frame, data in frames:
                     image = images[camera][row, frame]
                     if (resize := resizes[camera]) is None:
-                        decoders[camera](jpeg, image)
+                        decoders[camera](data, image)
                     else:
-                        resize.apply(decoders[camera](jpeg), image)
+                        resize.apply(decoders[camera](data), image)
             except FormatError as error:
                 self._fail(rows, done, row, FormatError(f"a frame cannot be decoded ({error})"))
         done.work.decode_s += time.perf_counter() - began
@@ -404,13 +420,14 @@ def default_max_open() -> int:
 def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> RecordError:
     split, record = spec.splits[int(rows.split[row])], int(rows.record[row])
     firsts = split.shards.first_records
-    episode = -1
+    episode = number = -1
     try:
         if spec.layouts[split.member] == "pairs":
             episode = int(split.records.array("episode")[record])
         else:
             episode, step = int(split.steps.array("episode")[record]), int(split.steps.array("step")[record])
             record = int(split.episodes.array("first_record")[episode]) + step
+        number = split.record_number(record)
     except (OSError, IndexError):
         record = min(record, int(firsts[-1]) - 1)
     # The shard comes from the manifest, as the index may be damaged.
@@ -420,7 +437,7 @@ def _record_error(spec: BatchSpec, rows: Rows, row: int, error: Exception) -> Re
         dataset=split.dataset,
         split=split.split,
         shard=split.shards.stem(shard),
-        record=record - int(firsts[shard]),
+        record=record - int(firsts[shard]) if number < 0 else number,
         episode=episode,
         sample=int(rows.sample[row]),
     )

@@ -25,7 +25,7 @@ class LoadedCamera:
             a sample takes one of them at random.
         is_depth: Whether its frames are depth.
         resize: How stored frames get this shape; None if they have it.
-        codecs: Codec of its frames of colour, by member.
+        sources: The stored cameras of ``stored``, by member.
     """
 
     suffix: str
@@ -33,11 +33,19 @@ class LoadedCamera:
     stored: tuple[tuple[int, ...], ...]
     is_depth: bool = False
     resize: Resize | None = None
-    codecs: tuple[Codec, ...] = ()
+    sources: tuple[tuple[StoredCamera, ...], ...] = ()
+
+    def codecs(self, member: int) -> set[Codec]:
+        """Return the codecs of the frames of colour of a member."""
+        return {source.codec for source in self.sources[member] if not source.is_depth}
 
     def is_read_raw(self, member: int) -> bool:
         """Return whether all stored frames of a member are pixels that can be read right into a batch."""
-        return self.codecs[member] == "raw" and not self.is_depth and self.resize is None
+        return self.codecs(member) == {"raw"} and self.resize is None
+
+    def sizes(self, member: int) -> tuple[tuple[int, int], ...]:
+        """Return the sizes of the stored frames of a member, (height, width) in pixels."""
+        return tuple({size for source in self.sources[member] for size in source.sizes})
 
     @property
     def is_drawn(self) -> bool:
@@ -144,8 +152,8 @@ def find_cameras(
             )
         own_size = size.get(key or "primary") if isinstance(size, Mapping) else size
         shape = (own_size[0], own_size[1]) if own_size else _shape(key or "primary", numbers, stored, names)
-        codecs = tuple(_codec(each, own) for each, own in zip(stored, numbers, strict=True))
-        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None, codecs))
+        sources = tuple(tuple(each[n] for n in own) for each, own in zip(stored, numbers, strict=True))
+        loaded.append(LoadedCamera(suffix, shape, numbers, kinds.pop(), resize if own_size else None, sources))
     keys = [each.frames for each in loaded]
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ArgumentError(f"cameras={cameras!r:.100}: two of them would have the key {again[0]!r}; rename one")
@@ -163,12 +171,6 @@ def find_cameras(
                 "datasets out, or convert them with `--layout frames --cameras all`"
             )
     return tuple(loaded)
-
-
-def _codec(stored: Sequence[StoredCamera], numbers: Sequence[int]) -> Codec:
-    """Return the codec of the cameras of a member; raw only if all are."""
-    found = [stored[number].codec for number in numbers or (0,)]
-    return next((codec for codec in found if codec != "raw"), found[0])
 
 
 def _find(camera: str | None, stored: Sequence[StoredCamera]) -> int:

@@ -2,9 +2,10 @@
 
 With ``decode="device"`` a batch has, instead of ``frames``:
 
-- ``frames_jpeg`` uint8 [b, N]: the JPEGs of each row, one after the other, padded with zeros. N is a multiple of 4,096
-  and differs from batch to batch.
-- ``frames_span`` int32 [b, F, 2]: first byte and end of each frame in its row; (0, 0) where a row has fewer frames.
+- ``frames_jpeg`` uint8 [b, N]: the JPEGs of each row, of all cameras, one after the other, padded with zeros. N is a
+  multiple of 4,096 and differs from batch to batch.
+- ``frames_span`` int32 [b, F, 2]: first byte and end of each frame in its row; (0, 0) where there is no picture. With
+  several cameras each has its own, such as ``frames_span/wrist``.
 """
 
 from __future__ import annotations
@@ -17,69 +18,90 @@ import simplejpeg
 
 from stream.storage.errors import FormatError
 
-ENCODED_KEYS = ("frames_jpeg", "frames_span")
+JPEG_KEY = "frames_jpeg"
+SPAN_KEY = "frames_span"
+"""Key of the spans of one camera, and start of the keys of several."""
 _STEP = 4096
 """Divisor of N, so that slots seldom change size."""
 
 
-EncodedRow = tuple[int, Sequence[tuple[int, int, memoryview]]]
-"""A row of a batch, and camera, frame and JPEG of each of its encoded frames."""
+EncodedRow = tuple[int, Sequence[tuple[int, int, Any]]]
+"""A row of a batch, and camera, frame and data of each of its stored frames."""
 
 
 def pack_frames(
-    encoded: Sequence[EncodedRow], copies: Sequence[tuple[int, int, int, int]], rows: int, frames: int
+    encoded: Sequence[EncodedRow],
+    copies: Sequence[tuple[int, int, int, int]],
+    *,
+    rows: int,
+    frames: int,
+    suffixes: Sequence[str] = ("",),
 ) -> dict[str, np.ndarray]:
-    """Return ``frames_jpeg`` and ``frames_span`` of a batch of one camera.
+    """Return ``frames_jpeg`` and the spans of a batch.
 
     Args:
         encoded: Encoded frames.
         copies: Row, camera, frame, and the frame of the same row with the same picture.
         rows: Rows of the batch.
-        frames: Most frames of a row.
+        frames: Most frames of a row and camera.
+        suffixes: Ending of the keys of each camera.
     """
     width = max((sum(len(data) for _, _, data in jpegs) for _, jpegs in encoded), default=1)
     jpeg = np.zeros((rows, -(-width // _STEP) * _STEP), np.uint8)
-    span = np.zeros((rows, frames, 2), np.int32)
+    spans = np.zeros((len(suffixes), rows, frames, 2), np.int32)
     for row, jpegs in encoded:
         start = 0
-        for _, frame, data in jpegs:
+        for camera, frame, data in jpegs:
             stop = start + len(data)
             jpeg[row, start:stop] = np.frombuffer(data, np.uint8)
-            span[row, frame] = start, stop
+            spans[camera, row, frame] = start, stop
             start = stop
-    for row, _, frame, source in copies:
-        span[row, frame] = span[row, source]
-    return {"frames_jpeg": jpeg, "frames_span": span}
+    for row, camera, frame, source in copies:
+        spans[camera, row, frame] = spans[camera, row, source]
+    return {JPEG_KEY: jpeg, **{f"{SPAN_KEY}{suffix}": span for suffix, span in zip(suffixes, spans, strict=True)}}
 
 
-def encoded_frames(batch: Mapping[str, Any]) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield row, frame and JPEG (uint8 [bytes], a view) of all frames of a batch."""
-    jpeg, spans = batch["frames_jpeg"], batch["frames_span"]
-    for row, frames in enumerate(spans.tolist()):
-        for frame, (begin, end) in enumerate(frames):
-            if end:
-                yield row, frame, jpeg[row, begin:end]
+def encoded_frames(batch: Mapping[str, Any]) -> Iterator[tuple[str, int, int, np.ndarray]]:
+    """Yield the key (``frames``, ``frames/wrist``), row, frame and JPEG (uint8 [bytes], a view) of all frames."""
+    jpeg = batch[JPEG_KEY]
+    for name, spans in batch.items():
+        if name.startswith(SPAN_KEY):
+            key = f"frames{name.removeprefix(SPAN_KEY)}"
+            for row, frames in enumerate(spans.tolist()):
+                for frame, (begin, end) in enumerate(frames):
+                    if end:
+                        yield key, row, frame, jpeg[row, begin:end]
 
 
-def decode_frames(batch: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
+def with_frames(batch: Mapping[str, Any], frames: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a batch with decoded frames in place of the encoded ones."""
+    rest = {key: value for key, value in batch.items() if key != JPEG_KEY and not key.startswith(SPAN_KEY)}
+    return {**frames, **rest}
+
+
+def decode_frames(batch: Mapping[str, Any], shapes: Mapping[str, tuple[int, int]]) -> dict[str, np.ndarray]:
     """Decode the frames of a batch on the host.
 
     Args:
         batch: Batch of arrays, of a loader with ``decode="device"``.
-        shape: (height, width) of all frames.
+        shapes: (height, width) of the frames of each key.
 
     Returns:
-        uint8 [b, F, height, width, 3], RGB, the same as with ``decode="host"``.
+        uint8 [b, F, height, width, 3] by key, RGB, the same as with ``decode="host"``.
 
     Raises:
         FormatError: A frame cannot be decoded, or has another size.
     """
-    rows, frames, _ = batch["frames_span"].shape
-    decoded = np.zeros((rows, frames, *shape, 3), np.uint8)
-    for row, frame, jpeg in encoded_frames(batch):
+    decoded = {
+        key: np.zeros((*batch[f"{SPAN_KEY}{key.removeprefix('frames')}"].shape[:2], *shape, 3), np.uint8)
+        for key, shape in shapes.items()
+    }
+    for key, row, frame, jpeg in encoded_frames(batch):
+        image = decoded[key][row, frame]
         try:
-            if simplejpeg.decode_jpeg(jpeg, buffer=decoded[row, frame]).shape != decoded.shape[2:]:
-                raise ValueError(f"it is not {shape[0]}x{shape[1]}")
+            if simplejpeg.decode_jpeg(jpeg, buffer=image).shape != image.shape:
+                height, width, _ = image.shape
+                raise ValueError(f"it is not {height}x{width}")
         except ValueError as error:
-            raise FormatError(f"frame {frame} of row {row} cannot be decoded ({error})") from None
+            raise FormatError(f"{key}: frame {frame} of row {row} cannot be decoded ({error})") from None
     return decoded

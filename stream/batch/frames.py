@@ -68,6 +68,12 @@ class FrameFinder:
             for number, camera in enumerate(spec.cameras)
             if camera.is_drawn
         }
+        # Frames of a record, [M, K] by stored camera.
+        self._gops = np.ones((len(spec.layouts), max(spec.stored_cameras)), np.int64)
+        for camera in spec.cameras:
+            for member, (own, sources) in enumerate(zip(camera.stored, camera.sources, strict=True)):
+                for place, source in zip(own, sources, strict=True):
+                    self._gops[member, place] = source.gop
         self._used = spec.window_table.used
         self._shape = (len(spec.cameras), spec.window_table.frames)
         self._places = [
@@ -139,10 +145,21 @@ class FrameFinder:
         holes = np.take_along_axis(holes, first, axis=2) & wanted
         read = ~is_hole
         row, camera, frame, small, large = row[read], camera[read], frame[read], small[read], large[read]
+        place = taken[row, frame] % self._gops[rows.member[row], stored[row, camera]]
+        uses: list[tuple[Use, ...]]
+        uses = [(use,) for use in zip(camera.tolist(), frame.tolist(), place.tolist(), strict=True)]
+        if (self._gops > 1).any():
+            # A chunk is read once for all of its frames, which are decoded in their order.
+            order = np.lexsort((place, large[:, 0], row))
+            row, small, large = row[order], small[order], large[order]
+            is_next = (np.diff(row, prepend=-1) == 0) & (np.diff(large[:, 0], prepend=-1) == 0)
+            begins = np.flatnonzero(~is_next)
+            ends = [*begins[1:].tolist(), len(order)]
+            uses = [tuple(uses[o][0] for o in order[a:b].tolist()) for a, b in zip(begins.tolist(), ends, strict=True)]
+            row, small, large = row[begins], small[begins], large[begins]
         begins = np.searchsorted(row, np.arange(count + 1))
         shards = np.zeros(count, np.int64)
         shards[row] = small[:, 0]
-        uses: list[tuple[Use, ...]] = [((c, f, 0),) for c, f in zip(camera.tolist(), frame.tolist(), strict=True)]
         for number in np.flatnonzero(pairs[row]).tolist():
             uses[number] = self._uses(rows, int(row[number]), step, taken)
         missing = holes | (blank & sound[:, None, None])

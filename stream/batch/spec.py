@@ -95,9 +95,9 @@ class BatchSpec:
         return [name for name in VECTORS if any(vector.size for vector in self.vectors(name))]
 
     @property
-    def frame_shape(self) -> tuple[int, int]:
-        """Height and width of the frames of the first camera, in pixels."""
-        return self.cameras[0].shape
+    def frame_shapes(self) -> dict[str, tuple[int, int]]:
+        """Height and width of the frames of each camera in pixels, by key."""
+        return {camera.frames: camera.shape for camera in self.cameras}
 
     @property
     def num_frames(self) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ from stream.storage.remote import CachedRoot, RemoteError, cached_root
 
 _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.
-With --images frames are the stored JPEGs, byte for byte. With --video they are encoded again, as H.264.
+With --images frames are the stored JPEGs, byte for byte, or JPEGs of other codecs. With --video they are encoded
+again, as H.264; chunks of H.264 are copied bit for bit, unless a step of the split lacks its frame.
 A step without a frame becomes a black frame, with False in observation.frames_mask. Episodes without steps or frames
 are left out and counted. Labels (stream.label) are features, with False in <name>_mask where a step lacks one.
 --push puts the complete slice on the Hugging Face Hub, with the token of `hf auth login` or HF_TOKEN, in place of a
@@ -133,6 +134,12 @@ def _layout(selection: Selection, *, video: bool) -> Layout:
         fps=selection.rate,
         robot=str(robot) if robot else None,
         is_video=video,
+        # A hole becomes black, so it has to be encoded.
+        copied=frozenset(
+            key
+            for key, camera in selection.cameras.items()
+            if video and camera.codecs(0) == {"h264"} and not selection.has_holes
+        ),
         has_mask=selection.has_holes,
         labels=label_features(selection.indexes),
     )
@@ -262,7 +269,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cameras", metavar="A,B", help="roles or names of cameras (default: all)")
     parser.add_argument("--fps", type=_rate, metavar="N", help="steps per second of a dataset that declares none")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--images", action="store_true", help="frames as stored JPEGs in the parquet file (default)")
-    how.add_argument("--video", action="store_true", help="frames as one H.264 video a camera (extra lerobot)")
+    how.add_argument("--images", action="store_true", help="frames as JPEGs in the parquet file (default)")
+    how.add_argument(
+        "--video",
+        action="store_true",
+        help="frames as one H.264 video a camera; stored H.264 is copied (extra lerobot)",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 import simplejpeg
 
 from stream.export.stats import PixelCounts, Statistics, describe_numbers
-from stream.format.frame import as_jpeg, decode_frame
+from stream.format.frame import StoredFrame, as_jpeg, decode_frame
+from stream.format.video import ChunkFrame
 from stream.storage.errors import FormatError
 
 if TYPE_CHECKING:
-    from stream.export.video import VideoWriter
+    from stream.export.video import VideoCopier, VideoWriter
 
 VERSION = "v3.0"
 FRAMES_MASK = "observation.frames_mask"
@@ -67,6 +68,7 @@ class Layout:
         fps: Steps per second.
         robot: Kind of the robot, None if unknown.
         is_video: Whether frames are videos; else JPEGs in the parquet file.
+        copied: Cameras whose videos are copied from chunks of H.264, not encoded again.
         has_mask: Whether steps may lack frames.
         labels: Labels by feature.
     """
@@ -76,6 +78,7 @@ class Layout:
     fps: float
     robot: str | None
     is_video: bool
+    copied: frozenset[str]
     has_mask: bool
     labels: Mapping[str, Label]
 
@@ -154,13 +157,16 @@ class LeRobotWriter:
         self._pixels = {camera: PixelCounts() for camera in layout.cameras}
         self._steps = 0
         self._data = pq.ParquetWriter(self._make(_DATA.format(**_FIRST)), layout.schema)
-        self._videos: dict[str, VideoWriter] = {}
+        self._videos: dict[str, VideoWriter | VideoCopier] = {}
         if layout.is_video:
-            from stream.export.video import VideoWriter
+            from stream.export.video import VideoCopier, VideoWriter
 
             for camera, shape in layout.cameras.items():
                 path = self._make(_VIDEO.format(video_key=layout.image_key(camera), **_FIRST))
-                self._videos[camera] = VideoWriter(path, shape=shape, rate=layout.fps)
+                is_copied = camera in layout.copied
+                self._videos[camera] = (
+                    VideoCopier(path, rate=layout.fps) if is_copied else VideoWriter(path, shape=shape, rate=layout.fps)
+                )
 
     def __enter__(self) -> LeRobotWriter:
         return self
@@ -174,7 +180,7 @@ class LeRobotWriter:
 
     def add(
         self,
-        frames: Mapping[str, Sequence[bytes | None]],
+        frames: Mapping[str, Sequence[StoredFrame | None]],
         vectors: Mapping[str, np.ndarray],
         tasks: Sequence[str],
         labels: Mapping[str, np.ndarray],
@@ -182,7 +188,7 @@ class LeRobotWriter:
         """Write an episode of n steps, n above 0.
 
         Args:
-            frames: JPEG of each step by camera; None for a step without a frame, which becomes black.
+            frames: Stored frame of each step by camera; None for a step without a frame, which becomes black.
             vectors: float32 [n, dims] by feature.
             tasks: Instruction of each step.
             labels: Array [n] or [n, size] of each label and mask, by feature.
@@ -246,23 +252,27 @@ class LeRobotWriter:
         for name, content in (("stats", stats), ("info", info)):
             (self._folder / "meta" / f"{name}.json").write_text(json.dumps(content, indent=4) + "\n")
 
-    def _write_frames(self, camera: str, frames: Sequence[bytes | None]) -> tuple[list[bytes], PixelCounts]:
+    def _write_frames(self, camera: str, frames: Sequence[StoredFrame | None]) -> tuple[list[bytes], PixelCounts]:
         """Write the frames of an episode to the video, or return their JPEGs; with the histogram of a sample."""
         height, width = self._layout.cameras[camera]
         black = np.zeros((height, width, 3), np.uint8)
         hole = b"" if self._layout.is_video or None not in frames else simplejpeg.encode_jpeg(black, quality=95)
-        counts, sampled, video = PixelCounts(), PixelCounts.sampled(len(frames)), self._videos.get(camera)
+        counts, sampled = PixelCounts(), PixelCounts.sampled(len(frames))
+        video: Any = self._videos.get(camera)
+        is_copied = camera in self._layout.copied
         for step, jpeg in enumerate(frames):
             pixels = black
-            if jpeg is not None and (video or step in sampled):
+            if jpeg is not None and ((video and not is_copied) or step in sampled):
                 try:
                     pixels = decode_frame(jpeg)
                 except FormatError as error:
                     raise FormatError(f"camera {camera}, step {step}: a frame cannot be decoded ({error})") from None
             if jpeg is not None and step in sampled:
                 counts.add(pixels)
-            if video:
+            if video and not is_copied:
                 video.write(pixels)
+            elif is_copied and isinstance(jpeg, ChunkFrame) and not jpeg.number:
+                video.write(bytes(jpeg.chunk))
         self._pixels[camera].merge(counts)
         if video:
             return [], counts

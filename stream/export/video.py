@@ -1,7 +1,8 @@
-"""One H.264 file of a camera's frames, made with PyAV."""
+"""One H.264 file of a camera's frames, made with PyAV: encoded, or copied from chunks that are H.264 already."""
 
 from __future__ import annotations
 
+import io
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,7 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, *, shape: tuple[int, int], rate: float) -> None:
-        self._rate = Fraction(rate).limit_denominator(1_000)
-        self._container = av.open(str(path), "w", options={"movflags": "faststart"})
+        self._rate, self._container = _open(path, rate)
         stream: Any = self._container.add_stream(_ENCODER, rate=self._rate, options=_OPTIONS)
         stream.height, stream.width = shape
         stream.pix_fmt = PIXELS
@@ -65,3 +65,44 @@ class VideoWriter:
     def close(self) -> None:
         """Close the file, complete or not."""
         self._container.close()
+
+
+class VideoCopier:
+    """A video file to copy chunks of H.264 to, not encoded again; frame n is at n / rate seconds.
+
+    Args:
+        path: File to make.
+        rate: Frames per second.
+    """
+
+    def __init__(self, path: Path, *, rate: float) -> None:
+        self._rate, self._container = _open(path, rate)
+        self._parser = av.CodecContext.create(CODEC, "r")
+        self._stream: Any = None
+        self._count = 0
+
+    def write(self, chunk: bytes) -> None:
+        """Add the frames of a chunk."""
+        if self._stream is None:
+            with av.open(io.BytesIO(chunk), format=CODEC) as source:
+                self._stream = self._container.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate([*self._parser.parse(chunk), *self._parser.parse()]):
+            packet.stream, packet.time_base = self._stream, 1 / self._rate
+            packet.pts = packet.dts = self._count
+            packet.duration, packet.is_keyframe = 1, number == 0
+            self._container.mux(packet)
+            self._count += 1
+
+    def finish(self) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, complete or not."""
+        self._container.close()
+
+
+def _open(path: Path, rate: float) -> tuple[Fraction, Any]:
+    """Return the rate as a fraction, and a new file."""
+    container = av.open(str(path), "w", options={"movflags": "faststart"})
+    return Fraction(rate).limit_denominator(1_000), container

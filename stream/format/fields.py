@@ -14,8 +14,9 @@ from pydantic import AliasPath, BaseModel, Field, StringConstraints, ValidationE
 
 from stream.format.frame import Codec
 from stream.format.manifest import Manifest
-from stream.format.names import MAX_FRAMES, Layout
+from stream.format.names import MAX_FRAMES, Layout, frame_views
 from stream.format.spaces import Space, SpaceName
+from stream.format.video import MAX_GOP, VIDEO_CODECS, ChunkFrame, video_codec
 from stream.storage.errors import FormatError, first_fault
 
 _Index = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
@@ -70,6 +71,7 @@ class StoredCamera:
         sizes: Sizes of its frames, (height, width) in pixels.
         is_depth: Whether they are depth maps (``stream.format.frame``).
         codec: Codec of frames of colour.
+        gop: Frames of a record, 1 but for chunks of video. The frame of step t has the number t % gop in its record.
     """
 
     name: str
@@ -77,18 +79,31 @@ class StoredCamera:
     sizes: tuple[tuple[int, int], ...]
     is_depth: bool = False
     codec: Codec = "jpeg"
+    gop: int = 1
 
     @property
     def keys(self) -> tuple[str, str]:
         """The names by which ``cameras`` of a loader knows it: its name, and its role, of depth as ``depth/<role>``."""
         return self.name, f"depth/{self.role}" if self.is_depth else self.role
 
+    def frame(self, record: bytes | memoryview, number: int) -> memoryview | ChunkFrame:
+        """Return a frame of a record by its number; raise FormatError if there is none."""
+        if self.codec in VIDEO_CODECS:
+            if video_codec(record) != self.codec:
+                raise FormatError(f"{len(record)} bytes that are no chunk of {self.codec}")
+            return ChunkFrame(record, number, self.sizes, self.gop)
+        frames = frame_views(record)
+        if number >= len(frames):
+            raise FormatError(f"it holds {len(frames)} frames, expected {number + 1}")
+        return frames[number]
+
 
 class Fields(BaseModel):
     """A loader's fields of ``parameters``, ``spec`` and ``image``; the keys of ``sizes`` are "HxW".
 
     The layout ``pairs`` has ``camera`` and ``frame_offsets``, the layout ``frames`` has ``cameras``, ``camera_sizes``
-    and, for the cameras of depth, the millimetres of a 1 in the source. ``codec`` has the cameras that are no JPEGs.
+    and, for the cameras of depth, the millimetres of a 1 in the source. ``codec`` has the cameras that are no JPEGs,
+    ``gop`` those that are video.
     """
 
     layout: Layout
@@ -100,6 +115,9 @@ class Fields(BaseModel):
     cameras: tuple[str, ...] = Field(default=(), max_length=100, validation_alias=AliasPath("parameters", "cameras"))
     depth: dict[str, float | None] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "depth"))
     codec: dict[str, Codec] = Field(default_factory=dict, validation_alias=AliasPath("parameters", "codec"))
+    gop: dict[str, Annotated[int, Field(strict=True, ge=1, le=MAX_GOP)]] = Field(
+        default_factory=dict, validation_alias=AliasPath("parameters", "gop")
+    )
     spec_cameras: dict[str, SpecCamera] = Field(default_factory=dict, validation_alias=AliasPath("spec", "cameras"))
     action: _Parts = Field(default=(), validation_alias=AliasPath("spec", "action"))
     state: _Parts = Field(default=(), validation_alias=AliasPath("spec", "state"))
@@ -123,6 +141,7 @@ class Fields(BaseModel):
                     _pixels(self.camera_sizes[name]),
                     name in self.depth,
                     self.codec.get(name, "jpeg"),
+                    self.gop.get(name, 1),
                 )
                 for name in self.cameras
             )
@@ -134,6 +153,9 @@ class Fields(BaseModel):
     def _complete(self) -> Fields:
         if self.layout == "pairs" and not self.frame_offsets:
             raise ValueError("has no frame_offsets")
+        video = {name for name, codec in self.codec.items() if codec in VIDEO_CODECS}
+        if video != set(self.gop) or (video and self.layout == "pairs"):
+            raise ValueError(f"codec: video of {', '.join(sorted(video)) or 'no camera'}, gop of {', '.join(self.gop)}")
         missing = [name for name in self.cameras if name not in self.spec_cameras or name not in self.camera_sizes]
         if self.layout == "frames" and (not self.cameras or missing):
             raise ValueError(f"cameras: {', '.join(missing) or 'none'} of spec.cameras and image.cameras")

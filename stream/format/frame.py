@@ -1,4 +1,4 @@
-"""Frames as they are stored: a JPEG, raw pixels, or a depth map. The first bytes tell which.
+"""Frames that are stored one by one: a JPEG, raw pixels, or a depth map. The first bytes tell which.
 
 Raw pixels and depth maps have a header: ``b"RAW1"`` or ``b"DPT1"``, the height and the width (uint16 each,
 little-endian). Of raw pixels uint8 [H, W, 3], RGB, row by row, follows.
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import simplejpeg
 
 from stream.format.names import RECORD_HEADER, RECORD_MAGIC
+from stream.format.video import VIDEO_CODECS, ChunkFrame, VideoCodec
 from stream.storage.errors import FormatError
 
-Codec = Literal["jpeg", "raw"]
-CODECS: tuple[Codec, ...] = ("jpeg", "raw")
+Codec = Literal["jpeg", "raw", VideoCodec]
+CODECS: tuple[Codec, ...] = ("jpeg", "raw", *VIDEO_CODECS)
+StoredFrame = bytes | memoryview | ChunkFrame
 RAW_MAGIC = b"RAW1"
 RAW_HEADER = struct.Struct("<4sHH")
 DEPTH_MAGIC = b"DPT1"
@@ -41,11 +43,11 @@ def frame_shape(data: bytes | memoryview) -> tuple[int, int]:
     return height, width
 
 
-def decode_frame(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
+def decode_frame(data: StoredFrame, out: np.ndarray | None = None) -> np.ndarray:
     """Decode a stored frame of colour.
 
     Args:
-        data: Frame.
+        data: Frame, or its place in a chunk of video.
         out: uint8 [H, W, 3] to fill, or None for a new array.
 
     Returns:
@@ -54,9 +56,12 @@ def decode_frame(data: bytes | memoryview, out: np.ndarray | None = None) -> np.
     Raises:
         FormatError: It is damaged, or has another size than ``out``.
     """
-    if data[: len(RAW_MAGIC)] == RAW_MAGIC:
-        shape, pixels = _raw(data)
-        decoded = np.frombuffer(pixels, np.uint8).reshape(*shape, 3)
+    if isinstance(data, ChunkFrame) or data[: len(RAW_MAGIC)] == RAW_MAGIC:
+        if isinstance(data, ChunkFrame):
+            decoded = data.decode()
+        else:
+            shape, pixels = _raw(data)
+            decoded = np.frombuffer(pixels, np.uint8).reshape(*shape, 3)
         if out is None:
             return decoded.copy()
         if decoded.shape == out.shape:
@@ -79,12 +84,21 @@ def encode_raw(pixels: np.ndarray) -> bytes:
     return RAW_HEADER.pack(RAW_MAGIC, height, width) + np.ascontiguousarray(pixels).tobytes()
 
 
-def as_jpeg(data: bytes | memoryview, quality: int = 95) -> bytes | memoryview:
-    """Return a stored frame as a JPEG: itself, or raw pixels encoded; raise FormatError if it is damaged."""
-    if data[: len(RAW_MAGIC)] != RAW_MAGIC:
+def as_jpeg(data: StoredFrame, quality: int = 95) -> bytes | memoryview:
+    """Return a stored frame as a JPEG: itself, or its pixels encoded; raise FormatError if it is damaged."""
+    if not isinstance(data, ChunkFrame) and data[: len(RAW_MAGIC)] != RAW_MAGIC:
         return data
     encoded: bytes = simplejpeg.encode_jpeg(decode_frame(data), quality=quality, colorsubsampling="444")
     return encoded
+
+
+@lru_cache(64)
+def _raw_headers(count: int, height: int, width: int) -> list[bytes]:
+    """Return what is in front of each frame of a raw record."""
+    header = RAW_HEADER.pack(RAW_MAGIC, height, width)
+    length = len(header) + height * width * 3
+    head = RECORD_HEADER.pack(RECORD_MAGIC, count) + struct.pack("<I", length) * count
+    return [head + header, *[header] * (count - 1)]
 
 
 class RawRecord:
@@ -96,18 +110,12 @@ class RawRecord:
 
     def __init__(self, frames: Sequence[np.ndarray]) -> None:
         height, width, _ = frames[0].shape
-        header = RAW_HEADER.pack(RAW_MAGIC, height, width)
-        length = len(header) + frames[0].nbytes
-        head = RECORD_HEADER.pack(RECORD_MAGIC, len(frames)) + struct.pack("<I", length) * len(frames)
-        self._expected = [head + header, *[header] * (len(frames) - 1)]
+        self._expected = _raw_headers(len(frames), height, width)
         self._found = [bytearray(len(each)) for each in self._expected]
         self._shape = height, width
-        self.num_bytes = len(head) + length * len(frames)
-        self.parts = [
-            part
-            for header, frame in zip(self._found, frames, strict=True)
-            for part in (memoryview(header), frame.reshape(-1).data)
-        ]
+        self.parts: list[memoryview] = []
+        for header, frame in zip(self._found, frames, strict=True):
+            self.parts += (memoryview(header), memoryview(frame).cast("B"))
 
     def check(self) -> None:
         """Raise FormatError if what was read is no record of such frames."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import xxhash
 
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
@@ -63,6 +64,15 @@ class SplitIndex:
     def labels(self) -> dict[str, Column]:
         """Columns of ``steps`` that were added after the conversion, by name."""
         return {name: column for name, column in self.steps.columns.items() if column.file is not None}
+
+    def record_number(self, row: int) -> int:
+        """Return the number in its ArrayRecord file of the record of a row; rows of a chunk of video share theirs."""
+        firsts = self.shards.first_records
+        shard = int(np.clip(np.searchsorted(firsts, row, side="right") - 1, 0, len(firsts) - 2))
+        before = self.records.array("position")[firsts[shard] : firsts[shard + 1]]
+        before = before[before < before[row - firsts[shard]]]
+        # Records are in the order in which rows name them first.
+        return int(np.count_nonzero(np.diff(np.maximum.accumulate(before), prepend=-1)))
 
     def record_path(self, shard: int) -> str:
         """Return the path of a shard's ArrayRecord file."""

@@ -100,22 +100,19 @@ class RecordFile:
 
     def read_into(self, position: int, num_bytes: int, xxh3_64: int, parts: Sequence[memoryview]) -> None:
         """Read one record into buffers, which are filled one after the other; raises as ``read_all`` does."""
-        size = stored_size(position, num_bytes)
-        if sum(map(len, parts)) != num_bytes:
-            raise FormatError(f"has {num_bytes:,} bytes, expected {sum(map(len, parts)):,}")
-        buffers, header = [], bytearray(BLOCK_HEADER)
-        room = BLOCK - position % BLOCK
+        expected = sum(map(len, parts))
+        if expected != num_bytes or position < 0:
+            raise FormatError(f"has {num_bytes:,} bytes at {position:,}, expected {expected:,}")
+        buffers, header = [], memoryview(bytearray(BLOCK_HEADER))
+        room, size = BLOCK - position % BLOCK, num_bytes
         digest = xxhash.xxh3_64()
         for part in parts:
             start = 0
-            while start < len(part):
-                if not room:
-                    buffers.append(memoryview(header))
-                    room = BLOCK - BLOCK_HEADER
-                piece = part[start : start + room]
-                buffers.append(piece)
-                start += len(piece)
-                room -= len(piece)
+            while len(part) - start > room:
+                buffers += (part[start : start + room], header)
+                start, room, size = start + room, BLOCK - BLOCK_HEADER, size + BLOCK_HEADER
+            buffers.append(part[start:] if start else part)
+            room -= len(part) - start
         found = 0
         for first in range(0, len(buffers), _MOST_BUFFERS):
             found += os.preadv(self._fd, buffers[first : first + _MOST_BUFFERS], position + found)

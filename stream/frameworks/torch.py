@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import simplejpeg
 
-from stream.batch.encoded import ENCODED_KEYS, decode_frames, encoded_frames
+from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.ahead import Ahead, Carrier, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
@@ -30,6 +31,7 @@ with imports_of("torch", by="stream.torch"):
 
 _log = logging.getLogger("stream")
 _PARTS = tuple(field.name for field in fields(Affine))
+_BLACK = np.zeros((64, 64, 3), np.uint8)
 
 
 def ranks() -> dict[str, Any]:
@@ -187,8 +189,9 @@ def to_device(
     tensors share the memory of the ring.
 
     With ``decode="device"`` this iterator decodes the frames: on CUDA with torchvision's nvJPEG, else on the host.
-    nvJPEG's pixels differ from the host's by a few levels. If nvJPEG refuses a frame, the host decodes its batch; a
-    damaged frame is then an error that names its record, or is replaced.
+    nvJPEG's pixels differ from the host's by a few levels, and more at edges of colour where the JPEG stores colour at
+    half the size (``--subsampling 420``), which nvJPEG does not smooth. If nvJPEG refuses a frame, the host decodes its
+    batch; a damaged frame is then an error that names its record, or is replaced.
 
     Args:
         source: A loader, an iterator of one at any step, or a PairDataset. The ``state_dict`` of a PairDataset counts
@@ -254,6 +257,8 @@ class _OnCuda(Carrier):
         """Start the copy; return the batch, and the event of the copy's end."""
         with torch.cuda.stream(self._stream):
             if self._decoder is not None:
+                # nvJPEG does not wait for this stream before it writes into memory that was freed on it.
+                self._stream.synchronize()
                 batch = self._decoder.decode(batch)
             carried = _moved(as_tensors(batch), self._device, pin=self._pins)
             copied = torch.cuda.Event()
@@ -281,12 +286,14 @@ class _Decoder:
 
     def __init__(self, loader: Loader, device: torch.device | None) -> None:
         self._loader = loader
-        self._shape = loader.data.spec.frame_shape
+        self._shapes = loader.data.spec.frame_shapes
         self._device = device
         if device is not None:
             try:
-                importlib.import_module("torchvision.io")
-            except ImportError as error:
+                # A torchvision without nvJPEG would refuse each batch.
+                probe = torch.from_numpy(np.frombuffer(bytearray(simplejpeg.encode_jpeg(_BLACK)), np.uint8))
+                importlib.import_module("torchvision.io").decode_jpeg([probe], mode="RGB", device=device)
+            except (ImportError, RuntimeError) as error:
                 raise ArgumentError(
                     f'decode="device" on {device} needs torchvision with CUDA ({error}); install the version for '
                     'this torch, or take decode="host"'
@@ -299,24 +306,37 @@ class _Decoder:
             RecordError: A record is damaged, and ``on_error`` is ``raise``.
         """
         try:
-            frames = decode_frames(batch, self._shape) if self._device is None else self._nvjpeg(batch, self._device)
+            device = self._device
+            frames: Batch = decode_frames(batch, self._shapes) if device is None else self._nvjpeg(batch, device)
         except (FormatError, RuntimeError) as error:
             step = int(batch["sample"][0]) // self._loader.batch_size
             _log.warning("step %d: the batch is read again and decoded on the host: %s", step, error)
             return self._loader.batch_on_host(step)
-        return {"frames": frames, **{key: value for key, value in batch.items() if key not in ENCODED_KEYS}}
+        return with_frames(batch, frames)
 
-    def _nvjpeg(self, batch: Batch, device: torch.device) -> torch.Tensor:
+    def _nvjpeg(self, batch: Batch, device: torch.device) -> Batch:
         decode = importlib.import_module("torchvision.io").decode_jpeg
-        rows, frames, _ = batch["frames_span"].shape
         encoded = list(encoded_frames(batch))
-        pictures = decode([torch.from_numpy(jpeg) for _, _, jpeg in encoded], mode="RGB", device=device)
-        pixels = torch.stack(pictures).permute(0, 2, 3, 1)
-        if tuple(pixels.shape[1:3]) != self._shape:
-            raise FormatError(f"frames of {tuple(pixels.shape[1:3])}, the manifest says {self._shape}")
-        decoded = torch.zeros((rows * frames, *self._shape, 3), dtype=torch.uint8, device=device)
-        decoded[torch.tensor([row * frames + frame for row, frame, _ in encoded], device=device)] = pixels
-        return decoded.reshape(rows, frames, *self._shape, 3)
+        # One call for all cameras: a second one could get memory that the work queued after the first still reads.
+        pictures = [torch.from_numpy(jpeg) for *_, jpeg in encoded]
+        pictures = decode(pictures, mode="RGB", device=device) if pictures else []
+        decoded = {}
+        for key, shape in self._shapes.items():
+            spans = batch[f"{SPAN_KEY}{key.removeprefix('frames')}"]
+            frames = torch.zeros((*spans.shape[:2], *shape, 3), dtype=torch.uint8, device=device)
+            own = [
+                (row, frame, picture)
+                for (name, row, frame, _), picture in zip(encoded, pictures, strict=True)
+                if name == key
+            ]
+            if own:
+                rows, numbers, found = zip(*own, strict=True)
+                pixels = torch.stack(found).permute(0, 2, 3, 1)
+                if tuple(pixels.shape[1:3]) != shape:
+                    raise FormatError(f"{key} of {tuple(pixels.shape[1:3])}, the manifest says {shape}")
+                frames[torch.tensor(rows, device=device), torch.tensor(numbers, device=device)] = pixels
+            decoded[key] = frames
+        return decoded
 
 
 def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:

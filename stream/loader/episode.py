@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from stream.batch.assemble import Assembler
-from stream.batch.encoded import encoded_frames
+from stream.batch.assemble import Assembled, Assembler
 from stream.format.index import find_episode
+from stream.format.video import ChunkFrame
 from stream.order.rows import Rows
 from stream.order.window import resolve_windows
 from stream.storage.errors import ArgumentError, FormatError, closest
@@ -83,11 +83,12 @@ class StoredEpisode:
 
     Attributes:
         table: All columns of ``steps``, one row for each step.
-        frames: JPEG or depth map of each step, by number of the camera in ``data.cameras``; None for a hole.
+        frames: JPEG, raw pixels, depth map, or place in a chunk of video of each step, by number of the camera in
+            ``data.cameras``; None for a hole.
     """
 
     table: pa.Table
-    frames: tuple[list[bytes | None], ...]
+    frames: tuple[list[bytes | ChunkFrame | None], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +127,7 @@ def read_episode(data: MixedData, dataset: str, episode: int, *, split: str | No
     place = _find(data, dataset, episode, split)
     cameras = {}
     for camera in _each_camera(data, place.member):
-        arrays, _ = _assemble(Assembler(_spec(data, camera)), place, place.samples)
+        arrays = _assemble(Assembler(_spec(data, camera)), place, place.samples)
         is_real = arrays[camera.mask]
         steps, places = np.unique(arrays["frame_step"][is_real], return_index=True)
         cameras[camera.frames] = CameraFrames(arrays[camera.frames][is_real][places], steps)
@@ -144,14 +145,20 @@ def read_stored_episode(data: MixedData, dataset: str, episode: int, *, split: s
         stream.storage.errors.FormatError: A record is damaged.
     """
     place = _find(data, dataset, episode, split)
-    cameras: list[list[bytes | None]] = []
+    cameras: list[list[bytes | ChunkFrame | None]] = []
     for camera in data.cameras:
         assembler = Assembler(_spec(data, camera), decode="device")
-        found: list[bytes | None] = [None] * len(place.steps)
+        found: list[bytes | ChunkFrame | None] = [None] * len(place.steps)
         for first in range(0, len(place.samples), _ROWS):
-            arrays, jpegs = _assemble(assembler, place, place.samples[first : first + _ROWS])
-            for row, frame, jpeg in encoded_frames(jpegs):
-                found[int(arrays["frame_step"][row, frame])] = jpeg.tobytes()
+            samples = place.samples[first : first + _ROWS]
+            arrays = assembler.empty(len(samples))
+            read, done = assembler.read(_rows(place, samples), arrays)
+            _check(assembler, place, samples, done)
+            for row, frames in read:
+                for _, frame, stored in frames:
+                    found[int(arrays["frame_step"][row, frame])] = (
+                        stored if isinstance(stored, ChunkFrame) else bytes(stored)
+                    )
         cameras.append(found)
     return StoredEpisode(_table(place), tuple(cameras))
 
@@ -201,8 +208,10 @@ def _each_camera(data: MixedData, member: int) -> Iterator[LoadedCamera]:
     for camera in data.cameras:
         own = camera.stored[member]
         for number in own if len(own) > 1 else ():
-            only = tuple((number,) if each == member else () for each in range(len(data.names)))
-            yield replace(camera, suffix=f"/{stored[number].name}", stored=only)
+            members = range(len(data.names))
+            only = tuple((number,) if each == member else () for each in members)
+            sources = tuple((stored[number],) if each == member else () for each in members)
+            yield replace(camera, suffix=f"/{stored[number].name}", stored=only, sources=sources)
         if len(own) < 2:
             yield camera
 
@@ -217,19 +226,24 @@ def _spec(data: MixedData, camera: LoadedCamera) -> BatchSpec:
     return replace(data.spec, metadata="none", windows=tuple(windows), cameras=(camera,), chooses_frames=True)
 
 
-def _assemble(
-    assembler: Assembler, place: _Place, samples: range
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the arrays of some samples of an episode, and those of variable size."""
+def _assemble(assembler: Assembler, place: _Place, samples: range) -> dict[str, np.ndarray]:
+    """Return the arrays of some samples of an episode."""
+    arrays = assembler.empty(len(samples))
+    _check(assembler, place, samples, assembler.assemble(_rows(place, samples), arrays))
+    return arrays
+
+
+def _rows(place: _Place, samples: range) -> Rows:
     zero = np.zeros(len(samples), np.int64)
     records = np.arange(samples.start, samples.stop)
-    rows = Rows.of(sample=zero, member=zero + place.member, epoch=zero, split=zero + place.split, record=records)
-    arrays = assembler.empty(len(samples))
-    done = assembler.assemble(rows, arrays)
+    return Rows.of(sample=zero, member=zero + place.member, epoch=zero, split=zero + place.split, record=records)
+
+
+def _check(assembler: Assembler, place: _Place, samples: range, done: Assembled) -> None:
+    """Raise FormatError if a row failed."""
     kind = "steps" if assembler.spec.layouts[place.member] == "frames" else "records"
     for row, error in done.failed[:1]:
         raise FormatError(f"{place.where}, row {samples[row]} of {kind}: {error.reason}")
-    return arrays, done.arrays
 
 
 def _table(place: _Place) -> pa.Table:

@@ -46,7 +46,7 @@ def make_loader(
     batch_size: int,
     split: str = "train",
     seed: int = 0,
-    num_workers: int = 0,
+    num_workers: int | Literal["auto"] = 0,
     threads: int | None = None,
     prefetch: int = 2,
     rank: int | None = None,
@@ -101,7 +101,9 @@ def make_loader(
         split: Role that the mixture defines (``train``, ``val``), if it has a name or file; else episodes in TFDS's
             grammar (``train[:90%]``, ``train+test``).
         seed: Seed of the order of samples and of random transforms.
-        num_workers: Processes, each of which makes whole batches; 0 makes them in a thread of this process.
+        num_workers: Processes, each of which makes whole batches; 0 makes them in a thread of this process. ``auto``
+            takes this rank's share of the processors that affinity and control groups leave to the ranks of this
+            machine, without one for the trainer: at least 1, at most 64. ``Loader.num_workers`` tells it.
         threads: Threads of each worker, by default 1. Without workers the default is 2, or 1 on one processor.
         prefetch: Batches that are ready or in progress beyond one for each worker.
         rank: Number of this loader among the ranks, from 0. Give it with ``world_size``, or neither: a process that is
@@ -222,6 +224,7 @@ class Loader(grain.IterDataset[Batch]):
         batch_size: Rows of the global batch.
         rank: Number of this loader among the ranks.
         world_size: Number of ranks.
+        num_workers: Worker processes of each iterator.
         num_steps: Step at which iteration stops, or None.
     """
 
@@ -234,6 +237,7 @@ class Loader(grain.IterDataset[Batch]):
         self.rank_plan = RankPlan(data, running)
         self.batch_size = running.batch_size
         self.rank, self.world_size = running.ranks
+        self.num_workers = running.worker_count
         self.num_steps = self.rank_plan.num_steps
         self.counters = self.rank_plan.counters
 
@@ -294,11 +298,13 @@ class Loader(grain.IterDataset[Batch]):
         return LoaderIterator(self)
 
     def __str__(self) -> str:
-        return f"Loader({len(self.dataset_names)} datasets, batch_size={self.batch_size})"
+        counts = f"batch_size={self.batch_size}, num_workers={self.num_workers}"
+        return f"Loader({len(self.dataset_names)} datasets, {counts})"
 
     def _repr_html_(self) -> str:
         options, running = self.data.options, self.running
         said = [f"{self.batch_size} rows a batch", f"{self.steps_per_epoch:,} steps an epoch", f"seed {options.seed}"]
+        said += [f"{self.num_workers} workers"]
         said += [f"rank {self.rank} of {self.world_size}"] if self.world_size > 1 else []
         said += [type(each).__name__ for each in running.transforms]
         rows = [

@@ -224,10 +224,13 @@ class MixedData:
     def _told(self, ref: SampleRef, row: Rows) -> SampleRef:
         """Return the origin of a row with the text that was drawn."""
         split, episode = self.views.splits[int(row.split[0])], np.array([ref.episode])
+        records = row.record
+        if self.spec.layouts[split.member] == "frames":
+            records = split.episodes.take("first_record", episode) + ref.step
         at: dict[TableKind, np.ndarray] = {
             "episodes": episode,
             "steps": split.episodes.take("first_steps_row", episode) + ref.step,
-            "records": split.shards.first_records[split.episodes.take("shard", episode)] + ref.record,
+            "records": records,
         }
         (text,) = draw_texts(self.spec.languages, split, at, row.sample, seed=self.spec.seed)
         return replace(ref, language=text)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
+from stream.format.video import VIDEO_CODECS, check_decoder
 from stream.loader.counters import Counters
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
@@ -43,20 +44,9 @@ class RankPlan:
         ends = [running.num_steps, None if samples is None else -(-samples // running.batch_size)]
         self.num_steps = min((end for end in ends if end is not None), default=None)
         self._replacer = Replacer(data.plan, running.on_error)
-        if running.decode == "device" and any(camera.suffix for camera in data.cameras):
-            raise ArgumentError(
-                "decode='device' with a list of cameras; give one camera as a text (cameras='wrist'), or decode='host'"
-            )
-        if running.decode == "device" and data.options.image_size is not None:
-            raise ArgumentError(
-                "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
-                "decode='host'"
-            )
-        if running.decode == "device" and data.cameras[0].is_depth:
-            raise ArgumentError("decode='device' is for JPEGs, and the camera is depth; take decode='host'")
-        codecs = zip(data.names, data.cameras[0].codecs, strict=True)
-        if running.decode == "device" and (raw := [name for name, codec in codecs if codec != "jpeg"]):
-            raise ArgumentError(f"decode='device' is for JPEGs, {', '.join(raw)} has raw pixels; take decode='host'")
+        if running.decode == "device":
+            _check_encoded(data)
+        _check_decoders(data)
         _ = data.check  # raises now, not in the first batch
 
     @cached_property
@@ -95,7 +85,7 @@ class RankPlan:
     def start(self) -> tuple[BatchSource, int]:
         """Start workers or a thread; return their source, and the number of batches to keep in progress."""
         self.data.check.start()
-        workers = self.running.num_workers
+        workers = self.running.worker_count
         # The threads of this maker end with its iterator.
         maker = self._maker if workers else BatchMaker(self._setup())
         ring = self.counters.ring = Ring(maker.layout.nbytes)
@@ -105,3 +95,29 @@ class RankPlan:
         if workers:
             return ProcessSource(maker, workers=workers, replacer=self._replacer, ring=ring), depth
         return ThreadSource(maker, replacer=self._replacer, ring=ring), depth
+
+
+def _check_encoded(data: MixedData) -> None:
+    """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
+    if data.options.image_size is not None:
+        raise ArgumentError(
+            "decode='device' gives frames in their stored size; leave image_size out and resize there, or take "
+            "decode='host'"
+        )
+    for camera in data.cameras:
+        if camera.is_depth:
+            raise ArgumentError(f"decode='device' is for JPEGs, and {camera.frames} is depth; take decode='host'")
+        for member, name in enumerate(data.names):
+            if others := camera.codecs(member) - {"jpeg"}:
+                raise ArgumentError(
+                    f"decode='device' is for JPEGs, {name} has {' and '.join(sorted(others))}; take decode='host'"
+                )
+
+
+def _check_decoders(data: MixedData) -> None:
+    """Raise ArgumentError if the decoder of a codec is not installed."""
+    for member, name in enumerate(data.names):
+        codecs = {codec for camera in data.cameras for codec in camera.codecs(member)}
+        for codec in VIDEO_CODECS:
+            if codec in codecs:
+                check_decoder(codec, by=f"{name} ({codec})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from stream.batch.spec import DECODE, Decode
 from stream.storage.arguments import check_whole
 from stream.storage.errors import ArgumentError
+from stream.storage.processors import usable_processors
 
 MAX_BATCH_SIZE = 1 << 20
 """Limit on rows: the plan of a made-up number would fill the memory before the frames do."""
@@ -23,19 +23,21 @@ _LEAST = {
     "num_steps": 0,
 }
 """Least value of each whole number."""
+_MAX_AUTO = 64
+"""Most workers of ``auto``: each has a batch in memory, and one trainer cannot hand out what more of them make."""
 _MAY_BE_NONE = ("threads", "num_steps", "rank", "world_size")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """Settings of a run, as ``make_loader`` documents them.
+    """Settings of a run, as ``make_loader`` documents them. ``num_workers="auto"`` becomes a number.
 
     Raises:
         ArgumentError: A setting is wrong, or settings do not fit together.
     """
 
     batch_size: int
-    num_workers: int = 0
+    num_workers: int | Literal["auto"] = 0
     threads: int | None = None
     prefetch: int = 2
     rank: int | None = None
@@ -46,6 +48,12 @@ class Running:
     decode: Decode = "host"
 
     def __post_init__(self) -> None:
+        workers: Any = self.num_workers
+        if workers == "auto":
+            # One processor is the trainer's.
+            object.__setattr__(self, "num_workers", max(1, min(usable_processors() - 1, _MAX_AUTO)))
+        elif isinstance(workers, str):
+            raise ArgumentError(f"num_workers={workers!r:.100}; expected a whole number >= 0, or 'auto'")
         for name, least in _LEAST.items():
             value: Any = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
@@ -82,9 +90,14 @@ class Running:
         return self.rank or 0, self.world_size or 1
 
     @property
+    def worker_count(self) -> int:
+        """Worker processes, also those of ``auto``."""
+        return int(self.num_workers)
+
+    @property
     def thread_count(self) -> int:
         """Threads of each worker, or of this process without workers."""
-        return self.threads or (1 if self.num_workers else min(2, len(os.sched_getaffinity(0))))
+        return self.threads or (1 if self.num_workers else min(2, usable_processors()))
 
     @property
     def random_ranks(self) -> int | None:

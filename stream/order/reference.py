@@ -28,7 +28,7 @@ class SampleRef:
         offset: Steps from t to the last frame.
         epoch: Count of the complete passes over the dataset before this sample.
         shard, record: Shard of the frames, and number of the pair's record in its ArrayRecord file; in the layout
-            ``frames`` that of the first stored camera's frame at t.
+            ``frames`` that of the record with the first stored camera's frame at t.
         language: Instruction at step t.
         frame_steps: Steps of the frames.
     """
@@ -102,7 +102,7 @@ def describe_rows(
                 offset=frame_steps[-1] - step,
                 epoch=int(rows.epoch[row]),
                 shard=split.shards.stem(shard),
-                record=record - int(split.shards.first_records[shard]),
+                record=split.record_number(record),
                 language=split.steps.take_texts("language", np.array([steps_row]))[0],
                 frame_steps=frame_steps,
             )

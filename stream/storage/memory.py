@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+
+from stream.storage.control_groups import own_groups
 
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -19,7 +20,8 @@ def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs
         proc: Mount point of ``/proc``.
         groups: Mount point of the control groups.
     """
-    found = [_machine_memory(proc), *(_group_memory(folder, *names) for folder, names in _own_groups(proc, groups))]
+    own = own_groups("memory", proc=proc, groups=groups)
+    found = [_machine_memory(proc), *(_group_memory(folder, *(_V2 if is_v2 else _V1)) for folder, is_v2 in own)]
     return min((size for size in found if size is not None), default=None)
 
 
@@ -31,22 +33,6 @@ def _machine_memory(proc: Path) -> int | None:
     except (OSError, ValueError, IndexError):
         pass
     return None
-
-
-def _own_groups(proc: Path, groups: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """Yield the memory control groups of this process, from its own group up to the mount point."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        controllers, _, path = line.partition(":")[2].partition(":")
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        mount, names = (groups / "memory", _V1) if controllers else (groups, _V2)
-        # A container may mount its own group as the root: then only the mount point itself has these files.
-        folder = mount / path.strip("/")
-        yield from ((each, names) for each in (folder, *folder.parents) if each.is_relative_to(mount))
 
 
 def _group_memory(folder: Path, limit: str, used: str, inactive: str) -> int | None:

@@ -10,7 +10,7 @@ import numpy as np
 import rerun as rr
 import rerun.blueprint as rrb
 
-from stream.format.frame import decode_frame
+from stream.format.frame import as_jpeg, decode_frame
 from stream.format.names import VECTORS
 from stream.storage.errors import ArgumentError, FormatError
 from stream.view.tracks import Band, CameraTrack, Curve, Lane, Tracks
@@ -166,7 +166,7 @@ def _stored(track: CameraTrack, step: int) -> bytes:
     if track.camera.is_depth:
         return track.read_depth(step).tobytes()
     stored = track.read(step)
-    return stored if track.camera.codec == "jpeg" else decode_frame(stored).tobytes()
+    return bytes(as_jpeg(stored)) if track.camera.codec == "jpeg" else decode_frame(stored).tobytes()
 
 
 def _form(track: CameraTrack) -> rr.components.ImageFormat | None:

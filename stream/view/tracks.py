@@ -17,10 +17,11 @@ from stream.format.catalog import Dataset
 from stream.format.fields import StoredCamera
 from stream.format.frame import as_jpeg, decode_depth
 from stream.format.index import EpisodeRows, SplitIndex, find_episode
-from stream.format.names import HOLE, VECTORS, frame_views
+from stream.format.names import HOLE, VECTORS
 from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
+from stream.format.video import ChunkFrame
 from stream.storage.depth_colours import colour_depth, depth_range
 from stream.storage.errors import ArgumentError, FormatError
 
@@ -86,8 +87,8 @@ class CameraTrack:
         """Steps with a stored frame, int64, ascending."""
         return np.flatnonzero(self.records >= 0)
 
-    def read(self, step: int) -> bytes:
-        """Return the stored frame of a step: JPEG, raw pixels or depth map.
+    def read(self, step: int) -> memoryview | ChunkFrame:
+        """Return the stored frame of a step: JPEG, raw pixels, depth map, or place in a chunk of video.
 
         Raises:
             ArgumentError: No frame of this step is stored.
@@ -103,22 +104,20 @@ class CameraTrack:
                 raise FormatError(f"the index says shard {shard} of {len(self.index.shards)}")
             if shard not in self.files:
                 self.files[shard] = open_records(self.index, shard)
-            frames = frame_views(self.files[shard].read(position, size, digest))
-            if self.places[step] >= len(frames):
-                raise FormatError(f"it holds {len(frames)} frames, expected {int(self.places[step]) + 1}")
+            return self.camera.frame(self.files[shard].read(position, size, digest), int(self.places[step]))
         except FormatError as error:
             raise FormatError(
                 f"dataset {self.index.dataset}, split {self.index.split}, record {row[0]} (step {step} of camera "
                 f"{self.camera.name}): {error}; check it with `python -m convert.verify`"
             ) from None
-        return bytes(frames[self.places[step]])
 
     def read_depth(self, step: int) -> np.ndarray:
         """Return the depth map of a step, uint16 [H, W], millimetres, 0 where nothing was measured."""
-        return decode_depth(self.read(step), np.empty(self.camera.sizes[0], np.uint16))
+        stored: Any = self.read(step)
+        return decode_depth(stored, np.empty(self.camera.sizes[0], np.uint16))
 
     def read_picture(self, step: int) -> bytes:
-        """Return the frame of a step as a JPEG, of raw pixels too, of depth in colours; raise as ``read`` does."""
+        """Return the frame of a step as a JPEG, whatever its codec is, of depth in colours; raise as ``read`` does."""
         if not self.camera.is_depth:
             return bytes(as_jpeg(self.read(step)))
         return simplejpeg.encode_jpeg(colour_depth(self.read_depth(step), self.depth_range), quality=90)
@@ -249,6 +248,7 @@ def _cameras(dataset: Dataset, index: SplitIndex, episode: EpisodeRows) -> Itera
             step = index.records.take("step", kept)
             inside = (step >= 0) & (step < steps)
             found[step[inside]] = kept[inside]
+            places = np.arange(steps) % camera.gop
         else:
             first = index.records.take("step", rows).astype(np.int64)
             for place, distance in enumerate(fields.frame_offsets):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import selectors
 import signal
 import subprocess
 import sys
 from collections import deque
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from multiprocessing.reduction import send_handle
 
 import cloudpickle
@@ -121,12 +121,16 @@ class WorkerPool:
     def __init__(self, setup: Setup, count: int) -> None:
         self.workers: list[Worker] = []
         self.lost: WorkerError | None = None
+        # Kept, as asking hundreds of connections anew for each batch would take the trainer longer than all else.
+        self._selector = selectors.DefaultSelector()
         setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
         try:
             with open(setup_fd, "wb", closefd=False) as file:
                 file.write(cloudpickle.dumps(setup))
             for number in range(count):
-                self.workers.append(Worker(number, setup_fd))
+                worker = Worker(number, setup_fd)
+                self.workers.append(worker)
+                self._selector.register(worker.connection, selectors.EVENT_READ, worker)
         except BaseException as error:
             self.close()
             if not isinstance(error, OSError):
@@ -140,8 +144,7 @@ class WorkerPool:
 
     def ready(self) -> list[Worker]:
         """Return the workers whose next reply, or end, can be received without waiting."""
-        ready = wait([worker.connection for worker in self.workers], timeout=0)
-        return [worker for worker in self.workers if worker.connection in ready]
+        return [key.data for key, _ in self._selector.select(0)]
 
     def receive(self, worker: Worker) -> list[Job]:
         """Wait for a worker, and return the job that it has done.
@@ -157,6 +160,7 @@ class WorkerPool:
             job.reply = message
             return [job]
         self.workers.remove(worker)
+        self._selector.unregister(worker.connection)
         error = _loss(worker, message)
         worker.close()
         self.lost = self.lost or error
@@ -166,6 +170,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers."""
+        self._selector.close()
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.stream.conftest import oxe_root
+from tests.stream.conftest import frames_root, oxe_root
 
-__all__ = ["oxe_root"]
+__all__ = ["frames_root", "oxe_root"]
 
 Refused = Callable[[Callable[[Sequence[str]], int], Sequence[str]], tuple[int, str]]
 

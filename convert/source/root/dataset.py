@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from convert.errors import SourceError, UsageError
+from convert.shard.part_rows import episode_id
 from convert.source.features import STEPS, SUCCESS, Feature
-from convert.source.places import candidates, refuse_layout
+from convert.source.places import JOIN, candidates, refuse_layout
 from convert.source.protocol import Source, SourceShard, Span, Wanted
+from convert.source.root.join import join_sources
 from convert.source.root.reader import RootReader, SplitTables, open_split
 from stream.format.catalog import Catalog, Dataset
 from stream.format.manifest import read_manifest
@@ -36,30 +38,51 @@ class RootShard(SourceShard):
 
     Attributes:
         folder: Folder of the dataset's version.
-        episode_steps: Count of the steps of each of its episodes.
+        number: Number of the shard in its split there.
+        episodes: Count of steps, bytes of the records, and number in its source, of each of its episodes.
         sha256: Hash of its file, as the manifest has it.
     """
 
     folder: str
+    number: int
     sha256: str
-    episode_steps: tuple[int, ...] = field(repr=False)
+    episodes: tuple[tuple[int, int, int], ...] = field(repr=False)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Count of the steps of each episode."""
-        return self.episode_steps
+        return tuple(steps for steps, _, _ in self.episodes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of the records of each episode."""
+        return tuple(size for _, size, _ in self.episodes)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of each episode."""
+        return tuple(episode_id(self.name, position) for _, _, position in self.episodes)
 
     @contextlib.contextmanager
     def open(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[RootReader]:
         """Open the shard."""
-        yield RootReader(self.folder, self.split, self.index, wanted, spans, digests={self.path: self.sha256})
+        yield RootReader(self.folder, self.split, self.number, wanted, spans, digests={self.path: self.sha256})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RootSource(Source):
-    """A converted dataset."""
+    """A converted dataset.
+
+    Attributes:
+        layout: Its layout, of pairs with the distances of their frames.
+        labels: Features that are labels.
+        tables: Tables of each split.
+    """
 
     shards_of: Mapping[str, tuple[RootShard, ...]] = field(repr=False)
+    layout: str
+    labels: frozenset[str]
+    tables: Mapping[str, SplitTables] = field(repr=False)
 
     def shards(self, split: str) -> tuple[RootShard, ...]:
         """Return the shards of a split."""
@@ -67,23 +90,29 @@ class RootSource(Source):
 
 
 def find(place: str, roots: Sequence[str], layout: Mapping[str, Any]) -> RootSource:
-    """Find a converted dataset.
+    """Find a converted dataset, or several that become one.
 
     Args:
-        place: Folder ``ROOT/<dataset>``, or that of one of its versions; or a name below one of ``roots``.
+        place: Folder ``ROOT/<dataset>``, or that of one of its versions; or a name below one of ``roots``. Several have
+            ``+root:`` between them.
         roots: Converted roots.
         layout: Empty.
 
     Raises:
         SourceError: There is no complete conversion, or a table of it is damaged.
-        UsageError: The root lies in a bucket.
+        UsageError: The root lies in a bucket, or datasets that are to become one differ.
     """
     refuse_layout("root", layout)
-    return _open(open_dataset(place, roots))
+    first, *others = [_open(each) for each in open_datasets(place, roots)]
+    return join_sources([first, *others]) if others else first
 
 
-def open_dataset(place: str, roots: Sequence[str]) -> Dataset:
-    """Return the dataset of a place; raises as ``find`` does."""
+def open_datasets(place: str, roots: Sequence[str]) -> list[Dataset]:
+    """Return the datasets of a place; raises as ``find`` does."""
+    return [_open_dataset(each, roots) for each in place.split(JOIN)]
+
+
+def _open_dataset(place: str, roots: Sequence[str]) -> Dataset:
     tried = candidates(place, roots) or [os.path.abspath(place)]
     faults = []
     for path in tried:
@@ -129,7 +158,7 @@ def _open(dataset: Dataset) -> RootSource:
     _mend(entry, features)
     shards = {}
     for name, split in manifest.splits.items():
-        lengths = splits[name].episodes.column("num_steps").to_numpy()
+        episodes = _episodes(splits[name])
         ends = np.cumsum([shard.episodes for shard in split.shards])
         shards[name] = tuple(
             RootShard(
@@ -141,8 +170,9 @@ def _open(dataset: Dataset) -> RootSource:
                 records=shard.episodes,
                 bytes=shard.file.bytes,
                 folder=path,
+                number=index,
                 sha256=shard.file.sha256,
-                episode_steps=tuple(lengths[end - shard.episodes : end].tolist()),
+                episodes=episodes[end - shard.episodes : end],
             )
             for index, (shard, end) in enumerate(zip(split.shards, ends.tolist(), strict=True))
         )
@@ -156,7 +186,25 @@ def _open(dataset: Dataset) -> RootSource:
         entry=entry,
         remarks=(f"format: layout {manifest.layout}, {codecs}",),
         shards_of=shards,
+        layout=f"{manifest.layout} {manifest.parameters.get('frame_offsets', '')}".strip(),
+        labels=frozenset(
+            f"{STEPS}/{column}"
+            for entry in manifest.splits.values()
+            for table in entry.labels.values()
+            for column in table.columns
+        ),
+        tables=splits,
     )
+
+
+def _episodes(split: SplitTables) -> tuple[tuple[int, int, int], ...]:
+    """Return count of steps, bytes of the records, and number in its source, of each episode of a split."""
+    names = ("num_steps", "source_position", "first_record", "num_records")
+    steps, positions, first, count = (split.episodes.column(name).to_numpy() for name in names)
+    ends = np.append(0, np.cumsum(split.records.column("num_bytes").to_numpy(), dtype=np.int64))
+    first = np.where(count > 0, first, 0)
+    sizes = ends[first + count] - ends[first]
+    return tuple(zip(steps.tolist(), sizes.tolist(), positions.tolist(), strict=True))
 
 
 def _features(split: SplitTables) -> dict[str, Feature]:

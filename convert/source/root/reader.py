@@ -10,17 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from convert.errors import CorruptFrame, DamagedEpisode
-from convert.source.episode import Column, Episode, absent_column
+from convert.source.episode import Column, Episode, SourceFrame, absent_column
 from convert.source.features import Feature
 from convert.source.protocol import SourceEpisode, Span, Wanted, covers
 from stream.format.fields import Fields, read_fields
 from stream.format.frame import DEPTH_MAGIC, RAW_MAGIC, decode_depth, decode_frame
 from stream.format.index import open_labels
 from stream.format.manifest import SplitEntry, read_manifest
-from stream.format.names import HOLE, MANIFEST_NAME, TableKind, frame_views, shard_file, table_file
+from stream.format.names import HOLE, MANIFEST_NAME, TableKind, shard_file, table_file
 from stream.format.record_file import RecordFile
 from stream.format.schema import feature_column
 from stream.format.table import Table, open_table
+from stream.format.video import ChunkFrame
 from stream.storage.errors import FormatError
 
 _PLACE = ("position", "num_bytes", "xxh3_64")
@@ -117,12 +118,13 @@ class RootReader:
             cameras=[self._frames(camera, row) for camera in self._cameras],
         )
 
-    def _frames(self, camera: int, row: Mapping[str, int]) -> Iterator[bytes | np.ndarray | CorruptFrame]:
+    def _frames(self, camera: int, row: Mapping[str, int]) -> Iterator[SourceFrame | CorruptFrame]:
         """Yield a frame of each step, or why there is none."""
         count, first = row["num_steps"], row["first_record"]
+        stored = self._fields.stored_cameras[camera]
         if self._fields.layout == "frames":
             has = row["num_records"] > 0
-            places = {step: (first + camera * count + step, 0) for step in range(count if has else 0)}
+            places = {step: (first + camera * count + step, step % stored.gop) for step in range(count if has else 0)}
         else:
             places = {}
             for record in range(first, first + row["num_records"]):
@@ -135,7 +137,7 @@ class RootReader:
             record, item = places[step]
             try:
                 content = self._file.read(*(int(self._places[name][record]) for name in _PLACE))
-                yield CorruptFrame("is a hole") if content == HOLE else _plain(frame_views(content)[item])
+                yield CorruptFrame("is a hole") if content == HOLE else _plain(stored.frame(content, item))
             except (FormatError, OSError) as error:
                 yield CorruptFrame(f"record {record} {error}")
 
@@ -148,8 +150,10 @@ def _numbers(fields: Fields, cameras: Sequence[Feature]) -> list[int]:
     return [paths.index(camera.name) for camera in cameras]
 
 
-def _plain(frame: memoryview) -> bytes | np.ndarray:
-    """Return a stored frame as a source has it: a JPEG as it is, all else as numbers."""
+def _plain(frame: memoryview | ChunkFrame) -> SourceFrame:
+    """Return a stored frame as a source has it: a JPEG or a place in a chunk as it is, all else as numbers."""
+    if isinstance(frame, ChunkFrame):
+        return frame
     if frame[: len(RAW_MAGIC)] == RAW_MAGIC:
         return decode_frame(frame)
     if frame[: len(DEPTH_MAGIC)] == DEPTH_MAGIC:

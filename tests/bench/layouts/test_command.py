@@ -21,7 +21,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root,
         [load_registry().dataset(name) for name in ("taco_play",)],
         episodes=2,
-        steps=12,
+        steps=18,
         shards=1,
         jobs=1,
     )
@@ -29,7 +29,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_stored_more_than_once_takes_more(source: Path, tmp_path: Path, capsys: Any) -> None:
-    given = ["--source", str(source), "--datasets", "taco_play", "--frames", "3", "--repeat", "1"]
+    given = ["--source", str(source), "--datasets", "taco_play", "--codecs", "raw,jpeg:95,jpeg:60,h264:28"]
+    given += ["--batches", "1", "--repeat", "1"]
     assert main([*given, "--out", str(tmp_path / "out")]) == 0
     assert "| frames, all cameras |" in capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "layouts.json").read_text())
@@ -37,10 +38,12 @@ def test_what_is_stored_more_than_once_takes_more(source: Path, tmp_path: Path, 
     assert found["pairs, all frames"]["bytes"] > 1.5 * found["pairs, endpoints"]["bytes"]
     assert found["frames, primary camera"]["records"] == result["steps"]
     assert found["frames, all cameras"]["bytes"] > found["frames, primary camera"]["bytes"]
-    sizes = [each["bytes_per_frame"] for each in result["qualities"]]
-    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
-    psnr = [each["psnr_db"] for each in result["qualities"]]
-    assert psnr == sorted(psnr, reverse=True) and psnr[-1] > 25
+    raw, *others = result["codecs"]
+    assert raw["psnr_db"] > 100 and raw["ssim"] == 1
+    assert raw["windows"]["8 frames"]["bytes"] == pytest.approx(8 * 256 * 256 * 3, rel=0.01)
+    sizes = [each["bytes_per_frame"] for each in result["codecs"]]
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 4
+    assert all(20 < each["psnr_db"] < 60 and 0.5 < each["ssim"] < 1 for each in others)
 
 
 def test_a_source_that_is_not_there(refused: Refused, tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 from convert.plan import Options
+from convert.run.command import main
 from convert.run.estimate import Estimate, estimate
 from convert.shard.images import FramePolicy, convert_frame
 from convert.source.rlds.tfrecord import encode_tfrecord
 from stream.format.manifest import Manifest
+from stream.format.names import BLOCK
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, demo_features, serialise, write_dataset
 
 
@@ -59,15 +64,15 @@ def test_the_size_of_frames_is_told_and_what_it_does_to_them(
 
 
 def test_more_frames_a_pair_take_more_room(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)]]})
+    dataset = write_dataset(tmp_path, splits={"train": [[demo_episode(8)] * 60]})
     two, three = (
         estimate(dataset.conversion(tmp_path / "out", Options(frames=frames))) for frames in ("endpoints", "all")
     )
-    assert two.records == three.records == 6
+    assert two.records == three.records == pytest.approx(60 * 6, abs=1)
     assert two.bytes is not None
     assert three.bytes is not None
     frame = convert_frame(first_frame(), FramePolicy(), channels="rgb")
-    assert three.bytes - two.bytes == pytest.approx(6 * len(frame.data), rel=0.01)
+    assert three.bytes - two.bytes == pytest.approx(60 * 6 * len(frame.data), abs=BLOCK)
 
 
 def first_frame() -> bytes:
@@ -120,3 +125,76 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
     assert found.bytes is not None
     assert np.isfinite(found.bytes)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A converted dataset whose episodes differ in length and in the sizes of their frames."""
+    folder = tmp_path_factory.mktemp("root")
+    shards = [
+        [
+            demo_episode(8 + 9 * seed % 40, seed=seed, size=(24 + 16 * seed % 90, 96))
+            for seed in range(start, start + 10)
+        ]
+        for start in (0, 10, 20)
+    ]
+    dataset = write_dataset(folder / "source", splits={"train": shards})
+    options = ("--layout", "frames", "--image-size", "96x128", "--config", str(dataset.registry()))
+    command = ["--datasets", "demo", "--source", str(dataset.root), "--output", str(folder / "out")]
+    assert main([*command, "--num-workers", "1", *options]) == 0
+    return folder / "out"
+
+
+def dry_run(root: Path, output: Path, *options: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    command = ["--datasets", f"root:{root / 'demo'}", "--output", str(output), "--json", *options]
+    assert main([*command, "--dry-run"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = row
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--codec", "raw"],
+        ["--image-size", "48x64"],
+        ["--layout", "pairs", "--codec", "raw", "--image-size", "48x64"],
+        ["--codec", "h264", "--image-size", "192x256"],
+    ],
+    ids=" ".join,
+)
+def test_the_estimate_for_a_converted_root_is_within_five_percent(
+    root: Path, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = dry_run(root, tmp_path / "out", *options, capsys=capsys)
+    command = ["--datasets", f"root:{root / 'demo'}", "--output", str(tmp_path / "out"), "--num-workers", "1"]
+    assert main([*command, *options]) == 0
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.arr*"))
+    assert told["estimated_bytes"] == pytest.approx(size, rel=0.05)
+
+
+def test_the_estimate_for_a_converted_root_counts_the_listed_episodes_alone(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = dry_run(root, tmp_path / "out", "--codec", "raw", capsys=capsys)
+    chosen = tmp_path / "chosen.json"
+    chosen.write_text('{"demo": {"leave_out": ["*-00001-of-00003__*", "*-00002-of-00003__*"]}}')
+    part = dry_run(root, tmp_path / "out", "--codec", "raw", "--episodes", str(chosen), capsys=capsys)
+    steps = sum(8 + 9 * seed % 40 for seed in range(10))
+    assert part["estimated_frames"] == steps
+    assert part["estimated_bytes"] == pytest.approx(steps * whole["estimated_bytes"] / whole["estimated_frames"], 0.05)
+
+
+def test_a_dry_run_tells_whether_the_result_fits(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = dry_run(root, tmp_path / "out", capsys=capsys)["total"]
+    assert total["free_disk"] == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
+    assert (total["fits_memory"], total["fits_disk"]) == (True, True)
+    monkeypatch.setattr("convert.run.report.available_memory", lambda: total["estimated_bytes"] - 1)
+    assert dry_run(root, tmp_path / "out", capsys=capsys)["total"]["fits_memory"] is False
+    assert main(["--datasets", f"root:{root / 'demo'}", "--output", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert "DOES NOT FIT into the " in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()

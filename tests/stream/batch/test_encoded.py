@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import simplejpeg
 
 from convert.shard.record_file import encode_record
 from stream import ArgumentError, RecordError, digest, make_loader
-from stream.batch.encoded import decode_frames, encoded_frames, pack_frames
+from stream.batch.encoded import decode_frames, encoded_frames, pack_frames, with_frames
 from stream.format.manifest import read_manifest
 from stream.format.names import decode_record, frame_views
 from stream.loader.loader import Loader
@@ -23,6 +25,7 @@ from tests.stream.transforms import Halve
 
 MIXTURE = {"bridge": 1, "kuka": 1}
 SHAPE = (64, 64)
+SHAPES = {"frames": SHAPE}
 
 
 def loader_of(root: Path, **arguments: Any) -> Loader:
@@ -30,8 +33,7 @@ def loader_of(root: Path, **arguments: Any) -> Loader:
 
 
 def decoded(batch: dict[str, Any]) -> dict[str, Any]:
-    rest = {key: value for key, value in batch.items() if key not in ("frames_jpeg", "frames_span")}
-    return {"frames": decode_frames(batch, SHAPE), **rest}
+    return with_frames(batch, decode_frames(batch, SHAPES))
 
 
 @pytest.fixture
@@ -61,8 +63,8 @@ def test_frames_decoded_later_are_those_decoded_where_the_batch_is_made(oxe_root
 def test_any_step_and_every_rank_are_those_of_the_iterator(oxe_root: Path) -> None:
     whole = loader_of(oxe_root).batch_at(5)
     np.testing.assert_array_equal(
-        np.concatenate([decode_frames(loader_of(oxe_root, rank=r, world_size=2).batch_at(5), SHAPE) for r in (0, 1)]),
-        decode_frames(whole, SHAPE),
+        np.concatenate([decoded(loader_of(oxe_root, rank=r, world_size=2).batch_at(5))["frames"] for r in (0, 1)]),
+        decoded(whole)["frames"],
     )
 
 
@@ -79,7 +81,72 @@ def test_transforms_see_the_rest_of_the_batch(oxe_root: Path, num_workers: int) 
     plain = loader_of(oxe_root, decode="host").batch_at(0)
     batch = next(iter(loader_of(oxe_root, num_workers=num_workers, transforms=[Halve()])))
     np.testing.assert_array_equal(batch["action"], plain["action"] / 2)
-    np.testing.assert_array_equal(decode_frames(batch, SHAPE), plain["frames"])
+    np.testing.assert_array_equal(decoded(batch)["frames"], plain["frames"])
+
+
+@pytest.mark.parametrize(
+    ("mixture", "choices"),
+    [
+        ("bridge,viola", {"cameras": ["primary", "wrist"], "frames": [-2, 0, 0, "1..3"], "bounds": "clamp"}),
+        ("droid", {"cameras": {"view": ("exterior_image_1_left", "exterior_image_2_left"), "wrist": "wrist"}}),
+    ],
+)
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_cameras_and_windows_decoded_later_are_those_of_the_host(
+    frames_root: Path, num_workers: int, mixture: str, choices: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {"batch_size": 8, "seed": 3, **choices}
+    now = make_loader(frames_root, mixture, **given)
+    later = make_loader(frames_root, mixture, decode="device", num_workers=num_workers, **given)
+    shapes = later.data.spec.frame_shapes
+    assert len(shapes) == 2
+    for expected, batch in itertools.islice(zip(now, later, strict=False), 4):
+        assert not shapes.keys() & batch.keys()
+        assert digest(with_frames(batch, decode_frames(batch, shapes))) == digest(expected)
+
+
+def test_one_call_of_the_decoder_of_a_device_serves_all_cameras(
+    frames_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from stream.frameworks.torch import _Decoder
+
+    calls = []
+
+    def decode_jpeg(jpegs: list[Any], *, mode: str, device: Any) -> list[Any]:
+        # In place of torchvision, which the tests do not install.
+        calls.append(len(jpegs))
+        return [torch.from_numpy(simplejpeg.decode_jpeg(each.numpy())).permute(2, 0, 1).to(device) for each in jpegs]
+
+    monkeypatch.setitem(sys.modules, "torchvision.io", SimpleNamespace(decode_jpeg=decode_jpeg))
+    given: dict[str, Any] = {"batch_size": 8, "cameras": ["primary", "wrist"], "frames": [-2, 0], "bounds": "clamp"}
+    now = make_loader(frames_root, "bridge,viola", **given)
+    later = make_loader(frames_root, "bridge,viola", decode="device", **given)
+    decoder = _Decoder(later, torch.device("cpu"))
+    calls.clear()
+    for step in range(3):
+        batch, expected = decoder.decode(later.batch_at(step)), now.batch_at(step)
+        assert batch.keys() == expected.keys()
+        for key in ("frames/primary", "frames/wrist"):
+            np.testing.assert_array_equal(batch[key].numpy(), expected[key])
+    assert len(calls) == 3
+
+
+def test_a_torchvision_that_cannot_decode_on_the_device_is_refused(
+    oxe_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from stream.frameworks.torch import _Decoder
+
+    def decode_jpeg(*_: Any, **__: Any) -> None:
+        raise RuntimeError("torchvision not compiled with nvJPEG support")
+
+    for module, told in ((SimpleNamespace(decode_jpeg=decode_jpeg), "not compiled with nvJPEG"), (None, "torchvision")):
+        monkeypatch.setitem(sys.modules, "torchvision.io", module)
+        with pytest.raises(
+            ArgumentError, match=rf"on cpu needs torchvision with CUDA \(.*{told}.*take decode=\"host\""
+        ):
+            _Decoder(loader_of(oxe_root), torch.device("cpu"))
 
 
 def test_rows_of_fewer_frames_end_in_zeros() -> None:
@@ -89,18 +156,18 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
     encoded = [
         (row, [(0, frame, jpeg) for frame, jpeg in enumerate(frame_views(data))]) for row, data in enumerate(records)
     ]
-    batch = pack_frames(encoded, [], 2, 2)
+    batch = pack_frames(encoded, [], rows=2, frames=2)
     assert batch["frames_jpeg"].shape[1] % 4096 == 0
-    assert [(row, frame, jpeg.tobytes()) for row, frame, jpeg in encoded_frames(batch)] == [
+    assert [(row, frame, jpeg.tobytes()) for _, row, frame, jpeg in encoded_frames(batch)] == [
         (0, 0, first),
         (0, 1, second),
         (1, 0, third),
     ]
-    frames = decode_frames(batch, SHAPE)
+    frames = decode_frames(batch, SHAPES)["frames"]
     np.testing.assert_array_equal(frames[1, 0], simplejpeg.decode_jpeg(third))
     assert not frames[1, 1].any()
-    with pytest.raises(FormatError, match=r"frame 0 of row 0 cannot be decoded \(it is not 64x128\)"):
-        decode_frames(batch, (64, 128))
+    with pytest.raises(FormatError, match=r"frames: frame 0 of row 0 cannot be decoded \(it is not 64x128\)"):
+        decode_frames(batch, {"frames": (64, 128)})
 
 
 def test_what_decode_may_be_is_said(oxe_root: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, StateError, load_loader, make_loader
+from stream import ArgumentError, Loader, StateError, digest, load_loader, make_loader
 from stream.loader import loader as module
 from stream.loader.options import Options
 from stream.loader.running import Running
@@ -156,3 +156,27 @@ def test_an_iterator_ends_where_it_is_told(root: Path) -> None:
     with pytest.raises(StateError, match="not a state"):
         iterator.set_state({})
     assert module.Loader is Loader
+
+
+@pytest.mark.parametrize(("processors", "workers"), [(1, 1), (2, 1), (12, 11), (192, 64)])
+def test_auto_leaves_a_processor_to_the_trainer(
+    root: Path, monkeypatch: pytest.MonkeyPatch, processors: int, workers: int
+) -> None:
+    monkeypatch.setattr("stream.loader.running.usable_processors", lambda: processors)
+    loader = loader_of(root, num_workers="auto")
+    assert loader.num_workers == workers
+    assert str(loader) == f"Loader(1 datasets, batch_size=4, num_workers={workers})"
+    assert f"{workers} workers" in loader._repr_html_()
+    with pytest.raises(ArgumentError, match="num_workers='many'; expected a whole number >= 0, or 'auto'"):
+        loader_of(root, num_workers="many")
+
+
+def test_auto_changes_neither_batches_nor_states(root: Path, tmp_path: Path) -> None:
+    plain = loader_of(root, num_steps=3)
+    plain.save(tmp_path / "loader.json")
+    chosen = load_loader(tmp_path / "loader.json", num_workers="auto")
+    assert chosen.num_workers >= 1
+    iterator = iter(chosen)
+    assert [digest(next(iterator)) for _ in range(2)] == [digest(plain.batch_at(step)) for step in range(2)]
+    assert iterator.get_state() == plain.state_at(2)
+    iterator.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -148,9 +149,7 @@ def test_a_source_without_epochs_draws_nothing(told: Path) -> None:
 
 def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) -> np.ndarray:
     """The steps of geometric goals of some samples."""
-    from stream.format.fields import Fields
-
-    fields = Fields.model_construct(layout="frames", offset=1, control_frequency=None, sizes={})
+    fields: Any = SimpleNamespace(layout="frames", offset=1, control_frequency=None)
     windows = resolve_windows([f"goal:geometric:{discount}"], [fields], ["demo"])
     zero = np.zeros(count, np.int64)
     found, mask = WindowTable(windows, seed=1).steps(zero, zero + step, zero + num_steps, np.arange(count))

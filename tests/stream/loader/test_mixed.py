@@ -44,7 +44,7 @@ def test_a_batch_is_as_wide_as_the_widest_member(oxe_root: Path) -> None:
     spec = data.spec
     assert max(data.offsets) == spec.action_span.longest == 10
     assert spec.action_size == max(vector.size for vector in spec.actions)
-    assert spec.frame_shape == (64, 64)
+    assert spec.frame_shapes == {"frames": (64, 64)}
     assert spec.num_frames == (2, 2, 2)
 
 

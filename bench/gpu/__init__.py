@@ -1,0 +1,1 @@
+"""``python -m bench.gpu``: every way to a GPU, checked against the host, and measured."""

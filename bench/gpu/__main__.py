@@ -1,0 +1,5 @@
+"""``python -m bench.gpu``."""
+
+from bench.gpu.command import main
+
+raise SystemExit(main())

@@ -1,0 +1,180 @@
+"""``python -m bench.gpu``: every way of a batch to a GPU, checked against the host's result, and measured.
+
+It makes its own data (two datasets of ``convert.sample``) and needs no network. Each group of checks and each figure
+runs in a fresh process, so that one that crashes leaves the others. Without CUDA it runs what the CPU can do in place
+of the device; each line that is left out says why.
+
+**Checks.** Copies must equal the host's batches bitwise. Pixels that nvJPEG decodes may differ by ``LEVELS`` levels of
+256 from the host's: from those of libjpeg-turbo where colour is stored in full size (4:4:4), and from those of
+libjpeg-turbo without smoothing of colour where it is stored in half the size (4:2:0). How far the latter are from the
+host's usual pixels is told.
+
+**Figures.** ``pairs/s`` without a step, and ``waiting`` and ``beyond`` at steps of some milliseconds (products of
+matrices on CUDA, sleeps elsewhere), as ``bench.train`` counts them; copies of a batch's frames from page-locked and
+pageable memory, the copy into page-locked memory before, and the copy right from a ring that is page-locked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.measure.child import ChildFailed, ask
+from bench.measure.command import Command, Output, Result, tell, work_folder
+from bench.measure.options import number, option
+from bench.measure.session import run
+from bench.measure.tables import markdown_table
+from stream.storage.arguments import whole
+from stream.storage.errors import ArgumentError
+from stream.storage.processors import usable_processors
+
+DATASETS = "viola,droid"
+"""Datasets with several cameras, of sizes other than 256x256, so that their frames are encoded anew."""
+ROOTS = {
+    "pairs": ("--subsampling", "420"),
+    "420": ("--layout", "frames", "--cameras", "all", "--subsampling", "420"),
+    "444": ("--layout", "frames", "--cameras", "all", "--subsampling", "444"),
+}
+"""Roots below the work folder, and how they are converted."""
+LEVELS = 2
+_CHECKS_S = 120.0
+"""Seconds that a group of checks may take."""
+_LEAST_S = 20.0
+"""Seconds that must be left for a figure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuOptions(Output):
+    """Options of the command."""
+
+    device: str | None = option(None, str, "cuda, cuda:1 or cpu; by default cuda if there is one")
+    batch_size: int = option(256, whole(1), "rows of a batch in the figures")
+    num_workers: int | None = option(None, whole(1), "worker processes; by default one per processor")
+    image_size: int = option(256, whole(16), "height and width of the frames")
+    episodes: int = option(8, whole(2), "episodes of each dataset of the sample")
+    steps: int = option(40, whole(12), "steps of an episode")
+    batches: int = option(60, whole(1), "batches of each figure")
+    step_ms: tuple[float, ...] = option(
+        (20.0, 50.0), lambda text: tuple(map(number(0), text.split(","))), "lengths of a training step", metavar="A,B"
+    )
+    minutes: float = option(8.0, number(0), "leave out figures that would begin later than this")
+
+    def __post_init__(self) -> None:
+        import torch
+
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise ArgumentError(f"argument --device: found {device!r}, torch sees no CUDA device here")
+        object.__setattr__(self, "device", device)
+        object.__setattr__(self, "num_workers", self.num_workers or usable_processors())
+
+
+def make_roots(given: GpuOptions, folder: Path) -> None:
+    """Make the sample and convert it into ``ROOTS``."""
+    source = str(folder / "source")
+    sample = ("--episodes", str(given.episodes), "--steps", str(given.steps))
+    _command("convert.sample", "--datasets", DATASETS, "--output", source, *sample)
+    for name, more in ROOTS.items():
+        size = ("--image-size", str(given.image_size))
+        _command(
+            "convert.run", "--datasets", DATASETS, "--source", source, "--output", str(folder / name), *size, *more
+        )
+
+
+def _command(module: str, *arguments: str) -> None:
+    done = run(*arguments, module=module)
+    if done.code != 0:
+        raise ChildFailed(f"{module} ended with {done.code}: {done.err.strip()}")
+
+
+def _work(given: GpuOptions) -> Iterator[dict[str, Any]]:
+    began = time.monotonic()
+    checks: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
+    with work_folder("bench-gpu", given.out) as folder:
+        tell("making the sample")
+        make_roots(given, folder)
+        for module in ("bench.gpu.torch_checks", "bench.gpu.jax_checks"):
+            tell(module)
+            try:
+                found = ask(module, {"folder": str(folder), "device": given.device}, timeout=_CHECKS_S)["checks"]
+            except ChildFailed as error:
+                found = [{"name": module, "status": "failed", "note": str(error)}]
+            checks += found
+            yield {"checks": checks, "figures": figures}
+        for request in _requests(given, folder):
+            left = 60 * given.minutes - (time.monotonic() - began)
+            figures.append(_figure(request, left))
+            tell(f"{request['name']}: {figures[-1]}")
+            yield {"checks": checks, "figures": figures}
+        yield {"checks": checks, "figures": figures, "seconds": time.monotonic() - began}
+
+
+def _requests(given: GpuOptions, folder: Path) -> Iterator[dict[str, Any]]:
+    common = {
+        "root": str(folder / "pairs"),
+        "batch_size": given.batch_size,
+        "num_workers": given.num_workers,
+        "steps": given.batches,
+        "device": given.device,
+    }
+    for library, decode in (("torch", "host"), ("torch", "device"), ("jax", "host")):
+        for step_ms in (0.0, *given.step_ms):
+            name = f"{library}, decoded on the {decode}, step of {step_ms:g} ms"
+            yield {"name": name, "library": library, "decode": decode, "step_ms": step_ms, **common}
+
+
+def _figure(request: Mapping[str, Any], left: float) -> dict[str, Any]:
+    """Return the figures of a request, or why there are none."""
+    name = request["name"]
+    if left < _LEAST_S:
+        return {"name": name, "skipped": "the time of --minutes is over"}
+    try:
+        return {"name": name, **ask("bench.gpu.figures", request, timeout=left)}
+    except ChildFailed as error:
+        return {"name": name, "failed": str(error)}
+
+
+def format_result(result: Result) -> str:
+    """Return the tables of a result, in Markdown."""
+    given = result["parameters"]
+    checked = [[check["name"], check["status"], check["note"]] for check in result["checks"]]
+    parts = [
+        markdown_table(
+            ["check", "result", "note"],
+            checked,
+        )
+    ]
+    header = ["figure", "on", "pairs/s", "waiting", "beyond, ms", "step p50, ms"]
+    rows: list[list[str]] = []
+    copies: dict[str, float | None] = {}
+    for figure in result["figures"]:
+        if why := figure.get("skipped") or figure.get("failed"):
+            rows.append([figure["name"], "-", why, "", "", ""])
+            continue
+        shown = [f"{figure['pairs_per_s']:,.0f}", f"{figure['wait_share']:.2%}", f"{figure['beyond_ms']:.1f}"]
+        rows.append([figure["name"], figure["device"], *shown, f"{figure['step_p50_ms']:.1f}"])
+        copies = copies or figure.get("copies", {})
+    parts.append(markdown_table(header, rows))
+    known = [f"{name.replace('_', ' ')} {value:.1f}" for name, value in copies.items() if value is not None]
+    parts.append(f"Copies of a batch's frames, GB/s: {', '.join(known)}." if known else "No copies without CUDA.")
+    where = (
+        "the CPU in place of a device: these figures say nothing about a GPU" if given["device"] == "cpu" else "CUDA"
+    )
+    parts.append(f"Batches of {given['batch_size']}, {given['num_workers']} workers, {where}.")
+    return "\n\n".join(parts)
+
+
+COMMAND = Command(
+    name="gpu",
+    about="Check every way of a batch to a GPU against the host, and measure it.",
+    options=GpuOptions,
+    work=_work,
+    show=format_result,
+    failed=lambda result: any(check["status"] == "failed" for check in result["checks"]),
+    libraries=("grain", "jax", "jaxlib", "numpy", "simplejpeg", "torch", "torchvision"),
+)
+main = COMMAND.main

@@ -1,0 +1,196 @@
+"""Checks of PyTorch's way: page-locked copies, their stream, nvJPEG, normalisation and states."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from typing import Any
+
+import grain
+import numpy as np
+import torch
+
+import stream.torch
+from bench.gpu.checks import (
+    BATCHES,
+    Difference,
+    LeftOut,
+    Warnings,
+    check_equal,
+    decode_plainly,
+    loader_of,
+    run_checks,
+    weigh,
+)
+from bench.gpu.command import DATASETS, ROOTS
+from bench.train.run import busy
+from stream import Normalize
+from stream.batch.encoded import encoded_frames
+from stream.batch.spec import Batch
+from stream.torch import PairDataset, to_device
+
+_CHOICES: dict[str, dict[str, Any]] = {
+    "pairs": {},
+    "cameras and windows": {"cameras": ["primary", "wrist"], "frames": [-2, 0, 0, "1..3"], "bounds": "clamp"},
+    "a drawn camera": {"cameras": {"view": ("primary", "wrist")}, "frames": [0]},
+}
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Make all checks, for ``ask``."""
+    checks = TorchChecks(request["folder"], request["device"])
+    return {"checks": run_checks(checks.all())}
+
+
+class Spoil(grain.transforms.Map):
+    """A transform that spoils the first JPEG of a batch, if its frames are encoded."""
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch."""
+        for _, _, _, jpeg in encoded_frames(batch) if "frames_jpeg" in batch else ():
+            jpeg[:64] = 0
+            break
+        return batch
+
+
+class TorchChecks:
+    """The checks on one device; each returns a note, or raises.
+
+    Args:
+        folder: Folder of ``ROOTS``.
+        device: Device of torch.
+    """
+
+    def __init__(self, folder: str, device: str) -> None:
+        self._folder = folder
+        self._device = device
+        self._on_cuda = device.startswith("cuda")
+
+    def all(self) -> dict[str, Any]:
+        """Return the checks by name."""
+        checks: dict[str, Any] = {
+            f"torch: copies, pin_memory={pin}": partial(self.copies, pin_memory=pin) for pin in (None, False)
+        }
+        checks["torch: copies of a PairDataset, and states"] = self.states
+        checks["torch: page-locked memory"] = self.page_locked
+        checks["torch: copies beside a step"] = self.beside
+        for root in ROOTS:
+            for name, choices in _CHOICES.items():
+                if (root == "pairs") == (name == "pairs"):
+                    shown = f"torch: decode='device', {name}{'' if root == 'pairs' else f', colour {root}'}"
+                    checks[shown] = partial(self.decoding, root, choices)
+        checks["torch: a JPEG that the device refuses"] = self.refused
+        checks["torch: normalisation"] = self.normalisation
+        return checks
+
+    def copies(self, *, pin_memory: bool | None) -> str:
+        """Compare batches whose memory is asked for again while the device still has work in front of them."""
+        loader = loader_of(self._folder, num_workers=2)
+        places = (torch.arange(loader.batch_at(0)["frames"].size) % 251 + 1).to(self._device)
+        batches = to_device(loader, self._device, prefetch=2, pin_memory=pin_memory)
+        compute = busy(self._device, 0.02)
+        kept, sums = [], []
+        for step in range(BATCHES):
+            compute()
+            batch = next(batches)
+            sums.append(weigh(batch["frames"], places))
+            if step % 4 == 0:
+                kept.append((step, batch))
+            del batch
+        batches.close()
+        found = [int(each) for each in sums]
+        expected = [int(weigh(torch.from_numpy(loader.batch_at(n)["frames"]), places.cpu())) for n in range(BATCHES)]
+        wrong = [step for step in range(BATCHES) if found[step] != expected[step]]
+        assert not wrong, f"frames of the steps {wrong} were overwritten before they were read"
+        for step, batch in kept:
+            check_equal(_on_host(batch), loader.batch_at(step), step=step)
+        return f"{BATCHES} batches bitwise those of the host, {loader.stats()['ring_slots']} slots"
+
+    def states(self) -> str:
+        """Compare the batches and the state of a PairDataset whose batches are moved ahead."""
+        dataset = PairDataset(f"{self._folder}/pairs", DATASETS, batch_size=16, seed=5, num_workers=1)
+        batches = to_device(dataset, self._device, prefetch=3)
+        for step in range(5):
+            check_equal(_on_host(next(batches)), dataset.loader.batch_at(step), step=step)
+        assert batches.get_state() == dataset.state_dict() == dataset.loader.state_at(5), "the state is not of step 5"
+        batches.close()
+        return "5 batches bitwise those of the host; the state counts those returned"
+
+    def page_locked(self) -> str:
+        """Check that copies start from page-locked memory."""
+        self._need_cuda()
+        frames = torch.from_numpy(loader_of(self._folder).batch_at(0)["frames"])
+        assert not frames.is_pinned() and frames.pin_memory().is_pinned(), "pin_memory() gives memory that is not"
+        return "yes"
+
+    def beside(self) -> str:
+        """Check that a copy ends while the current stream still computes."""
+        self._need_cuda()
+        batches = to_device(loader_of(self._folder, num_workers=1), self._device, prefetch=1)
+        next(batches)
+        compute = busy(self._device, 1.0)
+        torch.cuda.synchronize()
+        compute()
+        computed = torch.cuda.Event()
+        computed.record()
+        batches.start_prefetch()
+        batches._queue[-1][1].synchronize()
+        assert not computed.query(), "the copy of the next batch waited for the work of the current stream"
+        torch.cuda.synchronize()
+        batches.close()
+        return "the copy ended while the step computed"
+
+    def decoding(self, root: str, choices: dict[str, Any]) -> str:
+        """Compare the pixels that the device decodes."""
+        if self._on_cuda and importlib.util.find_spec("torchvision") is None:
+            raise LeftOut("torchvision is not installed")
+        later = loader_of(self._folder, root, decode="device", num_workers=1, **choices)
+        now = loader_of(self._folder, root, **choices)
+        smooth, plain = Difference(), Difference()
+        batches = to_device(later, self._device)
+        for step in range(6):
+            with Warnings() as warnings:
+                batch, expected = _on_host(next(batches)), now.batch_at(step)
+            assert not warnings.texts, warnings.texts[0]
+            frames = {key: expected[key] for key in later.data.spec.frame_shapes}
+            for key, pixels in decode_plainly(later.batch_at(step), frames).items():
+                smooth.add(batch[key], expected[key])
+                plain.add(batch[key], pixels)
+            others = {key: value for key, value in batch.items() if key not in frames}
+            check_equal(others, {key: expected[key] for key in others}, step=step)
+        batches.close()
+        note = f"from the host: {smooth}; without smoothing of colour: {plain}"
+        assert smooth.is_small or plain.is_small, note
+        return note
+
+    def refused(self) -> str:
+        """Check that the host decodes a batch with a JPEG that the device refuses."""
+        if self._on_cuda and importlib.util.find_spec("torchvision") is None:
+            raise LeftOut("torchvision is not installed")
+        batches = to_device(loader_of(self._folder, decode="device", transforms=[Spoil()]), self._device)
+        now = loader_of(self._folder)
+        with Warnings() as warnings:
+            for step in range(2):
+                check_equal(_on_host(next(batches)), now.batch_at(step), step=step)
+        batches.close()
+        assert len(warnings.texts) >= 2, "a JPEG without a header was decoded"
+        return "the host decoded both batches"
+
+    def normalisation(self) -> str:
+        """Compare normalised vectors."""
+        loader = loader_of(self._folder)
+        normalize = Normalize(loader, method="q01_q99")
+        module = stream.torch.Normalize(normalize.tables).to(self._device)
+        batch = next(to_device(loader, self._device))
+        found, expected = _on_host(module(batch)), normalize.map(loader.batch_at(0))
+        for key in module.keys:
+            np.testing.assert_allclose(found[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
+        return "within 1e-5 of the host"
+
+    def _need_cuda(self) -> None:
+        if not self._on_cuda:
+            raise LeftOut("there is no CUDA device")
+
+
+def _on_host(batch: Batch) -> Batch:
+    return {key: value.cpu().numpy() if isinstance(value, torch.Tensor) else value for key, value in batch.items()}

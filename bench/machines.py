@@ -1,0 +1,199 @@
+"""``python -m bench.machines``: what bounds one trainer process on machines with more cores than this one.
+
+**Hand-out.** The trainer is the real one: its plan, ring, requests, replies and hand-out. Its workers are real
+processes with the real protocol, but each sleeps as long as a core takes to decode a batch (``--core-rows``), so two
+cores can hold many of them. ``trainer CPU`` is measured; ``one trainer`` is what it allows, and ``bound`` the smaller
+of that and of what so many cores decode. ``handed out`` is what came out on this machine, whose few cores also run the
+protocol in all workers.
+
+**Opening.** One real worker reads a root of ``--shards`` shards, each of whose files takes ``--open-ms`` to open, as on
+a network file system: the delay is put in front of ``os.open`` in the worker. The first batches open nearly a file for
+each row; once all are open (``ulimit -n`` permitting) no more are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grain
+
+from bench.measure.child import ask
+from bench.measure.command import Command, Output, Result, tell, work_folder
+from bench.measure.options import number, option, wholes
+from bench.measure.tables import markdown_table
+from bench.synthetic import DATASETS, EPISODE_PAIRS, Scale, make_root
+from stream import make_loader
+from stream.batch.assemble import Assembled, Assembler
+from stream.batch.spec import Batch
+from stream.order.rows import Rows
+from stream.storage.arguments import whole
+
+_TEXT = "put the red cup on the plate to the left of the sink"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachinesOptions(Output):
+    """Options of the command."""
+
+    workers: tuple[int, ...] = option((2, 16, 64), wholes(1), "worker processes of a trainer", metavar="A,B")
+    batch_sizes: tuple[int, ...] = option((64, 256), wholes(1), "rows of a batch", metavar="A,B")
+    core_rows: float = option(2130.0, number(1), "rows that a core decodes in a second (see `python -m bench.loader`)")
+    seconds: float = option(4.0, number(0.1), "seconds of a measurement, about")
+    shards: int = option(22_131, whole(DATASETS), "shards of the root")
+    open_ms: float = option(1.0, number(0), "milliseconds that opening a file takes")
+    threads: tuple[int, ...] = option((1, 4), wholes(1), "threads of the worker that opens files", metavar="A,B")
+    work: Path | None = option(None, Path, "folder for the root; by default the temporary one", metavar="DIR")
+
+
+class Asleep(grain.transforms.Map):
+    """A transform that lets the worker that gets it sleep instead of reading and decoding.
+
+    Args:
+        seconds: Seconds of a batch.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def map(self, batch: Batch) -> Batch:
+        """Return the batch."""
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _sleep, (self.seconds,)
+
+
+def _sleep(seconds: float) -> Asleep:
+    """Replace the assembling of batches in this process, a worker."""
+
+    def assemble(_: Assembler, rows: Rows, out: dict[str, Any]) -> Assembled:
+        time.sleep(seconds)
+        out["sample"][:] = rows.sample
+        return Assembled(texts={"language": [f"{_TEXT} {number}" for number in range(len(rows))]})
+
+    Assembler.assemble = assemble  # type: ignore[method-assign, assignment]
+    return Asleep(seconds)
+
+
+class SlowOpen(Asleep):
+    """A transform that lets opening a shard take longer in the worker that gets it.
+
+    Args:
+        seconds: Seconds of each opening.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _slow, (self.seconds,)
+
+
+def _slow(seconds: float) -> SlowOpen:
+    """Put a delay in front of opening a shard in this process, a worker."""
+    plain = os.open
+
+    def slow(path: Any, *arguments: Any, **more: Any) -> int:
+        if str(path).endswith(".arrayrecord"):
+            time.sleep(seconds)
+        return plain(path, *arguments, **more)
+
+    os.open = slow
+    return SlowOpen(seconds)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure, for ``ask``."""
+    return _opening(**request) if "open_s" in request else _hand_out(**request)
+
+
+def _loader(root: str, **given: Any) -> Any:
+    return make_loader(root, {f"synthetic_{n:02}": 1.0 + n for n in range(DATASETS)}, seed=1, **given)
+
+
+def _hand_out(root: str, workers: int, batch_size: int, sleep_s: float, seconds: float) -> dict[str, Any]:
+    # Small frames, as nobody writes or reads them here, and many large slots would fill the memory.
+    given = {"batch_size": batch_size, "num_workers": workers, "image_size": (8, 8)}
+    iterator = iter(_loader(root, **given, transforms=[Asleep(sleep_s)]))
+    for _ in range(2 * workers):
+        next(iterator)
+    batches, began, cpu = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        next(iterator)
+        batches += 1
+    passed, cpu = time.perf_counter() - began, time.process_time() - cpu
+    iterator.close()
+    return {"rows_per_s": batches * batch_size / passed, "trainer_ms": 1000 * cpu / batches}
+
+
+def _opening(root: str, threads: int, open_s: float, seconds: float) -> dict[str, Any]:
+    loader = _loader(root, batch_size=64, num_workers=1, threads=threads, transforms=[SlowOpen(open_s)])
+    iterator = iter(loader)
+    next(iterator)
+    batches, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        next(iterator)
+        batches += 1
+    passed = time.perf_counter() - began
+    iterator.close()
+    return {"rows_per_s": 64 * batches / passed}
+
+
+def _work(given: MachinesOptions) -> Iterator[dict[str, Any]]:
+    with work_folder("bench-machines", given.work) as folder:
+        root = str(folder / "root")
+        shards = given.shards // DATASETS * DATASETS
+        make_root(Path(root), Scale(shards * EPISODE_PAIRS, shards))
+        handed, opened = [], []
+        for batch_size in given.batch_sizes:
+            for workers in given.workers:
+                sleep = batch_size / given.core_rows
+                request = {"root": root, "workers": workers, "batch_size": batch_size, "sleep_s": sleep}
+                found = ask("bench.machines", {**request, "seconds": given.seconds})
+                handed.append({"workers": workers, "batch_size": batch_size, **found})
+                tell(f"{handed[-1]}")
+        for open_ms in (0.0, given.open_ms):
+            for threads in given.threads:
+                request = {"root": root, "threads": threads, "open_s": open_ms / 1000, "seconds": given.seconds}
+                opened.append({"open_ms": open_ms, "threads": threads, **ask("bench.machines", request)})
+        yield {"handed": handed, "opened": opened, "shards": shards}
+
+
+def format_result(result: Result) -> str:
+    """Return the tables of a result, in Markdown."""
+    given = result["parameters"]
+    header = ["workers", "batch", "trainer CPU, ms a batch", "one trainer, rows/s", "workers decode, rows/s"]
+    rows = []
+    for each in result["handed"]:
+        most = 1000 * each["batch_size"] / each["trainer_ms"]
+        decoded = each["workers"] * given["core_rows"]
+        bound = f"{min(most, decoded):,.0f} ({'trainer' if most < decoded else 'decoding'})"
+        shown = [f"{each['trainer_ms']:.2f}", f"{most:,.0f}", f"{decoded:,.0f}", bound, f"{each['rows_per_s']:,.0f}"]
+        rows.append([str(each["workers"]), str(each["batch_size"]), *shown])
+    opened = [[f"{each['open_ms']:g}", str(each["threads"]), f"{each['rows_per_s']:,.0f}"] for each in result["opened"]]
+    shards, open_s = result["shards"], given["open_ms"] / 1000
+    return "\n\n".join(
+        [
+            markdown_table([*header, "bound, rows/s", "handed out here, rows/s"], rows),
+            markdown_table(["opening, ms", "threads", "first batches of one worker, rows/s"], opened),
+            "Measured: CPU of the trainer and what it handed out, beside workers that sleep as long as a core decodes "
+            f"a batch ({given['core_rows']:,.0f} rows/s). Modelled: the bounds. Opening all {shards:,} shards takes a "
+            f"worker of one thread {shards * open_s:,.0f} s in all, and 64 workers make {64 * shards:,} openings.",
+        ]
+    )
+
+
+COMMAND = Command(
+    name="machines",
+    about="Measure what one trainer hands out, and model what bounds it on larger machines.",
+    options=MachinesOptions,
+    work=_work,
+    show=format_result,
+    libraries=("grain", "numpy"),
+)
+main = COMMAND.main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,165 @@
+"""Cost of codecs: bytes, fidelity, and what the loader takes for windows of frames.
+
+A root of raw frames is converted again with each codec, so that all have the same pixels before. The loader then
+assembles the same samples from each root in turns, in one thread, from the page cache.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from bench.synthetic import finish
+from convert.plan import Options, plan_conversion
+from convert.registry.registry import load_registry
+from convert.shard.images import FramePolicy
+from convert.source.kinds import find_source
+from convert.tasks.shard import convert_shard
+from stream import make_loader
+from stream.batch.assemble import Assembler
+from stream.format.catalog import Catalog
+from stream.format.video import VIDEO_CODECS
+
+CODECS = ("raw", "jpeg:95", "jpeg:90", "jpeg:85", "h264:18", "h264:23", "h264:28", "av1:30", "av1:38", "av1:46")
+"""Codecs with their quality or crf."""
+WINDOWS: Mapping[str, tuple[int, ...]] = {
+    "1 frame": (0,),
+    "pair": (0, 5),
+    "8 frames": tuple(range(8)),
+    "16 frames": tuple(range(16)),
+}
+_ROWS = 64
+_COMPARED = 256
+"""Frames that are compared with those before."""
+
+
+def encode_root(root: Path, output: Path, codec: str, *, gop: int) -> int:
+    """Convert all datasets of a root with another codec, in this process; return the bytes of their records.
+
+    Args:
+        root: Root of layout ``frames``, whose cameras and sizes are kept.
+        output: Root to write.
+        codec: One like ``CODECS``.
+        gop: Frames of a chunk of video.
+    """
+    name, _, number = codec.partition(":")
+    is_video = name in VIDEO_CODECS
+    policy = FramePolicy(size=None, codec=name, quality=95 if is_video else int(number or 95))  # type: ignore[arg-type]
+    total = 0
+    for dataset in Catalog(root).complete:
+        source = find_source(f"root:{root / dataset}", [], {})
+        (selected,) = load_registry().resolve(f"root:{root / dataset}", lambda *_, found=source: found.entry)
+        options = Options(layout="frames", policy=policy, gop=gop, crf=int(number) if is_video else None)
+        spec = selected.spec
+        conversion = plan_conversion(selected, source, options, output=str(output / spec.name / spec.version))
+        conversion.journal.begin(conversion.journal_parameters)
+        found = [convert_shard(job, conversion.plan) for job in conversion.jobs]
+        finish(conversion)
+        total += sum(status.entry.file.bytes for status in found if status is not None)
+    return total
+
+
+def measure_codecs(roots: Mapping[str, Path], *, batches: int, repeat: int) -> list[dict[str, Any]]:
+    """Measure roots of the same frames.
+
+    Args:
+        roots: Roots by codec, the first with the frames to compare with.
+        batches: Batches of 64 samples of each window.
+        repeat: Turns, of which medians are taken.
+
+    Returns:
+        For each root the PSNR in dB and the SSIM, medians over frames; and for each window microseconds of CPU and
+        bytes read a sample.
+    """
+    opened: dict[str, dict[str, _Samples]] = {codec: {} for codec in roots}
+    for window, offsets in WINDOWS.items():
+        out = None
+        for codec, root in roots.items():
+            opened[codec][window] = _Samples(root, offsets, batches, out)
+            out = opened[codec][window].out
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for _ in range(repeat):
+        for window in WINDOWS:
+            for codec, samples in opened.items():
+                seconds.setdefault((codec, window), []).append(samples[window].run())
+    before = next(iter(opened.values()))["1 frame"].frames()
+    return [
+        {
+            "codec": codec,
+            **_fidelity(before, samples["1 frame"].frames()),
+            "windows": {
+                window: {
+                    "cpu_us": 1e6 * statistics.median(seconds[codec, window]) / (batches * _ROWS),
+                    "bytes": samples[window].num_bytes / (batches * _ROWS),
+                }
+                for window in WINDOWS
+            },
+        }
+        for codec, samples in opened.items()
+    ]
+
+
+class _Samples:
+    """Samples of a window of a root; each run assembles all of them into the same array.
+
+    Args:
+        out: Arrays to fill, None for new ones.
+
+    Attributes:
+        num_bytes: Bytes of records that a run reads.
+    """
+
+    def __init__(self, root: Path, offsets: Sequence[int], batches: int, out: Mapping[str, np.ndarray] | None) -> None:
+        names = dict.fromkeys(Catalog(root).complete, 1.0)
+        loader = make_loader(root, names, split="all", batch_size=_ROWS, frames=offsets, num_workers=0)
+        self._rows = [loader.rank_plan.rows_of([step]) for step in range(batches)]
+        self._assembler = Assembler(loader.data.spec)
+        self.out = self._assembler.empty(_ROWS) if out is None else out
+        self.num_bytes = 0
+        self.run()
+
+    def run(self) -> float:
+        """Assemble all samples and return the seconds of CPU."""
+        began = time.process_time()
+        done = [self._assembler.assemble(rows, self.out) for rows in self._rows]
+        taken = time.process_time() - began
+        self.num_bytes = sum(each.work.bytes for each in done)
+        return taken
+
+    def frames(self) -> np.ndarray:
+        """Return the first frames of some samples, uint8 [n, H, W, 3]."""
+        found = []
+        for rows in self._rows[: -(-_COMPARED // _ROWS)]:
+            self._assembler.assemble(rows, self.out)
+            found.append(self.out["frames"][:, 0].copy())
+        return np.concatenate(found)
+
+
+def _fidelity(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
+    psnr = [float(cv2.PSNR(*pair)) for pair in zip(before, after, strict=True)]
+    return {
+        "psnr_db": statistics.median(psnr),
+        "ssim": statistics.median(ssim(*pair) for pair in zip(before, after, strict=True)),
+    }
+
+
+def ssim(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the structural similarity of the luma of two pictures, uint8 [H, W, 3].
+
+    Windows are Gaussian with a deviation of 1.5 pixels (Wang et al., Image quality assessment, 2004).
+    """
+    x, y = (cv2.cvtColor(each, cv2.COLOR_RGB2GRAY).astype(np.float64) for each in (before, after))
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return cv2.GaussianBlur(values, (11, 11), 1.5)
+
+    mx, my = mean(x), mean(y)
+    vx, vy, both = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    return float(np.mean((2 * mx * my + c1) * (2 * both + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))))

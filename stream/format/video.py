@@ -1,0 +1,209 @@
+"""Chunks of video: successive frames of one camera as an elementary stream of H.264 (Annex B) or AV1 (OBUs).
+
+A chunk is a record of its own, without a header of this format. It begins with a key frame, and each of its frames is
+shown in the order in which it is stored. Pixels are 4:2:0 in BT.601's limited range, as the stream itself says. Odd
+heights and widths are stored with the last row or column again (see ``coded_side``), and cut when they are decoded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xxhash
+
+from stream.storage.errors import ArgumentError, FormatError
+from stream.storage.extras import missing
+
+VideoCodec = Literal["h264", "av1"]
+VIDEO_CODECS: tuple[VideoCodec, ...] = get_args(VideoCodec)
+MAX_GOP = 64
+"""Most frames of a chunk."""
+_STARTS: dict[bytes, VideoCodec] = {b"\0\0\0\1": "h264", b"\x12\0": "av1"}
+_DECODERS: dict[VideoCodec, str] = {"h264": "h264", "av1": "libdav1d"}
+_OPTIONS = {"err_detect": "explode+crccheck+bitstream+buffer", "max_pixels": str(1 << 26)}
+_LOW_DELAY = 1 << 19
+"""FFmpeg's flag: a frame is returned for its packet, without waiting for more."""
+_DELIMITER = 2
+_Sizes = Sequence[tuple[int, int]]
+_local = threading.local()
+
+
+def video_codec(record: bytes | memoryview) -> VideoCodec | None:
+    """Return the codec of a record that is a chunk, None for any other record; its first bytes tell."""
+    return next((codec for start, codec in _STARTS.items() if record[: len(start)] == start), None)
+
+
+def coded_side(side: int) -> int:
+    """Return the height or width at which frames are encoded: even, and at least 4.
+
+    >>> coded_side(1), coded_side(255), coded_side(256)
+    (4, 256, 256)
+    """
+    return max(4, side + side % 2)
+
+
+def check_decoder(codec: VideoCodec, *, by: str) -> None:
+    """Raise ArgumentError if PyAV is not installed, or lacks the decoder."""
+    try:
+        import av
+
+        av.Codec(_DECODERS[codec], "r")
+    except ModuleNotFoundError:
+        raise ArgumentError(missing("av", "video", by=by)) from None
+    except ValueError:
+        raise ArgumentError(f"{by}: PyAV {av.__version__} has no decoder {_DECODERS[codec]}") from None
+
+
+@dataclass(frozen=True)
+class ChunkFrame:
+    """A frame in a chunk.
+
+    Attributes:
+        chunk: Chunk.
+        number: Number of the frame in it.
+        sizes: Heights and widths that the frame may have.
+        gop: Frames of a chunk that is not the last one of its episode, 0 if unknown.
+    """
+
+    chunk: bytes | memoryview
+    number: int
+    sizes: tuple[tuple[int, int], ...]
+    gop: int = 0
+
+    def decode(self) -> np.ndarray:
+        """Decode the frame, see ``decode_chunk``."""
+        return decode_chunk(self.chunk, self.number, self.sizes)
+
+
+def decode_chunk(chunk: bytes | memoryview, number: int, sizes: _Sizes) -> np.ndarray:
+    """Decode a frame of a chunk.
+
+    Decoding goes on from the frame of the same chunk that this thread decoded last, if it is an earlier one.
+
+    Args:
+        chunk: Chunk.
+        number: Number of the frame, from 0.
+        sizes: Heights and widths that the frame may have.
+
+    Returns:
+        uint8 [H, W, 3], RGB, not contiguous, over memory of its own.
+
+    Raises:
+        FormatError: It is no chunk, is damaged, has too few frames or another size, or PyAV is not installed.
+    """
+    codec = video_codec(chunk)
+    if codec is None:
+        raise FormatError(f"{len(chunk)} bytes that are no chunk of video, starting with {bytes(chunk[:4])!r}")
+    decoders = _local.__dict__.setdefault("decoders", {})
+    key = codec, tuple(sizes)
+    if key not in decoders:
+        decoders[key] = _Decoder(codec, sizes)
+    decoder: _Decoder = decoders[key]
+    return decoder.decode(chunk, number)
+
+
+def decode_all(chunk: bytes | memoryview, sizes: _Sizes) -> Iterator[np.ndarray]:
+    """Yield all frames of a chunk, as ``decode_chunk`` returns them."""
+    for number in itertools.count():
+        try:
+            yield decode_chunk(chunk, number, sizes)
+        except _TooShort:
+            return
+
+
+class _TooShort(FormatError):
+    """A chunk has fewer frames."""
+
+
+class _Decoder:
+    """A decoder of chunks of one codec and size, for one thread."""
+
+    def __init__(self, codec: VideoCodec, sizes: _Sizes) -> None:
+        try:
+            import av
+            from av.video.reformatter import VideoReformatter
+        except ModuleNotFoundError:
+            raise FormatError(missing("av", "video", by=f"decoding {codec}")) from None
+        self._av, self._codec = av, codec
+        self._sizes = {(coded_side(height), coded_side(width)): (height, width) for height, width in sizes}
+        self._reformatter = VideoReformatter()
+        self._context: Any = None
+        self._frames: Iterator[Any] = iter(())
+        self._chunk: tuple[int, int] | None = None
+        self._next = 0
+
+    def decode(self, chunk: bytes | memoryview, number: int) -> np.ndarray:
+        """Decode a frame, see ``decode_chunk``."""
+        found = len(chunk), xxhash.xxh3_64_intdigest(chunk)
+        if found != self._chunk or number < self._next:
+            self._frames, self._chunk, self._next = self._decoded(bytes(chunk)), found, 0
+        try:
+            for frame in self._frames:
+                self._next += 1
+                if self._next > number:
+                    return self._pixels(frame)
+        except self._av.FFmpegError as error:
+            self._chunk = self._context = None
+            raise FormatError(f"chunk of {len(chunk)} bytes: frame {self._next}: {error.strerror}") from None
+        raise _TooShort(f"chunk of {len(chunk)} bytes holds {self._next} frames, expected {number + 1} or more")
+
+    def _decoded(self, chunk: bytes) -> Iterator[Any]:
+        context = self._context
+        if context is None:
+            context = self._context = self._av.CodecContext.create(_DECODERS[self._codec], "r")
+            context.thread_count, context.options = 1, dict(_OPTIONS)
+            context.flags |= _LOW_DELAY
+        else:
+            context.flush_buffers()
+        if self._codec == "h264":
+            packets = [*context.parse(chunk), *context.parse()]
+        else:
+            packets = [self._av.Packet(unit) for unit in _temporal_units(chunk)]
+        for packet in (*packets, None):
+            for frame in context.decode(packet):
+                if frame.is_corrupt:
+                    raise FormatError(f"chunk of {len(chunk)} bytes: frame {self._next} is damaged")
+                yield frame
+
+    def _pixels(self, frame: Any) -> np.ndarray:
+        coded = frame.height, frame.width
+        if coded not in self._sizes:
+            told = " or ".join(f"{height}x{width}" for height, width in self._sizes.values())
+            raise FormatError(f"a frame is {coded[0]}x{coded[1]}, the manifest says {told}")
+        height, width = self._sizes[coded]
+        # One thread, because a thread of FFmpeg's own would be started for each stripe.
+        plane: Any = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
+        rows = np.frombuffer(plane, np.uint8).reshape(coded[0], plane.line_size)
+        # FFmpeg's fast conversion rounds down, which makes pixels darker by one on average.
+        np.minimum(rows, 254, out=rows)
+        rows += 1
+        return rows[:height, : 3 * width].reshape(height, width, 3)
+
+
+def _temporal_units(chunk: bytes) -> Iterator[bytes]:
+    """Yield the parts of a stream of OBUs that give one frame each: from a temporal delimiter to the next.
+
+    Source: sections 5.3 and 7.5 of the AV1 specification.
+    """
+    begin = place = 0
+    while place < len(chunk):
+        header, start = chunk[place], place
+        place += 2 if header & 4 else 1
+        size = shift = 0
+        # Without a size, an OBU goes on to the end.
+        while header & 2 and place < len(chunk) and shift < 56:
+            size |= (chunk[place] & 127) << shift
+            shift += 7
+            place += 1
+            if not chunk[place - 1] & 128:
+                break
+        if header >> 3 & 15 == _DELIMITER and start > begin:
+            yield chunk[begin:start]
+            begin = start
+        place = place + size if header & 2 else len(chunk)
+    yield chunk[begin:]
