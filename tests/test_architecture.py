@@ -43,7 +43,7 @@ LIBRARIES = {
     "torch": ("stream.frameworks.torch", "stream.frameworks.lightning"),
     "lightning": ("stream.frameworks.lightning",),
     "jax": ("stream.frameworks.jax",),
-    "av": ("stream.export.video",),
+    "av": ("stream.format.video", "stream.export.video"),
     "nicegui": ("stream.browse",),
     "rerun": ("stream.view.recording",),
     "huggingface_hub": ("stream.storage.hub", "stream.export.hub"),

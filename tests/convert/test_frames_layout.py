@@ -117,8 +117,9 @@ def rows(root: Path) -> list[dict[str, Any]]:
         assert reader.num_records() == len(positions)
         for row in mine:
             (record,) = reader.read([positions.index(row["position"])])
+            frame: Any = None
             if record == HOLE:
-                frame = None
+                pass
             elif video_codec(record):
                 frame = ChunkFrame(record, row["step"] % GOP, ((24, 32), (16, 16)))
             else:

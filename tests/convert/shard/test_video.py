@@ -20,15 +20,17 @@ from tests.fixtures.moving_pictures import moving_pictures, psnr
 SIZE = (64, 80)
 
 
-def encode(codec: VideoCodec, frames: Sequence[np.ndarray | None], **policy: int) -> tuple[bytes, list[bool]]:
+def encode(
+    codec: VideoCodec, frames: Sequence[np.ndarray | None], *, crf: int | None = None
+) -> tuple[bytes, list[bool]]:
     def encoded(pixels: np.ndarray | None) -> EncodedFrame | None:
         if pixels is None:
             return None
         height, width, _ = pixels.shape
         return EncodedFrame(data=b"", size=(height, width), source_size=(height, width), passed=False, video=pixels)
 
-    chosen = {"gop": len(frames), "crf": CRF[codec], **policy}
-    chunk, held = encode_chunk(map(encoded, frames), FramePolicy(codec=codec, **chosen))
+    policy = FramePolicy(codec=codec, gop=len(frames), crf=crf or CRF[codec])
+    chunk, held = encode_chunk(map(encoded, frames), policy)
     assert chunk is not None
     return chunk, held
 
