@@ -15,7 +15,7 @@ import pytest
 from stream import digest, make_loader
 from stream.format.names import FETCHED_NAME
 from tests.distributed.expected import make_task
-from tests.distributed.hosts import Host, make_hosts, missing
+from tests.distributed.hosts.network import Host, make_hosts, missing
 from tests.distributed.ranks import read_told
 from tests.distributed.training import TOLERANCE, arguments, jax_losses, torch_losses
 from tests.fixtures.command import Command, Result, is_written, run, tree, wait_until
@@ -127,7 +127,9 @@ def test_a_lost_host_ends_the_processes_of_jax_after_their_heartbeats(oxe_root: 
 @contextlib.contextmanager
 def _store(host: Host, folder: Path) -> Iterator[Command]:
     """Serve a folder as ``s3://data`` on a host."""
-    with host.start(str(folder), "9000", module="tests.distributed.s3_store", **environment_of("s3", "")) as server:
+    with host.start(
+        str(folder), "9000", module="tests.distributed.hosts.s3_store", **environment_of("s3", "")
+    ) as server:
         assert server.process.stdout is not None
         assert server.process.stdout.readline() == "ready\n", server.wait().err
         yield server
