@@ -88,7 +88,7 @@ def export_windows(given: WindowsOptions, parameters: Parameters, folder: Path) 
             for column in ("action", "state"):
                 columns[column].append(np.stack(stored.table[column].to_numpy()))
             columns["language"].append(np.array(stored.table["language"].to_pylist()))
-            jpegs = [jpeg for jpeg in stored.frames[0] if jpeg is not None]
+            jpegs = [jpeg for jpeg in stored.frames[0] if isinstance(jpeg, bytes)]
             frames, action = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in jpegs]), columns["action"][-1]
             for step, jpeg in enumerate(jpegs):
                 ends.append(ends[-1] + file.write(jpeg))

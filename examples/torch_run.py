@@ -21,8 +21,8 @@ from stream.storage.errors import FormatError
 from stream.torch import ranks, to_device
 
 
-def parse(description: str, *, root: str, out: str, **defaults: Any) -> argparse.Namespace:
-    """Return the arguments of an example; ``defaults`` replace those of steps, batch_size and so on."""
+def parse(description: str, *, root: str, out: str, cameras: str = "", **defaults: Any) -> argparse.Namespace:
+    """Return the arguments of an example, ``--cameras`` if it has several; ``defaults`` replace those of the others."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(root), help="what convert.run wrote")
     parser.add_argument("--mixture", default="oxe29", help="a mixture, a dataset, or a YAML file")
@@ -35,6 +35,8 @@ def parse(description: str, *, root: str, out: str, **defaults: Any) -> argparse
     parser.add_argument("--out", type=Path, default=Path(out), help="for loader.json and checkpoints")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
+    if cameras:
+        parser.add_argument("--cameras", default=cameras, help="by role or name, with commas between")
     parser.set_defaults(**defaults)
     return parser.parse_args()
 

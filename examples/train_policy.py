@@ -8,6 +8,7 @@ wrist camera have zeros and a mask there; actions beyond the end of an episode a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
@@ -18,33 +19,34 @@ from torch_run import parse, run  # type: ignore[import-not-found]
 
 from stream import Normalize, make_loader
 
-CAMERAS, HISTORY, CHUNK, WORDS = ("primary", "wrist"), (-1, 0), 8, 1024
+HISTORY, CHUNK, WORDS = (-1, 0), 8, 1024
 
 
 class Policy(nn.Module):
     """Predicts a chunk of normalised actions.
 
     Args:
+        cameras: Cameras, as the keys of a batch name them.
         actions: Dimensions of the largest action, A.
         states: Dimensions of the largest state, S.
     """
 
-    def __init__(self, actions: int, states: int, width: int = 64) -> None:
+    def __init__(self, cameras: Sequence[str], actions: int, states: int, width: int = 64) -> None:
         super().__init__()
         features = 32 * (SIZE // 4) ** 2
         self.look = nn.ModuleDict(
-            {c: nn.Sequential(down(3), nn.Flatten(), nn.Linear(features, width)) for c in CAMERAS}
+            {c: nn.Sequential(down(3), nn.Flatten(), nn.Linear(features, width)) for c in cameras}
         )
         self.read = nn.EmbeddingBag(WORDS, width, mode="mean")
         self.feel = nn.Linear(2 * states, width)
-        inputs = (len(CAMERAS) * len(HISTORY) + 2) * width
+        inputs = (len(cameras) * len(HISTORY) + 2) * width
         self.act = nn.Sequential(nn.Linear(inputs, 4 * width), nn.GELU(), nn.Linear(4 * width, CHUNK * actions))
 
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
         """Return the loss of a batch, and that of predicting the mean action, float [2]."""
         parts = []
-        for camera in CAMERAS:
-            seen = self.look[camera](shrink(batch[f"frames/{camera}"]).flatten(0, 1)).unflatten(0, (-1, len(HISTORY)))
+        for camera, look in self.look.items():
+            seen = look(shrink(batch[f"frames/{camera}"]).flatten(0, 1)).unflatten(0, (-1, len(HISTORY)))
             parts.append((seen * batch[f"frames_mask/{camera}"][:, :, None]).flatten(1))
         parts.append(self.read(*_words(batch["language"], batch["state"].device)))
         parts.append(self.feel(torch.cat([batch["state"], batch["state_mask"].float()], dim=1)))
@@ -62,13 +64,16 @@ def _words(texts: list[str], device: torch.device) -> tuple[torch.Tensor, torch.
 
 
 if __name__ == "__main__":
-    args = parse(__doc__ or "", root="build/demo/frames", out="runs/policy", batch_size=16, lr=1e-3)
+    args = parse(
+        __doc__ or "", root="build/demo/frames", out="runs/policy", cameras="primary,wrist", batch_size=16, lr=1e-3
+    )
 
     def make() -> tuple[nn.Module, dict[str, Any]]:
         """Return the model, and the windows that it is trained on."""
-        settings: dict[str, Any] = {"cameras": CAMERAS, "frames": HISTORY, "bounds": "clamp", "horizon": CHUNK}
+        cameras = args.cameras.split(",")
+        settings: dict[str, Any] = {"cameras": cameras, "frames": HISTORY, "bounds": "clamp", "horizon": CHUNK}
         loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, **settings)
         sizes = (max(map(len, names.values())) for names in (loader.action_names, loader.state_names))
-        return Policy(*sizes), settings | {"transforms": [Normalize(loader)]}
+        return Policy(cameras, *sizes), settings | {"transforms": [Normalize(loader)]}
 
     run(args, make, baseline="predicting the mean action")

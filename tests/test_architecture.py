@@ -44,7 +44,7 @@ LIBRARIES = {
     "torch": ("stream.frameworks.torch", "stream.frameworks.lightning"),
     "lightning": ("stream.frameworks.lightning",),
     "jax": ("stream.frameworks.jax",),
-    "av": ("stream.export.video",),
+    "av": ("stream.format.video", "stream.export.video"),
     "nicegui": ("stream.browse",),
     "obstore": ("stream.storage.object_reads",),
     "rerun": ("stream.view.recording",),

@@ -14,8 +14,9 @@ import numpy as np
 from bench.loader.parameters import Parameters, open_loader
 from bench.peers.protocol import pixel_hash
 from stream.batch.encoded import decode_frames, encoded_frames
-from stream.batch.spec import Batch
+from stream.batch.spec import Batch, Decode
 from stream.format.catalog import Dataset
+from stream.format.frame import encode_raw
 from stream.loader.loader import Loader
 from stream.loader.mixed import MixedData
 from stream.loader.running import Running
@@ -102,7 +103,10 @@ def _export(
     numbers, ends, hashes = [], [0], set()
     with (folder / "pairs.bin").open("wb") as file:
         for number, (member, batch) in enumerate(_stored_pairs(loader, places)):
-            first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
+            if raw := "frames" in batch:
+                first, last = map(encode_raw, batch["frames"][0])
+            else:
+                first, last = (jpeg.tobytes() for *_, jpeg in encoded_frames(batch))
             numbers.append((member, int(batch["episode"][0]), int(batch["step"][0])) if vector else (0, number, 0))
             pair = {
                 "first": first,
@@ -113,7 +117,7 @@ def _export(
             pair["state"] = _padded(batch["state"][0], (state,)).tobytes()
             pair["language"] = batch["language"][0] if vector else ""
             ends.append(ends[-1] + file.write(pickle.dumps(pair)))
-            hashes.add(pixel_hash(decode_frames(batch, shapes)["frames"][0]))
+            hashes.add(pixel_hash((batch if raw else decode_frames(batch, shapes))["frames"][0]))
     np.save(folder / "numbers.npy", np.array(numbers))
     np.save(folder / "ends.npy", np.array(ends[1:]))
     (folder / "about.json").write_text(
@@ -123,11 +127,13 @@ def _export(
 
 
 def _stored_pairs(loader: Loader, places: Sequence[int]) -> Iterator[tuple[int, Batch]]:
-    """Yield the dataset of some pairs, and each pair as a batch of one row with encoded frames."""
+    """Yield the dataset of some pairs, and each pair as a batch of one row with frames as they are stored."""
     data, start = loader.data, 0
+    codecs = {camera.codec for dataset in data.datasets for camera in dataset.fields.stored_cameras}
+    decode: Decode = "host" if "raw" in codecs else "device"
     options = dataclasses.replace(data.options, shuffle="none", metadata="full")
     for number, (member, size) in enumerate(zip(data.members, data.sizes.values(), strict=True)):
-        running = Running(batch_size=1, threads=1, decode="device")
+        running = Running(batch_size=1, threads=1, decode=decode)
         alone = Loader(MixedData(data.root, Mixture((member,)), options), running)
         for place in places:
             if start <= place < start + size:

@@ -140,6 +140,10 @@ class Export:
         return pair
 
 
+_RAW, _RAW_HEADER = b"RAW1", 8
+"""How a frame of pixels begins (``stream.format.frame``), and after how many bytes the pixels do."""
+
+
 class Decoder:
     """A function from a pair or its record to a sample; worker processes can be given it.
 
@@ -152,13 +156,16 @@ class Decoder:
 
     def __call__(self, stored: bytes | Mapping[str, Any]) -> dict[str, Any]:
         """Return the sample of a stored pair."""
-        # The environment of tfdata has none.
-        import simplejpeg
-
         pair = pickle.loads(stored) if isinstance(stored, bytes) else stored
         frames = np.empty((2, *self._shape, 3), np.uint8)
-        simplejpeg.decode_jpeg(pair["first"], buffer=frames[0])
-        simplejpeg.decode_jpeg(pair["second"], buffer=frames[1])
+        for frame, name in zip(frames, ("first", "second"), strict=True):
+            if pair[name][: len(_RAW)] == _RAW:
+                frame[...] = np.frombuffer(pair[name], np.uint8, offset=_RAW_HEADER).reshape(frame.shape)
+                continue
+            # The environment of tfdata has none.
+            import simplejpeg
+
+            simplejpeg.decode_jpeg(pair[name], buffer=frame)
         sample: dict[str, Any] = {"frames": frames, "dataset": int(pair["dataset"])}
         if self._full:
             sample |= {key: pair[key] for key in ("language", "episode", "step")}

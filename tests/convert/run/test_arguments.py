@@ -92,6 +92,16 @@ WRONG = {
     "--frames some": "frames 'some' is none of: endpoints, all, stride:S",
     "--image-size large": "--image-size 'large' is none of: 256, HxW (180x320), native",
     "--image-size 0": "--image-size '0': sides go from 1 to 8192",
+    "--codec h265": "--codec 'h265': did you mean 'h264'?",
+    "--codec h264": "--codec h264 goes with --layout frames; a pair is two frames",
+    "--layout frames --cameras all --codec h264 --quality 90": "--quality is for --codec jpeg; h264 has --crf",
+    "--codec raw --subsampling 444": "--subsampling is for --codec jpeg; raw is exact",
+    "--gop 8": "--gop is for --codec h264 and av1; JPEG has --quality",
+    "--layout frames --codec raw --crf 20": "--crf is for --codec h264 and av1",
+    "--layout frames --codec h264 --gop 65": "--gop 65: expected 1 to 64",
+    "--layout frames --codec h264 --gop 0": "--gop 0: expected 1 to 64",
+    "--layout frames --codec h264 --crf 52": "--crf 52: expected 0 to 51",
+    "--layout frames --codec av1 --crf 64": "--crf 64: expected 0 to 63",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from convert.errors import CorruptFrame
-from convert.shard.depth import convert_depth, depth_cameras, scale_nearest
+from convert.shard.depth import convert_depth, scale_nearest
 from convert.shard.images import FramePolicy
 from stream.format.frame import decode_depth
 from tests.fixtures.datasets.rlds_dataset import jpeg, png
@@ -145,8 +145,3 @@ def test_depth_is_cut_and_padded_as_its_picture_is() -> None:
     padded = convert(DEPTH, FramePolicy(size=(8, 8), resize="pad"))
     assert padded[1:7].tolist() == DEPTH.tolist()
     assert not padded[[0, 7]].any()
-
-
-@pytest.mark.parametrize("parameters", [{}, {"cameras": 3, "depth": {}}, {"cameras": [[]], "depth": []}, {"depth": {}}])
-def test_damaged_parameters_have_no_camera_of_depth(parameters: dict[str, Any]) -> None:
-    assert not depth_cameras(parameters)

@@ -59,7 +59,8 @@ def at_once(
 def commands(damaged: RldsDataset, lerobot: list[str]) -> dict[str, list[str]]:
     rlds = arguments(damaged, Path("out"))
     place = rlds.index("--output")
-    return {"rlds": rlds[:place] + rlds[place + 2 :], "lerobot": lerobot}
+    rlds = rlds[:place] + rlds[place + 2 :]
+    return {"rlds": rlds, "lerobot": lerobot, "video": [*lerobot, "--codec", "h264", "--gop", "3"]}
 
 
 def cut(conversion: Conversion) -> list[ShardJob]:
@@ -69,7 +70,7 @@ def cut(conversion: Conversion) -> list[ShardJob]:
     return jobs
 
 
-@pytest.mark.parametrize("name", ["rlds", "lerobot"])
+@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_pieces_give_what_shards_give(
     in_pieces: None,
     damaged: RldsDataset,
@@ -83,7 +84,7 @@ def test_pieces_give_what_shards_give(
     assert tree(tmp_path) == at_once[name]
 
 
-@pytest.mark.parametrize("name", ["rlds", "lerobot"])
+@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_tasks_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
     in_pieces: None,
     damaged: RldsDataset,
@@ -98,7 +99,7 @@ def test_tasks_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rlds", "lerobot"])
+@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 @pytest.mark.parametrize(
     "runner", [("--num-workers=2",), ("--num-workers=3",), ("--runner=DaskRunner", "--num-workers=2")]
 )
@@ -118,7 +119,7 @@ def test_workers_that_share_the_pieces_of_a_shard_give_what_one_process_gives(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rlds", "lerobot"])
+@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_gives(
     damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
 ) -> None:
@@ -135,7 +136,7 @@ def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_give
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rlds", "lerobot"])
+@pytest.mark.parametrize("name", ["rlds", "lerobot", "video"])
 def test_a_conversion_that_is_killed_between_pieces_goes_on_with_the_others(
     damaged: RldsDataset, lerobot: list[str], at_once: dict[str, dict[str, str]], tmp_path: Path, name: str
 ) -> None:

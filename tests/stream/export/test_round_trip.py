@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_actions_states_tasks_and_frames_come_back(name: str, video: bool, frame
                 assert one == other
 
 
-def _similar(one: list[bytes | None], other: list[bytes | None]) -> None:
+def _similar(one: list[Any], other: list[Any]) -> None:
     for before, after in zip(one, other, strict=True):
         assert before is not None and after is not None
         error = np.mean((simplejpeg.decode_jpeg(before).astype(float) - simplejpeg.decode_jpeg(after)) ** 2)

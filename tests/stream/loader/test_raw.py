@@ -86,7 +86,7 @@ def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str
 
 
 def test_the_device_decodes_no_raw_pixels(roots: dict[str, Path]) -> None:
-    with pytest.raises(ArgumentError, match="demo has raw pixels; take decode='host'"):
+    with pytest.raises(ArgumentError, match="demo has raw; take decode='host'"):
         loader(roots["pairs"], decode="device")
 
 

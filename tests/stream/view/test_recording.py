@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def test_rerun_reads_the_bytes_of_the_frames_and_the_values(
         camera = found[f"/cameras/{track.camera.name}"]
         assert camera["step"] == track.steps.tolist()
         blobs = [bytes(blob) for (blob,) in camera["EncodedImage:blob"]]
-        assert blobs == [track.read(step) for step in track.steps.tolist()]
+        stored: list[Any] = [track.read(step) for step in track.steps.tolist()]
+        assert blobs == stored
         assert {kind for (kind,) in camera["EncodedImage:media_type"]} == {"image/jpeg"}
     for curve in tracks.curves():
         entity = found[f"/{curve.name}" if curve.group != "column" else f"/columns/{curve.name}"]

@@ -79,6 +79,23 @@ def test_raw_frames_have_the_pixels_of_the_jpegs_and_jpegs_come_of_them_again(ro
         np.testing.assert_array_equal(batches[0][name], batches[2][name])
 
 
+def test_chunks_of_video_pass_through_and_are_decoded_for_other_codecs(roots: Path, tmp_path: Path) -> None:
+    video = ("--codec", "h264", "--gop", "3")
+    assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "h264", *video) == EXIT_DAMAGED
+    # The codec and the length of chunks stay as they are where nobody says another.
+    assert convert(f"root:{tmp_path / 'h264' / 'demo'}", tmp_path / "again") == EXIT_DAMAGED
+    assert content(tmp_path / "again") == content(tmp_path / "h264")
+    assert verify([str(tmp_path / "again"), "--deep"]) == 0
+    for name, options in {"raw": ("--codec", "raw"), "longer": ("--gop", "4")}.items():
+        assert convert(f"root:{tmp_path / 'h264' / 'demo'}", tmp_path / name, *options) == EXIT_DAMAGED
+    found = [
+        make_loader(root, "demo", split="train", batch_size=16, num_workers=0).batch_at(1)["frames"]
+        for root in (tmp_path / "h264", tmp_path / "raw", tmp_path / "longer")
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert 0 < np.abs(found[0].astype(int) - found[2]).mean() < 5
+
+
 @pytest.mark.long
 def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen.json"

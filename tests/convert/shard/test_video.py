@@ -1,0 +1,147 @@
+"""Chunks of video are a function of their frames, one after the other, and what plays video plays them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert.shard.images import EncodedFrame, FramePolicy
+from convert.shard.video import CRF, encode_chunk
+from stream.format.video import VIDEO_CODECS, VideoCodec, decode_all, decode_chunk, video_codec
+from stream.storage.errors import FormatError
+from tests.fixtures.moving_pictures import moving_pictures, psnr
+
+SIZE = (64, 80)
+
+
+def encode(
+    codec: VideoCodec, frames: Sequence[np.ndarray | None], *, crf: int | None = None
+) -> tuple[bytes, list[bool]]:
+    def encoded(pixels: np.ndarray | None) -> EncodedFrame | None:
+        if pixels is None:
+            return None
+        height, width, _ = pixels.shape
+        return EncodedFrame(data=b"", size=(height, width), source_size=(height, width), passed=False, video=pixels)
+
+    policy = FramePolicy(codec=codec, gop=len(frames), crf=crf or CRF[codec])
+    chunk, held = encode_chunk(map(encoded, frames), policy)
+    assert chunk is not None
+    return chunk, held
+
+
+@pytest.fixture(scope="module", params=VIDEO_CODECS)
+def codec(request: pytest.FixtureRequest) -> VideoCodec:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def chunk(codec: VideoCodec) -> bytes:
+    return encode(codec, moving_pictures(8), crf=18)[0]
+
+
+def test_a_chunk_has_its_frames_in_order_and_as_bright_as_they_were(codec: VideoCodec, chunk: bytes) -> None:
+    frames = moving_pictures(8)
+    decoded = list(decode_all(chunk, [SIZE]))
+    assert video_codec(chunk) == codec
+    assert len(decoded) == len(frames)
+    for number, (frame, pixels) in enumerate(zip(frames, decoded, strict=True)):
+        assert psnr(frame, pixels) > 35
+        assert psnr(frame, pixels) == max(psnr(each, pixels) for each in frames), number
+        assert np.abs((pixels.astype(float) - frame).mean(axis=(0, 1))).max() < 1
+
+
+def test_a_frame_is_the_same_in_whatever_order_frames_are_taken(chunk: bytes) -> None:
+    expected = [each.copy() for each in decode_all(chunk, [SIZE])]
+    for number in (7, 0, 3, 3, 4, 1, 6):
+        np.testing.assert_array_equal(decode_chunk(memoryview(chunk), number, [SIZE]), expected[number])
+
+
+def test_the_same_frames_give_the_same_bytes_and_nothing_about_the_encoder(codec: VideoCodec, chunk: bytes) -> None:
+    assert encode(codec, moving_pictures(8), crf=18)[0] == chunk
+    assert b"x264" not in chunk
+
+
+def test_a_hole_shows_the_frame_before_or_the_first_one(codec: VideoCodec) -> None:
+    first, second, third = moving_pictures(3)
+    chunk, held = encode(codec, [None, first, None, second, third, None])
+    assert held == [False, True, False, True, True, False]
+    decoded = decode_all(chunk, [SIZE])
+    for frame, pixels in zip([first, first, first, second, third, third], decoded, strict=True):
+        assert psnr(frame, pixels) > 35
+
+
+def test_holes_alone_are_no_chunk() -> None:
+    assert encode_chunk([None, None], FramePolicy(codec="h264", gop=2, crf=18)) == (None, [False, False])
+
+
+@pytest.mark.parametrize("size", [(63, 81), (64, 17), (5, 3), (1, 1)])
+def test_odd_and_small_frames_keep_their_size(codec: VideoCodec, size: tuple[int, int]) -> None:
+    frames = moving_pictures(2, size=size)
+    chunk, _ = encode(codec, frames)
+    for frame, pixels in zip(frames, decode_all(chunk, [(256, 256), size]), strict=True):
+        assert pixels.shape == frame.shape
+        assert psnr(frame, pixels) > 20
+
+
+@pytest.mark.parametrize("count", [1, 64])
+def test_a_chunk_has_one_frame_or_many(codec: VideoCodec, count: int) -> None:
+    frames = moving_pictures(count, size=(32, 32))
+    chunk, _ = encode(codec, frames)
+    assert len(list(decode_all(chunk, [(32, 32)]))) == count
+
+
+def test_damage_is_an_error_or_leaves_all_frames_like_they_were(codec: VideoCodec, chunk: bytes) -> None:
+    rng = np.random.default_rng(0)
+    refused = 0
+    for turn in range(60):
+        damaged = bytearray(chunk)
+        if turn % 2:
+            damaged[rng.integers(len(chunk))] ^= 1 << rng.integers(8)
+        else:
+            del damaged[rng.integers(len(chunk)) :]
+        try:
+            assert len(list(decode_all(bytes(damaged), [SIZE]))) <= 8
+        except FormatError:
+            refused += 1
+    assert refused > 45
+    # A decoder that met damage decodes the next chunk.
+    assert len(list(decode_all(chunk, [SIZE]))) == 8
+
+
+@pytest.mark.parametrize(
+    ("number", "sizes", "text"),
+    [
+        (8, [SIZE], "holds 8 frames, expected 9 or more"),
+        (0, [(64, 64)], "a frame is 64x80, the manifest says 64x64"),
+    ],
+)
+def test_another_frame_than_there_is_is_an_error(
+    chunk: bytes, number: int, sizes: list[tuple[int, int]], text: str
+) -> None:
+    with pytest.raises(FormatError, match=text):
+        decode_chunk(chunk, number, sizes)
+
+
+def test_what_is_no_chunk_is_an_error() -> None:
+    with pytest.raises(FormatError, match="4 bytes that are no chunk of video, starting with b'FRM1'"):
+        decode_chunk(b"FRM1", 0, [SIZE])
+
+
+@pytest.mark.skipif(shutil.which("ffprobe") is None, reason="needs ffmpeg")
+def test_ffmpeg_plays_a_chunk_and_knows_its_colours(codec: VideoCodec, chunk: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "chunk"
+    path.write_bytes(chunk)
+    form = {"h264": "h264", "av1": "obu"}[codec]
+    command = ["ffprobe", "-v", "error", "-f", form, "-count_frames", "-show_streams", "-of", "json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (stream,) = json.loads(done.stdout)["streams"]
+    assert stream["codec_name"] == codec
+    assert stream["nb_read_frames"] == "8"
+    assert (stream["pix_fmt"], stream["color_range"], stream["color_space"]) == ("yuv420p", "tv", "bt470bg")
+    assert not done.stderr
