@@ -23,6 +23,7 @@ from stream.loader.loader import Loader, make_loader
 from stream.loader.mixed import MixedData
 from stream.loader.options import Options
 from stream.order.mixture import Mixture
+from stream.storage.remote import CachedRoot
 
 PAIRS = 512
 """Number of samples that each thread holds."""
@@ -72,7 +73,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 class _Share(NamedTuple):
     """What a process of the limit holds: some batches of a mixture, for some threads."""
 
-    root: Path
+    root: Path | CachedRoot
     mixture: Mixture
     options: Options
     rows: int
