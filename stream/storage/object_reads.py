@@ -27,7 +27,7 @@ _IN_FLIGHT = 64
 _MOST_ASKED = 4
 """Requests for one range, of which the first answer counts."""
 _PATIENCE_S = (0.1, 5.0)
-"""Least and longest time after which a range is asked for again, four times the usual time between them."""
+"""Least and longest time after which a range is asked for again, three times the usual time between them."""
 _RETRY: dict[str, Any] = {
     "max_retries": 1000,
     "retry_timeout": timedelta(seconds=100),
@@ -140,13 +140,14 @@ class ObjectReads:
             with explained(url, begin, end):
                 store, key = _locate(url)
                 content = bytes(await self._first(lambda: store.get_range_async(key, start=begin, end=end)))
-            self._usual += (time.perf_counter() - began - self._usual) / 64
+            # One that stalled says little about the usual time; where all are slow, it grows all the same.
+            self._usual += (min(time.perf_counter() - began, 2 * self._usual) - self._usual) / 16
             return content
 
     async def _first(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Return the first answer to a request, which is repeated while none comes: a stalled one may never end."""
         least, longest = _PATIENCE_S
-        patience = min(longest, max(least, 4 * self._usual))
+        patience = min(longest, max(least, 3 * self._usual))
         asked = {asyncio.ensure_future(ask())}
         try:
             while True:
