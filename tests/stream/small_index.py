@@ -89,7 +89,10 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         split="train",
         folder=str(folder),
         shards=SplitShards.of(()),
-        **tables,
+        episodes=tables["episodes"],
+        steps=tables["steps"],
+        records=tables["records"],
+        remote=None,
         rows=rows,
     )
 

@@ -34,7 +34,7 @@ def loader_of(root: Path, mixture: Any = "arm", **arguments: Any) -> Loader:
 def test_the_signature_and_the_settings_state_the_same_arguments() -> None:
     signature = inspect.signature(make_loader).parameters
     fields = {**Options.__dataclass_fields__, **Running.__dataclass_fields__}
-    assert set(signature) == {"root", "mixture", "split", "normalize", *fields}
+    assert set(signature) == {"root", "mixture", "split", "normalize", "cache", *fields}
     for name, field in fields.items():
         if name != "batch_size":
             assert signature[name].default == field.default, name
