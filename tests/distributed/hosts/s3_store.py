@@ -1,4 +1,4 @@
-"""An S3 server with the files of a folder, on all addresses: ``python -m tests.distributed.hosts.s3_store FOLDER PORT``."""
+"""An S3 server with the files of a folder: ``python -m tests.distributed.hosts.s3_store FOLDER PORT``."""
 
 from __future__ import annotations
 
