@@ -53,6 +53,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "sample_weights={",
         "value_model(batch)",
         "good = {",
+        "/scratch/oxe:200GB",
     }
     blocks = python_blocks()
     assert len(blocks) == len(marks)

@@ -88,6 +88,7 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         dataset="bridge",
         split="train",
         folder=str(folder),
+        remote=None,
         shards=SplitShards.of(()),
         episodes=tables["episodes"],
         steps=tables["steps"],

@@ -23,6 +23,7 @@ from stream.format.names import FETCHED_NAME
 from stream.storage import object_reads
 from stream.storage.errors import ArgumentError, RecordError, StreamError
 from stream.storage.remote import RemoteError
+from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
@@ -116,6 +117,15 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
     )
     assert far.fingerprint == near.fingerprint
     assert [digest(batch) for batch in far] == [digest(batch) for batch in near]
+
+
+def test_the_line_of_the_documentation_reads_a_bucket(bucket: str, cache: Path) -> None:
+    code = next(code for code in python_blocks() if "/scratch/oxe:200GB" in code)
+    for there, here in (("s3://BUCKET/oxe", bucket), ("oxe29", "demo"), ("/scratch/oxe", str(cache))):
+        code = code.replace(there, here)
+    names: dict[str, Any] = {"make_loader": make_loader}
+    exec(code, names)
+    assert len(names["loader"].batch_at(0)["sample"]) == 64
 
 
 def test_ranks_share_a_cache_and_give_the_global_batch(bucket: str, cache: Path, small_root: Path) -> None:
