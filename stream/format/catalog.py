@@ -14,8 +14,7 @@ from pathlib import Path
 
 from stream.format.fetched import Fetched, read_fetched
 from stream.format.fields import Fields, read_fields
-from stream.format.index import SplitShards
-from stream.format.manifest import Manifest, read_manifest
+from stream.format.manifest import Manifest, SplitShards, read_manifest
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME, TableKind
 from stream.storage.errors import ArgumentError, FormatError, closest
 from stream.storage.remote import CachedRoot, Folder, LocalFolder, is_remote

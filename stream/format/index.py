@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
+from stream.format.manifest import SplitShards
 from stream.format.names import LABELS, TABLE_KINDS, TableKind, label_file, shard_file, table_file, waiting_label
 from stream.format.table import Column, Table, open_table
 from stream.storage.arguments import check_whole
@@ -25,48 +26,12 @@ if TYPE_CHECKING:
     from stream.format.catalog import Dataset
 
     # At run time it would bring pydantic into every worker.
-    from stream.format.manifest import ShardEntry, SplitEntry, TableEntry
+    from stream.format.manifest import SplitEntry, TableEntry
 
 _CHUNK = 4 << 20
 _PAUSE_S = 0.1
 _AT_ONCE = 64 << 20
 """Bytes of the largest index that is checked when a mixture is opened, not while training runs."""
-
-
-@dataclass(frozen=True, eq=False)
-class SplitShards:
-    """The shards of one split, in the order of the manifest.
-
-    Attributes:
-        stems: Names, bytes [shards].
-        episodes: Episode counts, int64 [shards].
-        first_records: Row of each shard's first record in the split, and the record count, int64 [shards + 1].
-        sizes: Sizes of the ArrayRecord files in bytes, int64 [shards].
-    """
-
-    stems: np.ndarray
-    episodes: np.ndarray
-    first_records: np.ndarray
-    sizes: np.ndarray
-
-    @classmethod
-    def of(cls, shards: Sequence[ShardEntry]) -> SplitShards:
-        """Return the shards of a manifest's list."""
-        records = np.array([shard.records for shard in shards], np.int64)
-        return cls(
-            stems=np.array([shard.name.encode() for shard in shards], "S"),
-            episodes=np.array([shard.episodes for shard in shards], np.int64),
-            first_records=np.concatenate([np.zeros(1, np.int64), np.cumsum(records)]),
-            sizes=np.array([shard.file.bytes for shard in shards], np.int64),
-        )
-
-    def __len__(self) -> int:
-        return len(self.stems)
-
-    def stem(self, shard: int) -> str:
-        """Return the name of a shard."""
-        name: bytes = self.stems[shard]
-        return name.decode()
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from stream.format.index import SplitIndex, SplitShards
+from stream.format.index import SplitIndex
+from stream.format.manifest import SplitShards
 from stream.format.names import TableKind, table_file
 from stream.format.schema import FIRST_FIELDS, TEXT
 from stream.format.table import open_table
@@ -93,7 +94,6 @@ def small_index(folder: Path, **further: Mapping[str, Any]) -> SmallIndex:
         episodes=tables["episodes"],
         steps=tables["steps"],
         records=tables["records"],
-        remote=None,
         rows=rows,
     )
 
