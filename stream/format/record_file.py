@@ -87,7 +87,8 @@ class RecordFile:
         expected = sum(map(len, parts))
         if expected != num_bytes or position < 0:
             raise FormatError(f"has {num_bytes:,} bytes at {position:,}, expected {expected:,}")
-        buffers, header = [], memoryview(bytearray(BLOCK_HEADER))
+        buffers: list[memoryview] = []
+        header = memoryview(bytearray(BLOCK_HEADER))
         room, size = BLOCK - position % BLOCK, num_bytes
         digest = xxhash.xxh3_64()
         for part in parts:
